@@ -1,0 +1,1 @@
+"""Adapters to batch systems. `base` holds the protocol; each other module is one scheduler."""

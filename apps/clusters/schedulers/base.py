@@ -1,0 +1,169 @@
+"""What every scheduler adapter offers: a spool to capture from, accounting to collect, logs to find.
+
+Adapters know nothing of Django: plain values in, frozen dataclasses out. A new scheduler is one module that
+passes `tests/contracts/scheduler.py` and is registered in `apps.clusters.schedulers.registry`, or by the
+entry point group `opsportal.schedulers`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class JobState(StrEnum):
+    """How a finished job, or one attempt of it, ended. The names are Slurm's; other schedulers map to them."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    OUT_OF_MEMORY = "out_of_memory"
+    NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    BOOT_FAIL = "boot_fail"
+    DEADLINE = "deadline"
+    REQUEUED = "requeued"
+
+
+class SchedulerError(Exception):
+    """The scheduler could not be asked, or answered something that cannot be read. Worth trying again."""
+
+
+class SpoolError(Exception):
+    """A spool entry cannot be captured; the message names its path and the reason."""
+
+
+class EntryVanished(SpoolError):
+    """The scheduler removed the entry before it was read."""
+
+
+class EntryIncomplete(SpoolError):
+    """The scheduler is still writing the entry: look again in a moment."""
+
+
+class EntryUnreadable(SpoolError):
+    """The entry is no regular job entry (symlink, directory where a file should be, no permission, too large)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SpoolEntry:
+    """A job in the spool, found but not yet read."""
+
+    job_id: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledJob:
+    """A job as it was in the spool: all bytes as they were written.
+
+    `script` is without the final NUL of Slurm's file; `environment` is the file as it is, its count included.
+    `variables` are the environment's name and value pairs, in their order.
+    """
+
+    job_id: str
+    submitted_at: datetime
+    script: bytes
+    environment: bytes
+    variables: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
+
+
+class Spool(Protocol):
+    """A scheduler's spool directory on this host. Nothing in it is trusted: no symlink is followed."""
+
+    def watched(self) -> Iterable[Path]:
+        """Return the directories to watch, flat, that exist now; the set may grow."""
+        ...
+
+    def scan(self) -> Iterator[SpoolEntry]:
+        """List every job entry that is in the spool now, without reading it."""
+        ...
+
+    def entry_at(self, path: Path) -> SpoolEntry | None:
+        """Return the job entry that a file event at `path` is about, or None where it is about no job."""
+        ...
+
+    def read(self, entry: SpoolEntry) -> SpooledJob:
+        """Read one entry whole. Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`."""
+        ...
+
+    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+        """Return `job` with its environment written anew from `variables`, in the spool's own format."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
+
+    `job_id` is as people see it (`86_3`, `87+1`), `raw_id` the scheduler's own number, `spool_id` the id under
+    which the job's script lies in the spool (an array has one for all its tasks), `attempt` counts from 1.
+    `stdout_path` and `stderr_path` are paths with every pattern filled in, where accounting has them.
+    """
+
+    job_id: str
+    raw_id: int
+    spool_id: str
+    attempt: int
+    state: JobState
+    exit_code: int
+    signal: int
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+    host: str = ""
+    cpus: int = 0
+    cpu_seconds: float = 0.0
+    wall_seconds: int = 0
+    max_memory_bytes: int | None = None
+    requested_memory_bytes: int | None = None
+    time_limit_seconds: int | None = None
+    partition: str = ""
+    account: str = ""
+    user: str = ""
+    name: str = ""
+    comment: str = ""
+    reason: str = ""
+    cancelled_by: str = ""
+    work_dir: str = ""
+    submit_line: str = ""
+    stdout_path: str = ""
+    stderr_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPaths:
+    """Where a job's output lies; `source` says how it is known: `scheduler`, `accounting` or `worked out`."""
+
+    stdout: Path
+    stderr: Path
+    source: str
+
+
+class Scheduler(Protocol):
+    """One batch system. Instances are cheap and hold no connection."""
+
+    name: str
+
+    def __init__(self, cluster: str, options: Mapping[str, str]) -> None: ...
+
+    def spool(self, directory: Path) -> Spool:
+        """Return the spool at `directory`. Raises `SpoolError` where it is no such spool."""
+        ...
+
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+        """Return every attempt that ended in [since, until), cancelled before start included.
+
+        Raises `SchedulerError`. Asking again for the same interval returns the same attempts, and later ones.
+        """
+        ...
+
+    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+        """Say where the job's output lies: asked of the scheduler, else accounting, else worked out.
+
+        The path is not opened here, and must not be trusted: its reader checks it against the configured roots.
+        """
+        ...
