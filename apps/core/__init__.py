@@ -1,0 +1,1 @@
+"""Events, outbox, plugin registry, health: what every other app builds on. Imports no app."""

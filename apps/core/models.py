@@ -1,0 +1,63 @@
+"""The append-only event log, its deliveries, and the heartbeats of long-running processes."""
+
+from django.db import models
+
+
+class Event(models.Model):
+    """Something that happened: audit trail, timeline and outbox in one.
+
+    It names its target and actor by text and holds no foreign key, so that it outlives both. Rows are written by
+    `core.services.publish` alone; a database trigger refuses any change.
+    """
+
+    kind = models.CharField(max_length=64)
+    target_type = models.CharField(max_length=64)
+    target_id = models.CharField(max_length=64)
+    target_label = models.CharField(max_length=200)
+    actor = models.CharField(max_length=150)
+    at = models.DateTimeField()
+    old = models.CharField(max_length=64, blank=True)
+    new = models.CharField(max_length=64, blank=True)
+    reason = models.TextField(blank=True)
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["target_type", "target_id", "id"]),
+            models.Index(fields=["kind", "id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target_label}"
+
+
+class Delivery(models.Model):
+    """One event on its way to one subscriber; done exactly once as far as the database can see."""
+
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
+    subscriber = models.CharField(max_length=100)
+    due_at = models.DateTimeField()
+    delivered_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(default=0)
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        constraints = [models.UniqueConstraint(fields=["event", "subscriber"], name="delivery_once")]
+        indexes = [
+            models.Index(fields=["due_at"], condition=models.Q(delivered_at=None), name="delivery_waiting"),
+        ]
+
+    def __str__(self) -> str:
+        return f"event {self.event_id} to {self.subscriber}"
+
+
+class Heartbeat(models.Model):
+    """The last sign of life of a long-running process, such as `beat` or `capture hepcloud`."""
+
+    name = models.CharField(max_length=100, unique=True)
+    at = models.DateTimeField()
+    detail = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return self.name

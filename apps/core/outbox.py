@@ -1,0 +1,40 @@
+"""Who is told of which events. Apps register in their `subscribers.py`; delivery is in `core.services`."""
+
+from collections.abc import Callable
+
+from apps.core.models import Event
+
+Handler = Callable[[Event], None]
+
+_handlers: dict[str, Handler] = {}
+_by_kind: dict[str, list[str]] = {}
+
+
+def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
+    """Register a function for events of these kinds under a lasting name, such as `diagnosis.queue_harvests`.
+
+    The function may be called again for the same event only if its transaction was rolled back.
+    """
+
+    def register(handler: Handler) -> Handler:
+        if name in _handlers:
+            raise ValueError(f"two subscribers are named {name}")
+        _handlers[name] = handler
+        for kind in kinds:
+            _by_kind.setdefault(kind, []).append(name)
+        return handler
+
+    return register
+
+
+def subscribers_of(kind: str) -> list[str]:
+    """Return the names of the subscribers of events of this kind."""
+    return _by_kind.get(kind, [])
+
+
+def handler(name: str) -> Handler:
+    """Return the subscriber of this name. Raises `LookupError` when it is registered no more."""
+    try:
+        return _handlers[name]
+    except KeyError:
+        raise LookupError(f"no subscriber is named {name}") from None

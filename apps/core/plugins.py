@@ -1,0 +1,74 @@
+"""One registry for every kind of plugin: built-ins by dotted path, third parties by entry point."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Every registry of the process, for the health page and the system check.
+REGISTRIES: list["Registry[object]"] = []
+
+
+class UnknownPlugin(LookupError):
+    """No plugin has this name, or it is broken; the message says which and lists the names there are."""
+
+
+@dataclass
+class Registry(Generic[T]):
+    """Plugins of one kind, by name. Nothing is imported before it is asked for.
+
+    A third party that repeats a name, or that cannot be loaded, is reported in `problems` and never fatal.
+    """
+
+    group: str
+    builtins: Mapping[str, str]
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        REGISTRIES.append(self)  # type: ignore[arg-type]
+
+    @cached_property
+    def _found(self) -> dict[str, EntryPoint]:
+        found = {name: EntryPoint(name, path, self.group) for name, path in self.builtins.items()}
+        for entry in sorted(entry_points(group=self.group), key=lambda e: (e.name, e.value)):
+            if entry.name in found:
+                self.problems[entry.name] = f"{entry.value} repeats the name of {found[entry.name].value}: left out"
+                log.error("plugin %s of %s: %s", entry.name, self.group, self.problems[entry.name])
+            else:
+                found[entry.name] = entry
+        return found
+
+    def names(self) -> list[str]:
+        """Return the names of all plugins, broken ones included."""
+        return sorted(self._found)
+
+    def get(self, name: str) -> T:
+        """Return the plugin of this name. Raises `UnknownPlugin`."""
+        if name not in self._found:
+            raise UnknownPlugin(f"no plugin of {self.group} is named {name!r}; there are: {', '.join(self.names())}")
+        entry = self._found[name]
+        try:
+            module, _, attribute = entry.value.partition(":")
+            plugin: T = getattr(import_module(module), attribute)
+            return plugin
+        except Exception as error:  # a third party's module may raise anything while it is imported
+            self.problems[name] = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
+            log.exception("plugin %s of %s cannot be loaded", name, self.group)
+            raise UnknownPlugin(self.problems[name]) from error
+
+    def working(self) -> dict[str, T]:
+        """Load every plugin and return those that work."""
+        loaded = {}
+        for name in self.names():
+            try:
+                loaded[name] = self.get(name)
+            except UnknownPlugin:
+                continue
+        return loaded

@@ -1,0 +1,66 @@
+"""Reading events and the health of the portal's own processes."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.core.cache import cache
+from django.db import connection, models
+from django.db.models import QuerySet
+
+from apps.core.models import Event, Heartbeat
+
+#: A process silent for longer than this is not well.
+HEARTBEAT_LIMIT = timedelta(seconds=60)
+
+
+def events_of(target: models.Model) -> QuerySet[Event]:
+    """Return the events of one object, oldest first."""
+    return Event.objects.filter(target_type=target._meta.label_lower, target_id=str(target.pk)).order_by("id")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing the portal needs: its name, whether it is well, and a few words on it."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def readiness(at: datetime) -> list[Check]:
+    """Look at database, queue and heartbeats; each failure is a check that is not ok, never an exception."""
+    checks = [_database()]
+    checks.append(_queue())
+    checks += _heartbeats(at) if checks[0].ok else []
+    return checks
+
+
+def _database() -> Check:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+    except Exception as error:  # any failure of the driver means: not ready
+        return Check("database", ok=False, detail=type(error).__name__)
+    return Check("database", ok=True, detail="answers")
+
+
+def _queue() -> Check:
+    try:
+        cache.set("readyz", "1", timeout=5)
+        answers = cache.get("readyz") == "1"
+    except Exception as error:  # any failure of the driver means: not ready
+        return Check("queue", ok=False, detail=type(error).__name__)
+    return Check("queue", ok=answers, detail="answers" if answers else "forgets what it is told")
+
+
+def _heartbeats(at: datetime) -> list[Check]:
+    hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
+    names = {"beat"} | {name for name in hearts if name.startswith("capture ")}
+    checks = []
+    for name in sorted(names):
+        if name not in hearts:
+            checks.append(Check(name, ok=False, detail="has never been heard"))
+            continue
+        age = at - hearts[name].at
+        checks.append(Check(name, ok=age < HEARTBEAT_LIMIT, detail=f"heard {max(0, int(age.total_seconds()))} s ago"))
+    return checks

@@ -1,0 +1,89 @@
+"""Publishing events, delivering them to subscribers, and heartbeats."""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import models, transaction
+
+from apps.core import outbox
+from apps.core.models import Delivery, Event, Heartbeat
+from apps.core.queue import enqueue
+
+log = logging.getLogger(__name__)
+
+#: Wait before the next attempt, by the number of attempts made; the last one repeats.
+BACK_OFF_SECONDS = (0, 5, 30, 120, 600, 3600)
+
+
+def publish(
+    *,
+    kind: str,
+    target: models.Model,
+    by: object,
+    at: datetime,
+    old: str = "",
+    new: str = "",
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+) -> Event:
+    """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction."""
+    event = Event.objects.create(
+        kind=kind,
+        target_type=target._meta.label_lower,
+        target_id=str(target.pk),
+        target_label=str(target)[:200],
+        actor=str(by)[:150],
+        at=at,
+        old=old,
+        new=new,
+        reason=reason,
+        data=data or {},
+    )
+    waiting = [Delivery(event=event, subscriber=name, due_at=at) for name in outbox.subscribers_of(kind)]
+    for delivery in Delivery.objects.bulk_create(waiting):
+        enqueue("apps.core.tasks.deliver", delivery_id=delivery.pk)
+    return event
+
+
+def deliver(*, delivery_id: int, at: datetime) -> bool:
+    """Hand one event to its subscriber; return whether that succeeded now.
+
+    The subscriber runs in the transaction that marks the delivery done, so what it writes to the database happens
+    once, however often this is called. A failure is recorded and tried again later.
+    """
+    try:
+        with transaction.atomic():
+            delivery = (
+                Delivery.objects.select_for_update(skip_locked=True, of=("self",))
+                .select_related("event")
+                .filter(pk=delivery_id, delivered_at=None)
+                .first()
+            )
+            if delivery is None:
+                return False
+            outbox.handler(delivery.subscriber)(delivery.event)
+            delivery.delivered_at = at
+            delivery.attempts += 1
+            delivery.last_error = ""
+            delivery.save(update_fields=["delivered_at", "attempts", "last_error"])
+            return True
+    except Exception as error:  # whatever a subscriber raises must not stop the other deliveries
+        log.exception("delivery %s failed", delivery_id)
+        _put_off(delivery_id, error, at)
+        return False
+
+
+def _put_off(delivery_id: int, error: Exception, at: datetime) -> None:
+    with transaction.atomic():
+        delivery = Delivery.objects.select_for_update().get(pk=delivery_id)
+        delivery.attempts += 1
+        wait = BACK_OFF_SECONDS[min(delivery.attempts, len(BACK_OFF_SECONDS) - 1)]
+        delivery.due_at = at + timedelta(seconds=wait)
+        delivery.last_error = f"{type(error).__name__}: {error}"[:2000]
+        delivery.save(update_fields=["attempts", "due_at", "last_error"])
+
+
+def beat_heart(*, name: str, at: datetime, detail: dict[str, Any] | None = None) -> None:
+    """Record a sign of life of the process `name`; `detail` shows on the health page."""
+    Heartbeat.objects.update_or_create(name=name, defaults={"at": at, "detail": detail or {}})

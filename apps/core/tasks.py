@@ -1,0 +1,27 @@
+"""Celery tasks: the outbox and the heartbeat of beat."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.core import services
+from apps.core.models import Delivery
+
+
+@shared_task
+def deliver(*, delivery_id: int) -> None:
+    services.deliver(delivery_id=delivery_id, at=timezone.now())
+
+
+@shared_task
+def deliver_waiting() -> None:
+    """Deliver what is due: messages lost with a broker, and failed attempts whose time has come."""
+    now = timezone.now()
+    due = Delivery.objects.filter(delivered_at=None, due_at__lte=now).order_by("due_at")
+    for pk in list(due.values_list("pk", flat=True)[:500]):
+        services.deliver(delivery_id=pk, at=timezone.now())
+
+
+@shared_task
+def beat_heart() -> None:
+    """Sent by beat, done by a worker: so its age tells that both live."""
+    services.beat_heart(name="beat", at=timezone.now())

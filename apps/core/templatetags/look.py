@@ -1,0 +1,117 @@
+"""How values are written on every page: times, durations, sizes, numbers, states."""
+
+from datetime import datetime, timedelta
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+NONE = "–"
+
+#: The five signs of the look (static/opsportal/look.css) and the states of every app that take them.
+SIGNS = {
+    "up": {"up", "completed", "approved", "done", "delivered", "no", "ok", "success"},
+    "degraded": {"degraded", "submitted", "changes_asked", "timeout", "out_of_memory", "requeued", "resource", "partly", "warning"},
+    "down": {"down", "failed", "rejected", "node_fail", "boot_fail", "deadline", "yes", "service", "code", "must_mend"},
+    "planned": {"maintenance", "planned", "cancelled", "withdrawn", "preempted", "user", "queued", "running"},
+}
+
+
+@register.filter
+def number(value: float | None) -> str:
+    """`12345` as `12,345`; nothing as an en dash."""
+    return NONE if value is None else f"{value:,.0f}"
+
+
+@register.filter
+def duration(seconds: float | timedelta | None) -> str:
+    """`41 s`, `13 min`, `2 h 57`, `19 days`."""
+    if seconds is None:
+        return NONE
+    total = int(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
+    if total < 60:
+        return f"{max(total, 0)} s"
+    if total < 3600:
+        return f"{total // 60} min"
+    if total < 2 * 86_400:
+        return f"{total // 3600} h {total % 3600 // 60:02d}"
+    return f"{total // 86_400} days"
+
+
+@register.filter
+def size(count: int | None) -> str:
+    """Bytes in decimal units: `3.1 GB`."""
+    if count is None:
+        return NONE
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+@register.filter
+def hours(seconds: float | None) -> str:
+    """Seconds as hours with separators: `1,204 h`."""
+    return NONE if seconds is None else f"{seconds / 3600:,.1f} h" if seconds < 36_000 else f"{seconds / 3600:,.0f} h"
+
+
+@register.filter
+def percent(part: float | None, whole: float | None) -> str:
+    """A share of a whole: `5.6 %`."""
+    return NONE if part is None or not whole else f"{100 * part / whole:.1f} %"
+
+
+@register.filter
+def when(at: datetime | None) -> SafeString | str:
+    """A time as `Fri 20 Nov 09:12` in the reader's zone, with the zone and the year on hover."""
+    if at is None:
+        return NONE
+    local = timezone.localtime(at)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), local.strftime("%Y-%m-%d %H:%M:%S %Z"), short_time(local)
+    )
+
+
+def short_time(local: datetime) -> str:
+    """`09:12` today, `Fri 20 Nov 09:12` this year, else with the year."""
+    now = timezone.localtime(timezone.now(), local.tzinfo)
+    if local.date() == now.date():
+        return local.strftime("%H:%M")
+    day = f"{local:%a} {local.day} {local:%b}"
+    return f"{day} {local:%H:%M}" if local.year == now.year else f"{day} {local.year} {local:%H:%M}"
+
+
+@register.filter
+def ago(at: datetime | None) -> str:
+    """How long since a time: `41 min`."""
+    return NONE if at is None else duration(timezone.now() - at)
+
+
+@register.filter
+def sign(state: str) -> str:
+    """Return which of the five signs a state takes."""
+    return next((name for name, states in SIGNS.items() if str(state) in states), "unknown")
+
+
+@register.simple_tag
+def state(value: str, words: str = "") -> SafeString:
+    """A state as word, sign and colour. `words` replaces the state's own name."""
+    return format_html('<span class="state {}">{}</span>', sign(value), words or str(value).replace("_", " "))
+
+
+@register.simple_tag(takes_context=True)
+def query(context: template.Context, **changes: object) -> str:
+    """The page's query string with some parameters changed; the page's place (`after`) is dropped."""
+    changed = context["request"].GET.copy()
+    changed.pop("after", None)
+    for name, value in changes.items():
+        if value in (None, ""):
+            changed.pop(name, None)
+        else:
+            changed[name] = str(value)
+    return "?" + changed.urlencode()

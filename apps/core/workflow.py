@@ -1,0 +1,33 @@
+"""Moving an object from state to state by a declared table, safe when two people act at once."""
+
+from collections.abc import Mapping, Set
+from typing import Any, TypeVar
+
+from django.db import models
+
+from apps.core.errors import InvalidTransition, StaleState
+
+S = TypeVar("S", bound=str)
+
+
+def move(
+    obj: models.Model, *, to: S, transitions: Mapping[S, Set[S]], field: str = "state", **changes: Any
+) -> str:
+    """Compare-and-set `field` to `to`, with other `changes` in the same statement; return the old state.
+
+    Raises `InvalidTransition` when the table has no such move, `StaleState` when the row has changed since it was
+    read. Call it in a transaction and publish the event there too.
+    """
+    old = getattr(obj, field)
+    if to not in transitions.get(old, frozenset()):
+        raise InvalidTransition(f"{obj} is {_words(old)}, so it cannot become {_words(to)}.")
+    manager = type(obj)._default_manager
+    if manager.filter(pk=obj.pk, **{field: old}).update(**{field: to}, **changes) != 1:
+        raise StaleState(f"{obj} was changed by somebody else just now. Look at it again; nothing was overwritten.")
+    for name, value in {field: to, **changes}.items():
+        setattr(obj, name, value)
+    return str(old)
+
+
+def _words(state: str) -> str:
+    return str(state).replace("_", " ")

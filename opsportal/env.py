@@ -1,0 +1,191 @@
+"""The one reader of the environment: every variable, its type, its default, its help.
+
+Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that holds the value.
+`.env.example` and `docs/settings.md` are written from this class by `python -m opsportal.env`.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+
+class BadEnvironment(Exception):
+    """The environment does not hold what the portal needs; the message names each variable."""
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _scheme(*schemes: str) -> Any:
+    def check(value: SecretStr) -> SecretStr:
+        if value.get_secret_value().partition("://")[0] not in schemes:
+            raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError("is no time zone of the IANA list, such as Europe/Berlin") from error
+    return value
+
+
+def _regex(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return value
+
+
+def _long_key(value: SecretStr) -> SecretStr:
+    if len(value.get_secret_value()) < 50:
+        raise ValueError("must have at least 50 random characters")
+    return value
+
+
+Words = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+Paths = Annotated[list[Path], NoDecode, BeforeValidator(_split)]
+
+
+class FileSource(PydanticBaseSettingsSource):
+    """Values from files named by `NAME_FILE` variables; the final line end is not part of the value."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        path = os.environ.get(f"{field_name}_FILE")
+        if not path:
+            return None, field_name, False
+        if field_name in os.environ:
+            raise BadEnvironment(f"{field_name} and {field_name}_FILE are both set: give one of them.")
+        try:
+            return Path(path).read_text(encoding="utf-8").rstrip("\r\n"), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadEnvironment(f"{field_name}_FILE: {error}") from error
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(None, name)[0] for name in self.settings_cls.model_fields}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Environment(BaseSettings):
+    """Every setting an operator gives. Names are those of the environment."""
+
+    model_config = SettingsConfigDict(case_sensitive=True, extra="ignore", hide_input_in_errors=True, frozen=True)
+
+    SECRET_KEY: Annotated[SecretStr, AfterValidator(_long_key)] = Field(
+        description="Signs sessions and tokens. At least 50 random characters; changing it logs everybody out."
+    )
+    DATABASE_URL: Annotated[SecretStr, _scheme("postgresql", "postgres")] = Field(
+        description="PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; a socket directory goes as `?host=/DIR`."
+    )
+    REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] = Field(
+        description="Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or `unix:///PATH?db=0`."
+    )
+    PORTAL_URL: str = Field(
+        default="http://localhost:8000",
+        pattern=r"^https?://[^/\s]+$",
+        description="Address under which people reach the portal, without a final slash. With https, cookies are secure and HTTP is redirected.",
+    )
+    ALLOWED_HOSTS: Words = Field(
+        default=[], description="More host names the portal answers to, beside the one of PORTAL_URL, separated by commas."
+    )
+    TRUST_PROXY: bool = Field(
+        default=False, description="Believe `X-Forwarded-Proto` and `X-Forwarded-For`. Only behind a proxy that sets them itself."
+    )
+    DEBUG: bool = Field(default=False, description="Django's debug pages. Never in production.")
+    DEMO: bool = Field(default=False, description="Allow the demo's accounts, whose passwords are public. Never in production.")
+    VAR_DIR: Path = Field(default=Path("var"), description="Directory for what the portal itself writes: the capture journal, the demo.")
+    STATIC_DIR: Path = Field(default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills.")
+    TIME_ZONE: Annotated[str, AfterValidator(_zone)] = Field(
+        default="UTC", description="Time zone in which pages show times to people who have not chosen their own."
+    )
+    LOG_LEVEL: str = Field(
+        default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much the processes say: DEBUG, INFO, WARNING or ERROR."
+    )
+    LOG_ROOTS: Paths = Field(
+        default=[], description="Directories under which job logs may be read, separated by commas. None: no log is read."
+    )
+    CAPTURE_CLUSTER: str = Field(default="", description="Name of the cluster whose spool `manage.py capture` watches.")
+    CAPTURE_SCHEDULER: str = Field(default="slurm", description="Its scheduler: slurm, simulated, or a plugin's name.")
+    CAPTURE_SPOOL: Path | None = Field(default=None, description="Its spool directory; for Slurm the StateSaveLocation.")
+    CAPTURE_JOURNAL: Path | None = Field(default=None, description="Directory of the capture journal; `VAR_DIR/journal` unless given.")
+    CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
+        default=r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)",
+        description="Environment variables whose name matches have their value masked before it is stored. Empty: none.",
+    )
+    MASKING_KEY: SecretStr | None = Field(
+        default=None, description="Key of the fingerprints that stand for masked values; derived from SECRET_KEY unless given."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, FileSource(settings_cls)
+
+    @classmethod
+    def read(cls) -> Self:
+        """Read the process's environment. Raises `BadEnvironment`, which names every bad variable at once."""
+        try:
+            return cls()
+        except ValidationError as error:
+            lines = [_explain(e["loc"][0], e["type"], e["msg"]) for e in error.errors()]
+            raise BadEnvironment("\n".join(lines)) from None
+
+
+def _explain(name: object, kind: str, message: str) -> str:
+    if kind == "missing":
+        return f"{name} is not set."
+    return f"{name}: {message.removeprefix('Value error, ')}."
+
+
+def _default(name: str) -> str:
+    default = Environment.model_fields[name].get_default()
+    if default is None or not Environment.model_fields[name].is_required() and default in ([], ""):
+        return ""
+    return "" if Environment.model_fields[name].is_required() else str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def env_example() -> str:
+    """Return the text of `.env.example`."""
+    lines = ["# Every setting, as environment variables; each may be given as NAME_FILE instead. See docs/settings.md.", ""]
+    for name, field in Environment.model_fields.items():
+        mark = "" if field.is_required() else "# "
+        lines += [f"# {field.description}", f"{mark}{name}={_default(name)}", ""]
+    return "\n".join(lines)
+
+
+def settings_page() -> str:
+    """Return the text of `docs/settings.md`."""
+    head = (
+        "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also be given as `NAME_FILE`, the path of a\n"
+        "file that holds the value. A bad or missing value stops the start with the variable's name.\n"
+        "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning |\n| --- | --- | --- |\n"
+    )
+    rows = []
+    for name, field in Environment.model_fields.items():
+        default = "**required**" if field.is_required() else f"`{_default(name)}`".replace("|", r"\|") if _default(name) else "–"
+        rows.append(f"| `{name}` | {default} | {field.description} |\n")
+    return head + "".join(rows)
+
+
+if __name__ == "__main__":
+    root = Path(__file__).parents[1]
+    (root / ".env.example").write_text(env_example(), encoding="utf-8")
+    (root / "docs/settings.md").write_text(settings_page(), encoding="utf-8")
+    sys.stdout.write("wrote .env.example and docs/settings.md\n")

@@ -1,0 +1,220 @@
+"""Django's settings. Everything an operator may change comes from `opsportal.env`."""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import dj_database_url
+from csp.constants import NONE, SELF
+
+from opsportal.env import BadEnvironment, Environment
+
+BASE_DIR = Path(__file__).resolve().parents[1]
+
+try:
+    ENV = Environment.read()
+except BadEnvironment as error:
+    sys.exit(f"The environment is not as it should be (docs/settings.md lists all):\n{error}")
+
+SECRET_KEY = ENV.SECRET_KEY.get_secret_value()
+DEBUG = ENV.DEBUG
+DEMO = ENV.DEMO
+PORTAL_URL = ENV.PORTAL_URL
+VAR_DIR = ENV.VAR_DIR.absolute()
+LOG_ROOTS = [root.absolute() for root in ENV.LOG_ROOTS]
+CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
+CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
+CAPTURE_SPOOL = ENV.CAPTURE_SPOOL
+CAPTURE_JOURNAL = ENV.CAPTURE_JOURNAL or VAR_DIR / "journal"
+CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
+MASKING_KEY = (ENV.MASKING_KEY or ENV.SECRET_KEY).get_secret_value()
+
+_portal = urlsplit(PORTAL_URL)
+HTTPS = _portal.scheme == "https"
+ALLOWED_HOSTS = [str(_portal.hostname), *ENV.ALLOWED_HOSTS]
+CSRF_TRUSTED_ORIGINS = [PORTAL_URL]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "axes",
+    "csp",
+    "django_filters",
+    "django_htmx",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "knox",
+    "rest_framework",
+    "apps.core",
+    "apps.accounts",
+    "apps.services",
+    "apps.clusters",
+    "apps.production",
+    "apps.jobs",
+    "apps.archive",
+    "apps.diagnosis",
+    "apps.portal",
+    "apps.api",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "apps.accounts.middleware.TimeZoneMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "opsportal.urls"
+WSGI_APPLICATION = "opsportal.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "apps.portal.context.frame",
+            ],
+            "builtins": ["apps.core.templatetags.look"],
+        },
+    }
+]
+
+DATABASES = {"default": dj_database_url.parse(ENV.DATABASE_URL.get_secret_value(), conn_max_age=60, conn_health_checks=True)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = ENV.REDIS_URL.get_secret_value()
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+
+AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "rules.permissions.ObjectPermissionBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "accounts:login"
+LOGIN_REDIRECT_URL = "portal:home"
+LOGOUT_REDIRECT_URL = "accounts:login"
+
+# Five wrong passwords for one account from one address shut that pair out for ten minutes.
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=10)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
+AXES_ENABLE_ACCESS_FAILURE_LOG = False
+AXES_DISABLE_ACCESS_LOG = True
+AXES_VERBOSE = False
+AXES_IPWARE_PROXY_COUNT = 1 if ENV.TRUST_PROXY else 0
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = ENV.TIME_ZONE
+
+STATIC_URL = "static/"
+STATIC_ROOT = ENV.STATIC_DIR.absolute()
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.TRUST_PROXY else None
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+        "form-action": [SELF],
+    }
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["knox.auth.TokenAuthentication", "rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "apps.core.pagination.NewestFirst",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "apps.core.api.handle_error",
+}
+REST_KNOX = {"TOKEN_TTL": timedelta(days=365), "TOKEN_LIMIT_PER_USER": 20, "AUTO_REFRESH": False}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "opsportal",
+    "DESCRIPTION": "Production requests, jobs, archive, verdicts and services.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# A task is acknowledged when it is done, so that one of a killed worker is done again by another.
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=", 1)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 900, "unacked_restore_interval": 5, "unacked_restore_throttle": 1}
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_TIME_LIMIT = 600
+CELERY_TASK_SOFT_TIME_LIMIT = 540
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "core-beat-heart": {"task": "apps.core.tasks.beat_heart", "schedule": 10.0, "options": {"expires": 30}},
+    "core-deliver-waiting": {"task": "apps.core.tasks.deliver_waiting", "schedule": 10.0, "options": {"expires": 30}},
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": ENV.LOG_LEVEL},
+    "loggers": {
+        "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},
+        "django.server": {"handlers": [], "propagate": True},
+        "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
+        "watchdog": {"level": "WARNING"},
+    },
+}
