@@ -1,4 +1,4 @@
-"""Waits until the process that started it is gone, then stops what that one left: `python -m dev.guard RUN_DIR [REMOVE]`."""
+"""Waits until its parent is gone, then stops what that one left: `python -m dev.guard RUN_DIR [REMOVE]`."""
 
 import shutil
 import sys

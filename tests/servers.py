@@ -1,7 +1,7 @@
-"""The suite's own PostgreSQL and Valkey, started once a session where the environment names none.
+"""The suite's own PostgreSQL and Valkey, started once a session where the environment names none; marks for system parts.
 
-A plugin (`-p tests.servers`), so that the addresses stand in the environment before the settings are read. The workers of
-pytest-xdist inherit them; each has its own PostgreSQL database (by pytest-django) and its own numbered Valkey database.
+A plugin (`-p tests.servers`), so that the addresses stand in the environment before the settings are read. The workers
+of pytest-xdist inherit them; each has its own PostgreSQL database (by pytest-django) and its own of Valkey.
 """
 
 import atexit
@@ -14,13 +14,28 @@ from pathlib import Path
 
 import pytest
 
-from dev.messages import Failure
+from dev.messages import SetupError
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
+from dev.system_parts import PARTS, reason_missing
 from dev.valkey import Valkey
 
 OURS = "OPSPORTAL_TEST_SERVERS"
 WORKER_DATABASES = 15  # Valkey has 16: number 0 is for a run without workers
+
+
+def require(mark: str) -> None:
+    """Skip the test when a system part is not here; with CI=true fail instead."""
+    if reason := reason_missing(mark):
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{mark}: {reason}", pytrace=False)
+        pytest.skip(f"{mark}: {reason}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in PARTS:
+        if item.get_closest_marker(mark):
+            require(mark)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -32,21 +47,21 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 def _provide() -> None:
     """Set DATABASE_URL and REDIS_URL, from servers of our own where they are not given, and what else is required."""
-    if "SECRET_KEY_FILE" not in os.environ:
-        os.environ.setdefault("SECRET_KEY", "a key for the tests, which guards nothing and is long enough")
-    worker = re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    if not _given("SECRET_KEY"):
+        os.environ["SECRET_KEY"] = "a key for the tests, which guards nothing and is long enough"
     if os.environ.get(OURS):
-        if worker:
+        if worker := re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", "")):
             number = 1 + int(worker[1]) % WORKER_DATABASES
             os.environ["REDIS_URL"] = re.sub(r"db=\d+$", f"db={number}", os.environ["REDIS_URL"])
-    elif not (
-        {"DATABASE_URL", "DATABASE_URL_FILE"} & os.environ.keys()
-        and {"REDIS_URL", "REDIS_URL_FILE"} & os.environ.keys()
-    ):
+    elif not (_given("DATABASE_URL") and _given("REDIS_URL")):
         try:
             _start()
-        except Failure as failure:
-            pytest.exit(f"the test servers did not start: {failure}", returncode=3)
+        except SetupError as error:
+            pytest.exit(f"the test servers did not start: {error}", returncode=3)
+
+
+def _given(name: str) -> bool:
+    return name in os.environ or f"{name}_FILE" in os.environ
 
 
 def _start() -> None:
@@ -55,23 +70,21 @@ def _start() -> None:
     run, sockets, log = base / "run", base / "s", base / "servers.log"
     for directory in (run, sockets, base / "valkey"):
         directory.mkdir()
-    watchdog = guard(run, remove=base)
-    atexit.register(_stop, watchdog)
+    atexit.register(_stop, guard(run, remove=base))
     postgres = Postgres(base / "postgres", sockets, fast=True)
     valkey = Valkey(base / "valkey", sockets, fast=True)
     postgres.prepare()
     with log.open("ab") as output:
-        options = {"stdout": output, "stderr": subprocess.STDOUT}
-        server = spawn("postgres", postgres.command(), run, **options)
-        spawn("valkey", valkey.command(), run, **options)
+        server = spawn("postgres", postgres.command(), run, stdout=output, stderr=output)
+        spawn("valkey", valkey.command(), run, stdout=output, stderr=output)
     postgres.wait_ready(server.pid)
     valkey.wait_ready()
     postgres.create_database("opsportal")
-    os.environ |= {OURS: str(base)}
-    if "DATABASE_URL_FILE" not in os.environ:
-        os.environ.setdefault("DATABASE_URL", postgres.url("opsportal"))
-    if "REDIS_URL_FILE" not in os.environ:
-        os.environ.setdefault("REDIS_URL", valkey.url())
+    os.environ[OURS] = str(base)
+    if not _given("DATABASE_URL"):
+        os.environ["DATABASE_URL"] = postgres.url("opsportal")
+    if not _given("REDIS_URL"):
+        os.environ["REDIS_URL"] = valkey.url()
 
 
 def _stop(watchdog: "subprocess.Popen[bytes]") -> None:

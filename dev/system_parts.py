@@ -1,0 +1,81 @@
+"""The parts of the tests that need packages of the system: which, whether they are here, and their installation."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Programs that the tests with this mark call, and the packages that bring them."""
+
+    programs: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    def missing(self) -> list[str]:
+        """Return the programs that are not here."""
+        return [name for name in self.programs if not shutil.which(name, path=PATH)]
+
+
+PARTS = {
+    "slurm": Part(
+        ("munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),
+        ("munge", "slurmctld", "slurmd", "slurmdbd", "slurm-client", "mariadb-server"),
+    ),
+    "browser": Part(("chromium",), ("chromium",)),
+    "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),
+}
+
+
+def reason_missing(mark: str) -> str | None:
+    """Return why the tests with this mark cannot run here, or None when they can."""
+    part = PARTS[mark]
+    missing = part.missing()
+    return f"{', '.join(missing)} not found: apt-get install {' '.join(part.packages)}" if missing else None
+
+
+def install(say: Callable[[str], None]) -> None:
+    """Install what is missing where that is possible; where it is not, say why and go on."""
+    packages = [name for part in PARTS.values() if part.missing() for name in part.packages]
+    if not packages:
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        say(f"not installed, for want of {'root' if shutil.which('apt-get') else 'apt-get'}: {' '.join(packages)}")
+        return
+    say(f"installing for the tests: {' '.join(packages)}")
+    with _no_daemons():
+        _apt("update")
+        for mark, part in PARTS.items():
+            if part.missing() and (error := _apt("install", "-y", "--no-install-recommends", *part.packages)):
+                say(f"{mark}: {error}")
+
+
+@contextmanager
+def _no_daemons() -> Iterator[None]:
+    """Keep packages from starting their daemons, without touching a policy that the machine has."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+
+
+def _apt(*arguments: str) -> str:
+    """Run apt-get; return the last line of its complaint, or nothing."""
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", *arguments]
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900, check=False
+    )
+    return (done.stderr.strip() or "apt-get failed").splitlines()[-1] if done.returncode else ""
