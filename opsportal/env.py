@@ -97,34 +97,48 @@ class Environment(BaseSettings):
         description="Address under which people reach the portal, without a final slash. With https, cookies are secure and HTTP is redirected.",
     )
     ALLOWED_HOSTS: Words = Field(
-        default=[], description="More host names the portal answers to, beside the one of PORTAL_URL, separated by commas."
+        default=[],
+        description="More host names the portal answers to, beside the one of PORTAL_URL, separated by commas.",
     )
     TRUST_PROXY: bool = Field(
-        default=False, description="Believe `X-Forwarded-Proto` and `X-Forwarded-For`. Only behind a proxy that sets them itself."
+        default=False,
+        description="Believe `X-Forwarded-Proto` and `X-Forwarded-For`. Only behind a proxy that sets them itself.",
     )
     DEBUG: bool = Field(default=False, description="Django's debug pages. Never in production.")
-    DEMO: bool = Field(default=False, description="Allow the demo's accounts, whose passwords are public. Never in production.")
-    VAR_DIR: Path = Field(default=Path("var"), description="Directory for what the portal itself writes: the capture journal, the demo.")
+    DEMO: bool = Field(
+        default=False, description="Allow the demo's accounts, whose passwords are public. Never in production."
+    )
+    VAR_DIR: Path = Field(
+        default=Path("var"), description="Directory for what the portal itself writes: the capture journal, the demo."
+    )
     STATIC_DIR: Path = Field(default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills.")
     TIME_ZONE: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="Time zone in which pages show times to people who have not chosen their own."
     )
     LOG_LEVEL: str = Field(
-        default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="How much the processes say: DEBUG, INFO, WARNING or ERROR."
+        default="INFO",
+        pattern="^(DEBUG|INFO|WARNING|ERROR)$",
+        description="How much the processes say: DEBUG, INFO, WARNING or ERROR.",
     )
     LOG_ROOTS: Paths = Field(
-        default=[], description="Directories under which job logs may be read, separated by commas. None: no log is read."
+        default=[],
+        description="Directories under which job logs may be read, separated by commas. None: no log is read.",
     )
     CAPTURE_CLUSTER: str = Field(default="", description="Name of the cluster whose spool `manage.py capture` watches.")
     CAPTURE_SCHEDULER: str = Field(default="slurm", description="Its scheduler: slurm, simulated, or a plugin's name.")
-    CAPTURE_SPOOL: Path | None = Field(default=None, description="Its spool directory; for Slurm the StateSaveLocation.")
-    CAPTURE_JOURNAL: Path | None = Field(default=None, description="Directory of the capture journal; `VAR_DIR/journal` unless given.")
+    CAPTURE_SPOOL: Path | None = Field(
+        default=None, description="Its spool directory; for Slurm the StateSaveLocation."
+    )
+    CAPTURE_JOURNAL: Path | None = Field(
+        default=None, description="Directory of the capture journal; `VAR_DIR/journal` unless given."
+    )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)",
         description="Environment variables whose name matches have their value masked before it is stored. Empty: none.",
     )
     MASKING_KEY: SecretStr | None = Field(
-        default=None, description="Key of the fingerprints that stand for masked values; derived from SECRET_KEY unless given."
+        default=None,
+        description="Key of the fingerprints that stand for masked values; derived from SECRET_KEY unless given.",
     )
 
     @classmethod
@@ -158,12 +172,21 @@ def _default(name: str) -> str:
     default = Environment.model_fields[name].get_default()
     if default is None or not Environment.model_fields[name].is_required() and default in ([], ""):
         return ""
-    return "" if Environment.model_fields[name].is_required() else str(default).lower() if isinstance(default, bool) else str(default)
+    return (
+        ""
+        if Environment.model_fields[name].is_required()
+        else str(default).lower()
+        if isinstance(default, bool)
+        else str(default)
+    )
 
 
 def env_example() -> str:
     """Return the text of `.env.example`."""
-    lines = ["# Every setting, as environment variables; each may be given as NAME_FILE instead. See docs/settings.md.", ""]
+    lines = [
+        "# Every setting, as environment variables; each may be given as NAME_FILE instead. See docs/settings.md.",
+        "",
+    ]
     for name, field in Environment.model_fields.items():
         mark = "" if field.is_required() else "# "
         lines += [f"# {field.description}", f"{mark}{name}={_default(name)}", ""]
@@ -179,7 +202,13 @@ def settings_page() -> str:
     )
     rows = []
     for name, field in Environment.model_fields.items():
-        default = "**required**" if field.is_required() else f"`{_default(name)}`".replace("|", r"\|") if _default(name) else "–"
+        default = (
+            "**required**"
+            if field.is_required()
+            else f"`{_default(name)}`".replace("|", r"\|")
+            if _default(name)
+            else "–"
+        )
         rows.append(f"| `{name}` | {default} | {field.description} |\n")
     return head + "".join(rows)
 

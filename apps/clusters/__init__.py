@@ -1,0 +1,1 @@
+"""Clusters, sites, and the adapters to their schedulers."""

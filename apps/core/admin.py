@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from apps.core.models import Delivery, Event, Heartbeat
 
 
-class ReadOnlyAdmin(admin.ModelAdmin[Any]):
+class ReadOnlyAdmin(admin.ModelAdmin):
     """Rows that only services write."""
 
     show_full_result_count = False

@@ -10,9 +10,7 @@ from apps.core.errors import InvalidTransition, StaleState
 S = TypeVar("S", bound=str)
 
 
-def move(
-    obj: models.Model, *, to: S, transitions: Mapping[S, Set[S]], field: str = "state", **changes: Any
-) -> str:
+def move(obj: models.Model, *, to: S, transitions: Mapping[S, Set[S]], field: str = "state", **changes: Any) -> str:
     """Compare-and-set `field` to `to`, with other `changes` in the same statement; return the old state.
 
     Raises `InvalidTransition` when the table has no such move, `StaleState` when the row has changed since it was

@@ -14,7 +14,17 @@ NONE = "–"
 #: The five signs of the look (static/opsportal/look.css) and the states of every app that take them.
 SIGNS = {
     "up": {"up", "completed", "approved", "done", "delivered", "no", "ok", "success"},
-    "degraded": {"degraded", "submitted", "changes_asked", "timeout", "out_of_memory", "requeued", "resource", "partly", "warning"},
+    "degraded": {
+        "degraded",
+        "submitted",
+        "changes_asked",
+        "timeout",
+        "out_of_memory",
+        "requeued",
+        "resource",
+        "partly",
+        "warning",
+    },
     "down": {"down", "failed", "rejected", "node_fail", "boot_fail", "deadline", "yes", "service", "code", "must_mend"},
     "planned": {"maintenance", "planned", "cancelled", "withdrawn", "preempted", "user", "queued", "running"},
 }
@@ -73,7 +83,10 @@ def when(at: datetime | None) -> SafeString | str:
         return NONE
     local = timezone.localtime(at)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), local.strftime("%Y-%m-%d %H:%M:%S %Z"), short_time(local)
+        '<time datetime="{}" title="{}">{}</time>',
+        at.isoformat(),
+        local.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        short_time(local),
     )
 
 
@@ -115,3 +128,9 @@ def query(context: template.Context, **changes: object) -> str:
         else:
             changed[name] = str(value)
     return "?" + changed.urlencode()
+
+
+@register.filter
+def event_words(kind: str) -> str:
+    """An event's kind in words: `request.changes_asked` as `changes asked`."""
+    return kind.rpartition(".")[2].replace("_", " ")

@@ -1,0 +1,1 @@
+"""People, experiments, and who may do what for which experiment."""

@@ -1,0 +1,64 @@
+"""People, experiments and memberships in the back office."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.accounts import services
+from apps.accounts.models import Experiment, Membership, User
+
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class UserAdmin(DjangoUserAdmin):
+    """Accounts; roles are given as memberships, from which staff and superuser follow."""
+
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Person", {"fields": ("first_name", "last_name", "email", "time_zone")}),
+        ("Account", {"fields": ("is_active", "is_staff", "is_superuser", "last_login", "date_joined")}),
+    )
+    readonly_fields = ("is_staff", "is_superuser", "last_login", "date_joined")
+    list_display = ("username", "first_name", "last_name", "is_active", "is_staff")
+    list_filter = ("is_active", "memberships__role", "memberships__experiment")
+
+
+@admin.register(Experiment)
+class ExperimentAdmin(admin.ModelAdmin):
+    list_display = ["key", "name"]
+    search_fields = ["key", "name"]
+
+
+@admin.register(Membership)
+class MembershipAdmin(admin.ModelAdmin):
+    """Roles; given and taken, never changed, so that the events tell all."""
+
+    list_display = ["user", "role", "experiment"]
+    list_filter = ["role", "experiment"]
+    autocomplete_fields = ["user", "experiment"]
+    list_select_related = ["user", "experiment"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
+        granted = services.grant_role(
+            user=obj.user,
+            role=obj.role,
+            experiment=obj.experiment,
+            by=request.user,
+            at=timezone.now(),  # type: ignore[arg-type]
+        )
+        obj.pk = granted.pk
+
+    def delete_model(self, request: HttpRequest, obj: Membership) -> None:
+        services.revoke_role(membership=obj, by=request.user, at=timezone.now())
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for membership in queryset:
+            services.revoke_role(membership=membership, by=request.user, at=timezone.now())

@@ -1,0 +1,21 @@
+"""One's own settings."""
+
+from zoneinfo import available_timezones
+
+from django import forms
+from django.conf import settings
+
+
+class SettingsForm(forms.Form):
+    time_zone = forms.ChoiceField(required=False, label="Time zone")
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        names = [(name, name) for name in sorted(available_timezones())]
+        self.fields["time_zone"].choices = [("", f"The portal's own ({settings.TIME_ZONE})"), *names]  # type: ignore[attr-defined]
+
+
+class TokenForm(forms.Form):
+    """A new API token; how long it lives."""
+
+    days = forms.IntegerField(min_value=1, max_value=365, initial=90, label="Valid for days")

@@ -1,0 +1,66 @@
+"""Users, experiments and memberships."""
+
+from typing import Self
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+from apps.accounts.enums import Role
+from apps.accounts.permissions import scope_of
+
+
+class User(AbstractUser):
+    """A person, or a tool with a token."""
+
+    time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name; empty: the portal's own.")
+
+    def __str__(self) -> str:
+        return self.username
+
+
+class Experiment(models.Model):
+    """A collaboration for which production is made; `key` begins the numbers of its requests."""
+
+    key = models.SlugField(max_length=16, unique=True, help_text="Short, upper case, such as NOVA.")
+    name = models.CharField(max_length=100)
+
+    class Meta:
+        ordering = ["key"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """One role of one person, for one experiment or, without one, for all."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    experiment = models.ForeignKey(
+        Experiment,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="memberships",
+        help_text="Empty: all experiments.",
+    )
+    role = models.CharField(max_length=16, choices=Role)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "experiment", "role"], nulls_distinct=False, name="membership_once"
+            ),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="membership_role"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.get_role_display().lower()} of {self.experiment or 'all experiments'}"
+
+
+class ExperimentQuerySet(models.QuerySet[models.Model]):
+    """Rows that belong to an experiment by a field `experiment`, null for none."""
+
+    def visible_to(self, user: object) -> Self:
+        """Keep what this person may see: own experiments; everything, for the OPG."""
+        scope = scope_of(user)
+        return self if scope.sees_all else self.filter(experiment__in=scope.experiments)

@@ -1,0 +1,73 @@
+"""Who may do what: one place that every page, route and service asks."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from apps.accounts.enums import OPG_ROLES, Role
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+
+@dataclass(frozen=True)
+class Scope:
+    """All roles of one person: pairs of role and experiment id, None for all experiments."""
+
+    roles: frozenset[tuple[str, int | None]]
+
+    @property
+    def sees_all(self) -> bool:
+        """Tell whether this person belongs to the OPG, whose work spans all experiments."""
+        return any(role in OPG_ROLES and experiment is None for role, experiment in self.roles)
+
+    @property
+    def experiments(self) -> frozenset[int]:
+        """Return the ids of the experiments with a role of any kind."""
+        return frozenset(experiment for _, experiment in self.roles if experiment is not None)
+
+    def has(self, role: Role, experiment_id: int | None = None) -> bool:
+        """Tell whether the role is held for this experiment, or for all."""
+        return (role, None) in self.roles or (experiment_id is not None and (role, experiment_id) in self.roles)
+
+    def has_anywhere(self, role: Role) -> bool:
+        """Tell whether the role is held for at least one experiment."""
+        return any(held == role for held, _ in self.roles)
+
+    def sees(self, experiment_id: int | None) -> bool:
+        """Tell whether what belongs to this experiment (None: to none) may be seen."""
+        return self.sees_all or experiment_id in self.experiments
+
+
+NOBODY = Scope(frozenset())
+
+
+def scope_of(user: Any) -> Scope:
+    """Return the person's roles, read once per user object; a stranger or inactive user has none."""
+    if not getattr(user, "is_authenticated", False) or not user.is_active:
+        return NOBODY
+    scope: Scope | None = getattr(user, "_scope", None)
+    if scope is None:
+        scope = user._scope = Scope(frozenset(user.memberships.values_list("role", "experiment_id")))
+    return scope
+
+
+def is_opg(user: "User | Any") -> bool:
+    """Tell whether the person is of the Offline Production Group."""
+    return scope_of(user).sees_all
+
+
+def is_approver(user: "User | Any", experiment_id: int | None = None) -> bool:
+    return scope_of(user).has(Role.APPROVER, experiment_id)
+
+
+def is_liaison(user: "User | Any", experiment_id: int | None = None) -> bool:
+    return scope_of(user).has(Role.LIAISON, experiment_id)
+
+
+def is_shifter(user: "User | Any") -> bool:
+    """Tell whether the person may run operations: services, announcements, retries. Approvers and admins may too."""
+    return is_opg(user)
+
+
+def is_admin(user: "User | Any") -> bool:
+    return scope_of(user).has(Role.ADMIN)

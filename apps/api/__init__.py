@@ -1,0 +1,1 @@
+"""The API's router, version and schema. Owns no models."""

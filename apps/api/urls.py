@@ -1,0 +1,15 @@
+from django.contrib.auth.decorators import login_not_required
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.permissions import AllowAny
+from rest_framework.routers import DefaultRouter
+
+app_name = "api"
+router = DefaultRouter()
+router.include_root_view = False
+
+urlpatterns = [
+    path("", include(router.urls)),
+    # The schema tells nothing of anybody's data, and tools fetch it before they have a token.
+    path("schema/", login_not_required(SpectacularAPIView.as_view(permission_classes=[AllowAny])), name="schema"),
+]

@@ -1,0 +1,42 @@
+"""Where jobs run."""
+
+from django.db import models
+
+from apps.services.models import Service
+
+
+class Site(models.Model):
+    """A computing centre."""
+
+    name = models.CharField(max_length=64, unique=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Cluster(models.Model):
+    """One batch system. A row is made by capture or a collector when it first hears of the name."""
+
+    name = models.CharField(max_length=64, unique=True)
+    scheduler = models.CharField(max_length=32, help_text="Name of the scheduler adapter: slurm, simulated, …")
+    options = models.JSONField(
+        default=dict, blank=True, help_text="Options of the adapter, name to text; see docs/slurm.md."
+    )
+    site = models.ForeignKey(Site, on_delete=models.PROTECT, null=True, blank=True)
+    service = models.ForeignKey(
+        Service,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        help_text="The service that stands for this cluster on the board.",
+    )
+    collects = models.BooleanField(default=True, help_text="Collect finished jobs from its accounting.")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

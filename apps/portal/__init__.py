@@ -1,0 +1,1 @@
+"""Pages that draw on several apps: home, job, search. Owns no models."""

@@ -1,0 +1,50 @@
+"""Fixtures that every test may use."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests import people
+
+
+@pytest.fixture
+def at() -> datetime:
+    """A fixed moment, aware."""
+    return datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def nova(db):
+    return people.experiment("NOVA", "NOvA")
+
+
+@pytest.fixture
+def dune(db):
+    return people.experiment("DUNE", "DUNE")
+
+
+@pytest.fixture
+def liaison(nova):
+    """A liaison of NOvA."""
+    return people.person("nova-liaison", ("liaison", nova))
+
+
+@pytest.fixture
+def other_liaison(dune):
+    """A liaison of DUNE, who must see nothing of NOvA's."""
+    return people.person("dune-liaison", ("liaison", dune))
+
+
+@pytest.fixture
+def approver(db):
+    return people.person("opg-one", ("approver", None))
+
+
+@pytest.fixture
+def shifter(db):
+    return people.person("shift-one", ("shifter", None))
+
+
+@pytest.fixture
+def admin(db):
+    return people.person("admin-one", ("admin", None))

@@ -1,0 +1,12 @@
+"""All addresses of the portal."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("", include("apps.core.urls")),
+    path("", include("apps.portal.urls")),
+    path("accounts/", include("apps.accounts.urls")),
+    path("api/v1/", include("apps.api.urls")),
+    path("admin/", admin.site.urls),
+]
