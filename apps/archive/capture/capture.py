@@ -1,0 +1,200 @@
+"""The capture process: scan, watch, read, journal, drain. Each in its own thread, so that none waits for another.
+
+Nothing is lost by a kill: what is not in the journal is still in the spool, and the next start scans it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from apps.archive.capture.drain import Drain
+from apps.archive.capture.entry import CapturedJob, Clock, Identity
+from apps.archive.capture.journal import Journal
+from apps.archive.capture.reader import Reader, identity_of
+from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
+from apps.archive.capture.watcher import Watcher
+from apps.archive.capture.masking import Masker
+from apps.archive.sinks.base import Sink
+from apps.clusters.schedulers.base import Spool, SpoolError
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 20.0
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """How far one sink is behind."""
+
+    name: str
+    behind: int
+    oldest_at: datetime | None
+    last_error: str
+    refused: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatus:
+    """What the capture process has to say of itself."""
+
+    captured: int
+    waiting: int
+    last_error: str
+    unreadable: dict[Path, str]
+    incomplete: tuple[Path, ...]
+    sinks: tuple[SinkStatus, ...]
+
+
+class Capture:
+    """Captures one spool into `journal` and drains it to `sinks`."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        scheduler: str,
+        spool: Spool,
+        journal: Journal,
+        sinks: Sequence[Sink],
+        masker: Masker,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._spool = spool
+        self._journal = journal
+        self._known: dict[str, Identity] = journal.known(cluster)
+        self._waiting = WaitingEntries()
+        self._jobs = WaitingJobs()
+        self._reader = Reader(
+            cluster=cluster,
+            scheduler=scheduler,
+            spool=spool,
+            masker=masker,
+            waiting=self._waiting,
+            jobs=self._jobs,
+            clock=clock,
+        )
+        self._drains = [Drain(journal=journal, sink=sink) for sink in sinks]
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+        self._look_again = threading.Event()
+        self._errors: dict[str, str] = {}
+        self.captured = 0
+
+    def run(self, *, rescan_seconds: float) -> None:
+        """Capture until `stop` is called."""
+        watcher = Watcher(spool=self._spool, waiting=self._waiting, rescan=self._look_again.set)
+        watcher.start()
+        self._start()
+        while not self._stopping.is_set():
+            self._look_again.clear()
+            self._guarded("watch", watcher.refresh)
+            self._guarded("scan", self.scan)
+            self._look_again.wait(_RETRY_SECONDS if self._waiting.overflowed else rescan_seconds)
+        watcher.stop()
+        self._finish()
+
+    def run_once(self, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Capture what is in the spool now and drain it; give up on what does not move for `patience_seconds`."""
+        self._start()
+        self._look_again.set()
+        moved_at, before = time.monotonic(), (-1, -1, -1)
+        while not self._stopping.is_set() and time.monotonic() - moved_at < patience_seconds:
+            if self._look_again.is_set() or self._waiting.overflowed:
+                self._look_again.clear()
+                self._guarded("scan", self.scan)
+            if self._drained():
+                break
+            now = (len(self._waiting), self.captured, sum(drain.written for drain in self._drains))
+            if now != before:
+                moved_at, before = time.monotonic(), now
+            time.sleep(0.02)
+        self._finish()
+
+    def stop(self) -> None:
+        """Let `run` or `run_once` end. May be called from a signal handler."""
+        self._stopping.set()
+        self._look_again.set()
+
+    def scan(self) -> None:
+        """Put every entry that is in the spool and not known to be captured up for reading."""
+        self._waiting.overflowed = False
+        before = set(self._known)
+        for entry in self._spool.scan():
+            before.discard(entry.job_id)
+            if self._known.get(entry.job_id) != identity_of(entry.path):
+                self._waiting.add(entry)
+        for job_id in before:
+            self._known.pop(job_id, None)
+        if before:
+            self._journal.forget(self._cluster, before)
+        self._reader.forget_unreadable(lambda path: identity_of(path).inode != 0)
+
+    def status(self) -> CaptureStatus:
+        """Say how things stand. Asks nothing but memory and the journal."""
+        return CaptureStatus(
+            captured=self.captured,
+            waiting=len(self._waiting),
+            last_error="; ".join(self._errors.values()),
+            unreadable=self._reader.unreadable(),
+            incomplete=tuple(self._waiting.incomplete()),
+            sinks=tuple(_sink_status(drain) for drain in self._drains),
+        )
+
+    def _start(self) -> None:
+        loops = [self._reader.run, self._write, *(drain.run for drain in self._drains)]
+        self._threads = [threading.Thread(target=loop, args=(self._stopping,), daemon=True) for loop in loops]
+        for thread in self._threads:
+            thread.start()
+
+    def _finish(self) -> None:
+        self.stop()
+        self._jobs.close()
+        for drain in self._drains:
+            drain.wake.set()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _write(self, stopping: threading.Event) -> None:
+        while not (stopping.is_set() and self._jobs.idle()):
+            batch = self._jobs.take(timeout=0.2)
+            while batch and not self._guarded("journal", partial(self._commit, batch)):
+                if stopping.wait(_RETRY_SECONDS):
+                    return
+            self._jobs.written()
+
+    def _commit(self, batch: list[tuple[CapturedJob, Identity]]) -> None:
+        self.captured += self._journal.add(batch)
+        self._known.update((job.job_id, identity) for job, identity in batch)
+        for drain in self._drains:
+            drain.wake.set()
+
+    def _drained(self) -> bool:
+        return len(self._waiting) == 0 and self._jobs.idle() and all(drain.backlog()[0] == 0 for drain in self._drains)
+
+    def _guarded(self, part: str, step: Callable[[], object]) -> bool:
+        """Do `step`; where it fails tell why, once for each reason, and go on."""
+        try:
+            step()
+        except Exception as error:
+            reason = str(error) or repr(error)
+            if self._errors.get(part) != reason:
+                logger.log(
+                    logging.WARNING, "%s: %s", part, reason, exc_info=not isinstance(error, (OSError, SpoolError))
+                )
+            self._errors[part] = reason
+            return False
+        self._errors.pop(part, None)
+        return True
+
+
+def _sink_status(drain: Drain) -> SinkStatus:
+    behind, oldest_at = drain.backlog()
+    refused = tuple((entry.job.job_id, reason) for entry, reason in drain.refused())
+    return SinkStatus(drain.name, behind, oldest_at, drain.last_error, refused)

@@ -1,0 +1,103 @@
+"""Carries jobs from the journal to one sink, at the sink's own pace and offset."""
+
+import logging
+import threading
+from datetime import datetime
+
+from apps.archive.capture.entry import JournalEntry
+from apps.archive.capture.journal import Journal
+from apps.archive.sinks.base import Sink, SinkUnavailable
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 0.5
+LONGEST_DELAY_SECONDS = 30.0
+_IDLE_SECONDS = 1.0
+
+
+class Drain:
+    """Runs in a thread of its own for each sink; `wake` says that there is something new."""
+
+    def __init__(self, *, journal: Journal, sink: Sink) -> None:
+        self._journal = journal
+        self._sink = sink
+        self.name = sink.name
+        self.wake = threading.Event()
+        self.written = 0
+        self.last_error = ""
+        self._failures = 0
+
+    def run(self, stopping: threading.Event) -> None:
+        """Drain until `stopping`; what fails for now is tried again, ever more rarely."""
+        retried_refused = False
+        while not stopping.is_set():
+            try:
+                retried_refused = retried_refused or self._retry_refused()
+                moved = self._step()
+            except Exception as error:  # the sink or the journal: tell, wait, go on
+                self._failed(error)
+                stopping.wait(self._delay())
+                continue
+            self._failures, self.last_error = 0, ""
+            if not moved:
+                self.wake.wait(_IDLE_SECONDS)
+                self.wake.clear()
+
+    def backlog(self) -> tuple[int, datetime | None]:
+        """Return how many jobs the sink lacks, and when the oldest was captured."""
+        return self._journal.backlog(self.name)
+
+    def refused(self) -> list[tuple[JournalEntry, str]]:
+        """Return the jobs that the sink does not take, with its reasons."""
+        return self._journal.refused(self.name)
+
+    def _step(self) -> bool:
+        batch = self._journal.pending(self.name)
+        if not batch:
+            return False
+        try:
+            self._sink.write([entry.job for entry in batch])
+        except SinkUnavailable:
+            raise
+        except Exception:  # one of them is at fault: the others must not wait for it
+            self._write_each(batch)
+        else:
+            self.written += len(batch)
+        self._journal.acknowledge(self.name, batch[-1].seq)
+        return True
+
+    def _write_each(self, batch: list[JournalEntry]) -> None:
+        """Find the jobs of a failed batch that the sink does not take; the others are written."""
+        for entry in batch:
+            reason = self._write_alone(entry)
+            if reason:
+                logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
+                self._journal.refuse(self.name, entry.seq, reason)
+
+    def _retry_refused(self) -> bool:
+        """Try once, at the start, what was refused in an earlier run: the cause may be mended."""
+        for entry, _ in self._journal.refused(self.name):
+            if not self._write_alone(entry):
+                self._journal.accept(self.name, entry.seq)
+        return True
+
+    def _write_alone(self, entry: JournalEntry) -> str:
+        """Write one job. Returns why the sink does not take it, or an empty text."""
+        try:
+            self._sink.write([entry.job])
+        except SinkUnavailable:
+            raise
+        except Exception as error:  # what a sink raises over one job must not cost the others
+            return str(error).strip() or repr(error)
+        self.written += 1
+        return ""
+
+    def _failed(self, error: Exception) -> None:
+        reason = str(error).strip() or repr(error)
+        if reason != self.last_error:
+            logger.warning("%s: %s; the journal keeps what it lacks", self.name, reason)
+        self.last_error = reason
+        self._failures += 1
+
+    def _delay(self) -> float:
+        return min(FIRST_DELAY_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_DELAY_SECONDS)

@@ -1,0 +1,275 @@
+"""The durable queue between spool and sinks: one SQLite file on the scheduler's host.
+
+What `add` returned from survives a kill and a power cut. An entry stays until every sink has it; that it was
+captured stays known for as long as it is in the spool, so that no scan reads it again.
+"""
+
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from apps.archive.capture.entry import CapturedJob, Identity, JournalEntry
+
+BATCH_JOBS = 500
+BATCH_BYTES = 16 * 1024 * 1024
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE entry (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    cluster TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    submitted_at INTEGER NOT NULL,
+    scheduler TEXT NOT NULL,
+    captured_at INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    request_key TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    masked_names TEXT NOT NULL,
+    script BLOB NOT NULL,
+    environment BLOB NOT NULL,
+    UNIQUE (cluster, job_id, submitted_at)
+);
+CREATE TABLE seen (
+    cluster TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    submitted_at INTEGER NOT NULL,
+    inode INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    PRIMARY KEY (cluster, job_id, submitted_at)
+) WITHOUT ROWID;
+CREATE TABLE sink (name TEXT PRIMARY KEY, acknowledged INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE refused (
+    sink TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (sink, seq)
+) WITHOUT ROWID;
+"""
+_COLUMNS = (
+    "cluster, scheduler, job_id, submitted_at, captured_at, script, environment, request_key, stage, masked_names"
+)
+
+
+class JournalError(Exception):
+    """The journal cannot be used; the message says which and why."""
+
+
+class Journal:
+    """The journal in `directory`, held alone by one process. Safe to use from several threads."""
+
+    def __init__(self, directory: Path, *, sinks: Sequence[str]) -> None:
+        """Open or create it. A sink that is new here starts with the entries that are still kept.
+
+        Raises `JournalError` where another capture holds it, or it was written by a newer version.
+        """
+        self.directory = directory
+        self._guard = threading.Lock()
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"{directory}: {error.strerror}") from error
+        try:
+            self._lock()
+            self._database = self._open()
+            self._register(sinks)
+        except BaseException:
+            os.close(self._lock_file)
+            raise
+
+    def close(self) -> None:
+        """Release it. What was added stays."""
+        with self._guard:
+            self._database.close()
+            os.close(self._lock_file)
+
+    def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
+        """Write the jobs that are new, durably, as one. Returns how many were; known ones change nothing."""
+        with self._transaction() as database:
+            return sum(_add(database, job, identity) for job, identity in captured)
+
+    def pending(self, sink: str, *, jobs: int = BATCH_JOBS, size_bytes: int = BATCH_BYTES) -> list[JournalEntry]:
+        """Return the next entries that `sink` has not acknowledged, oldest first: one at least, if there is one."""
+        with self._guard:
+            sizes = self._database.execute(
+                "SELECT seq, size_bytes FROM entry WHERE seq > (SELECT acknowledged FROM sink WHERE name = ?)"
+                " ORDER BY seq LIMIT ?",
+                (sink, jobs),
+            ).fetchall()
+            last = _last_within(sizes, size_bytes)
+            if last is None:
+                return []
+            return self._entries("WHERE seq BETWEEN ? AND ? ORDER BY seq", (sizes[0][0], last))
+
+    def acknowledge(self, sink: str, seq: int) -> None:
+        """Note that `sink` has, or has refused, every entry up to `seq`; drop what every sink has."""
+        with self._transaction() as database:
+            database.execute("UPDATE sink SET acknowledged = max(acknowledged, ?) WHERE name = ?", (seq, sink))
+            _drop(database)
+
+    def refuse(self, sink: str, seq: int, reason: str) -> None:
+        """Keep an entry that `sink` cannot take, whatever the others do, with the reason."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO refused VALUES (?, ?, ?)", (sink, seq, reason))
+
+    def refused(self, sink: str) -> list[tuple[JournalEntry, str]]:
+        """Return the entries that `sink` could not take, with the reasons."""
+        with self._guard:
+            reasons = dict(self._database.execute("SELECT seq, reason FROM refused WHERE sink = ? LIMIT 100", (sink,)))
+            marks = ",".join("?" * len(reasons))
+            return [(e, reasons[e.seq]) for e in self._entries(f"WHERE seq IN ({marks}) ORDER BY seq", (*reasons,))]
+
+    def accept(self, sink: str, seq: int) -> None:
+        """Note that `sink` has taken an entry after all."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM refused WHERE sink = ? AND seq = ?", (sink, seq))
+            _drop(database)
+
+    def backlog(self, sink: str) -> tuple[int, datetime | None]:
+        """Return how many entries `sink` still lacks, and when the oldest of them was captured."""
+        with self._guard:
+            (acknowledged,) = self._database.execute("SELECT acknowledged FROM sink WHERE name = ?", (sink,)).fetchone()
+            (last,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+            oldest = self._database.execute(
+                "SELECT captured_at FROM entry WHERE seq > ? ORDER BY seq LIMIT 1", (acknowledged,)
+            ).fetchone()
+        return max(0, last - acknowledged), _time(oldest[0]) if oldest else None
+
+    def known(self, cluster: str) -> dict[str, Identity]:
+        """Return the newest captured spool entry of each job id that was in the spool when last looked."""
+        with self._guard:
+            rows = self._database.execute(
+                "SELECT job_id, inode, modified_ns FROM seen WHERE cluster = ? ORDER BY submitted_at", (cluster,)
+            )
+            return {job_id: Identity(inode, modified_ns) for job_id, inode, modified_ns in rows}
+
+    def forget(self, cluster: str, job_ids: Iterable[str]) -> None:
+        """Drop what is known of spool entries that are gone from the spool."""
+        with self._transaction() as database:
+            database.executemany("DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids))
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock_file, 20, 0).decode() or "unknown"
+            raise JournalError(f"{self.directory}: in use by another capture, process {holder}") from None
+        os.ftruncate(self._lock_file, 0)
+        os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
+
+    def _open(self) -> sqlite3.Connection:
+        path = self.directory / "journal.sqlite"
+        try:
+            database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            path.chmod(0o600)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("PRAGMA journal_size_limit = 67108864")
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > _VERSION:
+                raise JournalError(f"{path}: written by a newer version of the portal ({version})")
+            if version == 0:
+                database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT")
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: {error}") from error
+        return database
+
+    def _register(self, sinks: Sequence[str]) -> None:
+        with self._transaction() as database:
+            for name in sinks:
+                database.execute(
+                    "INSERT OR IGNORE INTO sink"
+                    " SELECT ?, coalesce((SELECT min(seq) - 1 FROM entry), (SELECT max(seq) FROM sqlite_sequence), 0)",
+                    (name,),
+                )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._guard:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def _entries(self, condition: str, values: tuple[Any, ...]) -> list[JournalEntry]:
+        rows = self._database.execute(f"SELECT seq, {_COLUMNS} FROM entry {condition}", values)  # noqa: S608 -- our own words
+        return [JournalEntry(seq, _job(row)) for seq, *row in rows]
+
+
+def _add(database: sqlite3.Connection, job: CapturedJob, identity: Identity) -> bool:
+    key = (job.cluster, job.job_id, _microseconds(job.submitted_at))
+    known = database.execute("SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?", key).fetchone()
+    database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", (*key, identity.inode, identity.modified_ns))
+    if known:
+        return False
+    values = (
+        job.cluster,
+        job.scheduler,
+        job.job_id,
+        key[2],
+        _microseconds(job.captured_at),
+        job.script,
+        job.environment,
+        job.request_key,
+        job.stage,
+        json.dumps(job.masked_names),
+        job.size_bytes,
+    )
+    marks = ", ".join("?" * len(values))
+    insert = f"INSERT OR IGNORE INTO entry ({_COLUMNS}, size_bytes) VALUES ({marks})"  # noqa: S608 -- our own words
+    return database.execute(insert, values).rowcount == 1
+
+
+def _drop(database: sqlite3.Connection) -> None:
+    database.execute(
+        "DELETE FROM entry WHERE seq <= (SELECT min(acknowledged) FROM sink) AND seq NOT IN (SELECT seq FROM refused)"
+    )
+
+
+def _last_within(sizes: Sequence[tuple[int, int]], limit: int) -> int | None:
+    last = None
+    total = 0
+    for seq, size in sizes:
+        total += size
+        if last is not None and total > limit:
+            break
+        last = seq
+    return last
+
+
+def _job(row: Sequence[Any]) -> CapturedJob:
+    cluster, scheduler, job_id, submitted_at, captured_at, script, environment, request_key, stage, masked = row
+    return CapturedJob(
+        cluster=cluster,
+        scheduler=scheduler,
+        job_id=job_id,
+        submitted_at=_time(submitted_at),
+        captured_at=_time(captured_at),
+        script=script,
+        environment=environment,
+        request_key=request_key,
+        stage=stage,
+        masked_names=tuple(json.loads(masked)),
+    )
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)

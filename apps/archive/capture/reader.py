@@ -1,0 +1,121 @@
+"""Reads spool entries into memory the moment they are complete; one bad entry never stops the rest."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from apps.archive.capture.entry import CapturedJob, Clock, Identity
+from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
+from apps.archive.capture.masking import Masker, text, value_of
+from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 0.002
+LONGEST_DELAY_SECONDS = 1.0
+_MOST_REPORTED = 1000
+_KEY_LENGTH = 64
+
+
+class Reader:
+    """Takes entries from `waiting`, reads and masks them, and puts them to `jobs`. Runs in a thread of its own."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        scheduler: str,
+        spool: Spool,
+        masker: Masker,
+        waiting: WaitingEntries,
+        jobs: WaitingJobs,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._spool = spool
+        self._masker = masker
+        self._waiting = waiting
+        self._jobs = jobs
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._unreadable: dict[Path, str] = {}
+
+    def run(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            entry = self._waiting.take(timeout=0.2)
+            if entry is not None:
+                self.read(entry)
+
+    def read(self, entry: SpoolEntry) -> None:
+        """Read one entry, or see that it is read again or reported."""
+        try:
+            spooled = self._spool.read(entry)
+            identity = identity_of(entry.path)
+            job = self._captured(spooled)
+        except EntryIncomplete:
+            self._waiting.again(entry, _delay)
+            return
+        except EntryVanished:
+            logger.info("%s: gone before it was read", entry.path)
+            self._settle(entry)
+        except Exception as error:  # whatever an entry or an adapter does, the others are read
+            self._report(entry.path, str(error) or repr(error))
+        else:
+            self._jobs.put(job, identity)
+            self._settle(entry)
+        self._waiting.done(entry)
+
+    def unreadable(self) -> dict[Path, str]:
+        """Return the entries that could not be read when last tried, with the reasons."""
+        with self._guard:
+            return dict(self._unreadable)
+
+    def forget_unreadable(self, still_there: Callable[[Path], bool]) -> None:
+        """Forget reports of entries that are gone."""
+        with self._guard:
+            self._unreadable = {path: why for path, why in self._unreadable.items() if still_there(path)}
+
+    def _captured(self, spooled: SpooledJob) -> CapturedJob:
+        variables, masked_names = self._masker.mask(spooled.variables)
+        if masked_names:
+            spooled = self._spool.with_environment(spooled, variables)
+        return CapturedJob(
+            cluster=self._cluster,
+            scheduler=self._scheduler,
+            job_id=spooled.job_id,
+            submitted_at=spooled.submitted_at,
+            captured_at=self._clock(),
+            script=spooled.script,
+            environment=spooled.environment,
+            request_key=value_of(variables, b"OPSPORTAL_REQUEST")[:_KEY_LENGTH],
+            stage=value_of(variables, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
+            masked_names=masked_names,
+        )
+
+    def _report(self, path: Path, reason: str) -> None:
+        with self._guard:
+            if self._unreadable.get(path) == reason or len(self._unreadable) >= _MOST_REPORTED:
+                return
+            self._unreadable[path] = reason
+        logger.warning("cannot read %s", text(os.fsencode(reason)))
+
+    def _settle(self, entry: SpoolEntry) -> None:
+        if self._unreadable:
+            with self._guard:
+                self._unreadable.pop(entry.path, None)
+
+
+def identity_of(path: Path) -> Identity:
+    """Say which directory or file `path` is now; all zero where it is gone."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return Identity(0, 0)
+    return Identity(status.st_ino, status.st_mtime_ns)
+
+
+def _delay(tries: int) -> float:
+    return min(FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 20), LONGEST_DELAY_SECONDS)

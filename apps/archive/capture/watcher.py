@@ -1,0 +1,102 @@
+"""File events of the spool: watches each of its directories flat and says which entries they are about."""
+
+import logging
+import os
+import queue
+from collections.abc import Callable
+from pathlib import Path
+
+from watchdog.events import (
+    DirCreatedEvent,
+    DirMovedEvent,
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+from watchdog.observers.api import ObservedWatch
+
+from apps.archive.capture.reader import identity_of
+from apps.archive.capture.waiting import WaitingEntries
+from apps.clusters.schedulers.base import Spool
+
+logger = logging.getLogger(__name__)
+
+_EVENTS: list[type[FileSystemEvent]] = [
+    DirCreatedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileMovedEvent,
+    FileClosedEvent,
+]
+
+
+class Watcher:
+    """Adds to `waiting` what events name. Where events may have been lost, `rescan` is called instead."""
+
+    def __init__(self, *, spool: Spool, waiting: WaitingEntries, rescan: Callable[[], None]) -> None:
+        self._spool = spool
+        self._observer = Observer()
+        self._handler = _Handler(spool, waiting, self._directory_made)
+        self._rescan = rescan
+        self._overflow = _OverflowReports(rescan)
+        self._watches: dict[Path, tuple[int, ObservedWatch]] = {}
+        self._made: queue.SimpleQueue[Path] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        logging.getLogger("watchdog").addHandler(self._overflow)
+        self._observer.start()
+
+    def refresh(self) -> None:
+        """Watch the directories that the spool has now; one that was made anew is watched anew."""
+        made = {self._made.get_nowait() for _ in range(self._made.qsize())}
+        directories = {path: identity_of(path).inode for path in self._spool.watched()}
+        for path, (inode, watch) in list(self._watches.items()):
+            if path in made or directories.get(path) != inode:
+                self._observer.unschedule(watch)
+                del self._watches[path]
+        for path in directories.keys() - self._watches.keys():
+            try:
+                watch = self._observer.schedule(self._handler, str(path), recursive=False, event_filter=_EVENTS)
+            except OSError as error:
+                logger.warning("%s: cannot be watched, only scanned: %s", path, error)
+            else:
+                self._watches[path] = (directories[path], watch)
+
+    def stop(self) -> None:
+        logging.getLogger("watchdog").removeHandler(self._overflow)
+        self._observer.stop()
+        self._observer.join(timeout=2)
+
+    def _directory_made(self, path: Path) -> None:
+        self._made.put(path)
+        self._rescan()
+
+
+class _Handler(FileSystemEventHandler):
+    def __init__(self, spool: Spool, waiting: WaitingEntries, directory_made: Callable[[Path], None]) -> None:
+        self._spool = spool
+        self._waiting = waiting
+        self._directory_made = directory_made
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        path = Path(os.fsdecode(event.dest_path or event.src_path))
+        entry = self._spool.entry_at(path)
+        if entry is not None:
+            self._waiting.add(entry)
+        elif event.is_directory:
+            self._directory_made(path)
+
+
+class _OverflowReports(logging.Handler):
+    """watchdog tells of an overflow of the kernel's queue in its log alone."""
+
+    def __init__(self, rescan: Callable[[], None]) -> None:
+        super().__init__(level=logging.WARNING)
+        self._rescan = rescan
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "overflow" in record.getMessage():
+            self._rescan()

@@ -1,0 +1,364 @@
+"""Capture without Django: a spool, a journal, and a sink in memory."""
+
+import os
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from apps.archive.capture.capture import Capture
+from apps.archive.capture.journal import Journal
+from apps.archive.capture.masking import Masker
+from apps.archive.sinks.base import SinkRefused, SinkUnavailable
+from apps.clusters.schedulers.base import EntryUnreadable
+from apps.clusters.schedulers.slurm.spool import SlurmSpool
+
+from .spool_writer import environment_bytes, job_directory, script_of, write_job
+
+
+class MemorySink:
+    name = "store"
+
+    def __init__(self):
+        self.jobs = []
+        self.away = False
+        self.refuses = set()
+
+    def write(self, jobs):
+        if self.away:
+            raise SinkUnavailable("connection refused")
+        if self.refuses & {job.job_id for job in jobs}:
+            raise SinkRefused("not this one")
+        self.jobs += jobs
+
+    @property
+    def ids(self):
+        return sorted(int(job.job_id) for job in self.jobs)
+
+
+@pytest.fixture
+def sink():
+    return MemorySink()
+
+
+@pytest.fixture
+def make_capture(spool, journal, sink):
+    def make(**changes):
+        values = {
+            "cluster": "alps",
+            "scheduler": "slurm",
+            "spool": SlurmSpool(spool),
+            "journal": journal,
+            "sinks": [sink],
+            "masker": Masker(names="(?i)token", key=b"key"),
+            "clock": lambda: datetime.now(UTC),
+        }
+        return Capture(**values | changes)
+
+    return make
+
+
+@contextmanager
+def running(capture, rescan_seconds=600):
+    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": rescan_seconds})
+    thread.start()
+    try:
+        wait_for(lambda: "watch" not in capture.status().last_error)
+        yield capture
+    finally:
+        capture.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def wait_for(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_once_captures_what_is_there(make_capture, spool, sink):
+    for job_id in (1, 12, 123):
+        write_job(spool, job_id)
+
+    capture = make_capture()
+    capture.run_once()
+
+    assert capture.captured == 3
+    assert {int(job.job_id): job.script for job in sink.jobs} == {i: script_of(i) for i in (1, 12, 123)}
+    assert {job.environment for job in sink.jobs} == {environment_bytes()}
+
+
+def test_request_and_stage_come_from_the_environment(make_capture, spool, sink):
+    write_job(spool, 1, variables=[("OPSPORTAL_REQUEST", "NOVA-0231"), ("OPSPORTAL_STAGE", "sim")])
+
+    make_capture().run_once()
+
+    assert [(job.request_key, job.stage) for job in sink.jobs] == [("NOVA-0231", "sim")]
+
+
+def test_secret_never_reaches_the_journal(make_capture, spool, sink, journal):
+    write_job(spool, 1, variables=[("A", "1"), ("MY_TOKEN", "geheim==x"), ("B", "2")])
+    sink.away = True
+
+    make_capture().run_once(patience_seconds=0.1)
+
+    (entry,) = journal.pending("store")
+    assert entry.job.masked_names == ("MY_TOKEN",)
+    assert b"geheim" not in b"".join(path.read_bytes() for path in journal.directory.iterdir())
+    assert entry.job.environment == environment_bytes(
+        [("A", "1"), ("MY_TOKEN", Masker(names="x", key=b"key").fingerprint(b"geheim==x")), ("B", "2")]
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [b"", b"#!/bin/sh\n\xe9\xff", b"no newline at the end", b"#!/bin/sh\r\n", b"\0inside\0", b"x" * 3_000_000],
+    ids=["empty", "latin-1", "no newline", "crlf", "NUL", "large"],
+)
+def test_bytes_come_through_as_they_are(make_capture, spool, sink, script):
+    variables = [("F", "() {\n  a=b\n}"), ("LATIN", b"\xe9\xff"), ("EMPTY", "")]
+    write_job(spool, 1, script=script, variables=variables)
+
+    make_capture().run_once()
+
+    assert [(job.script, job.environment) for job in sink.jobs] == [(script, environment_bytes(variables))]
+
+
+def test_second_run_reads_nothing_again(make_capture, spool, sink):
+    write_job(spool, 1)
+    make_capture().run_once()
+
+    class Unread(SlurmSpool):
+        def read(self, entry):
+            raise AssertionError("read again")
+
+    again = make_capture(spool=Unread(spool))
+    again.run_once()
+
+    assert again.captured == 0
+    assert again.status().unreadable == {}
+    assert sink.ids == [1]
+
+
+def test_touched_directory_is_not_captured_twice(make_capture, spool, sink):
+    os.utime(write_job(spool, 1), (1, 1))
+    make_capture().run_once()
+    os.utime(job_directory(spool, 1), (2, 2))
+
+    again = make_capture()
+    again.run_once()
+
+    assert again.captured == 0
+    assert sink.ids == [1]
+
+
+def test_id_used_again_is_another_job(make_capture, spool, sink):
+    directory = write_job(spool, 1)
+    make_capture().run_once()
+    shutil.rmtree(directory)
+    write_job(spool, 1, script=b"#!/bin/sh\nother\n")
+    os.utime(directory / "script", (5, 5))
+
+    make_capture().run_once()
+
+    assert [job.script for job in sink.jobs] == [script_of(1), b"#!/bin/sh\nother\n"]
+    assert len({job.submitted_at for job in sink.jobs}) == 2
+
+
+def test_running_capture_follows_events_and_new_hash_directories(make_capture, spool, sink):
+    write_job(spool, 1)
+    with running(make_capture()):
+        wait_for(lambda: sink.ids == [1])
+        write_job(spool, 11)
+        write_job(spool, 2)
+        write_job(spool, 12)
+        wait_for(lambda: sink.ids == [1, 2, 11, 12])
+
+
+def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, sink):
+    write_job(spool, 1)
+    with running(make_capture()):
+        wait_for(lambda: sink.ids == [1])
+        shutil.rmtree(spool / "hash.1")
+        write_job(spool, 11)
+        wait_for(lambda: sink.ids == [1, 11])
+        write_job(spool, 21)
+        wait_for(lambda: sink.ids == [1, 11, 21])
+
+
+def test_job_that_is_soon_gone_is_captured(make_capture, spool, sink):
+    (spool / "hash.1").mkdir()
+    with running(make_capture()) as capture:
+        wait_for(lambda: capture.status().waiting == 0)
+        for job_id in range(1, 1001, 10):
+            directory = write_job(spool, job_id)
+            time.sleep(0.005)
+            shutil.rmtree(directory)
+        wait_for(lambda: len(sink.ids) == 100)
+
+
+def test_half_written_job_is_captured_when_whole(make_capture, spool, sink):
+    directory = job_directory(spool, 1)
+    directory.mkdir(parents=True)
+    with running(make_capture()):
+        (directory / "environment").write_bytes(environment_bytes()[:10])
+        write_job(spool, 2)
+        wait_for(lambda: sink.ids == [2])
+        (directory / "environment").write_bytes(environment_bytes())
+        (directory / "script").write_bytes(b"#!/bin/sh\n")
+        time.sleep(0.05)
+        assert sink.ids == [2]
+        (directory / "script").write_bytes(b"#!/bin/sh\n\0")
+        wait_for(lambda: sink.ids == [1, 2])
+    assert sink.jobs[1].script == b"#!/bin/sh\n"
+
+
+def test_bad_entries_are_reported_and_stop_nothing(make_capture, spool, sink, tmp_path):
+    secret = tmp_path / "shadow"
+    secret.write_bytes(b"root:x\0")
+    (write_job(spool, 1) / "script").unlink()
+    (job_directory(spool, 1) / "script").symlink_to(secret)
+    (write_job(spool, 2) / "script").unlink()
+    (job_directory(spool, 2) / "script").mkdir()
+    (spool / "hash.3").mkdir()
+    (spool / "hash.3" / "job.3").symlink_to(job_directory(spool, 1))
+    (spool / "hash.4").mkdir()
+    (spool / "hash.4" / "job.4").write_bytes(b"")
+    (spool / "hash.4" / "job.nonsense\n").mkdir()
+    (write_job(spool, 5) / "environment").write_bytes(b"ab")
+    write_job(spool, 6)
+
+    capture = make_capture()
+    capture.run_once(patience_seconds=0.2)
+
+    assert sink.ids == [6]
+    assert sorted(path.name for path in capture.status().unreadable) == ["job.1", "job.2", "job.3", "job.4"]
+    assert "not a regular file" in capture.status().unreadable[job_directory(spool, 2)]
+    assert capture.status().incomplete == (job_directory(spool, 5),)
+
+
+def test_unreadable_entry_is_captured_once_it_may_be_read(make_capture, spool, sink):
+    class Forbidding(SlurmSpool):
+        forbids = True
+
+        def read(self, entry):
+            if self.forbids:
+                raise EntryUnreadable(f"{entry.path}: Permission denied")
+            return super().read(entry)
+
+    write_job(spool, 1)
+    forbidding = Forbidding(spool)
+    with running(make_capture(spool=forbidding), rescan_seconds=0.1) as capture:
+        wait_for(lambda: capture.status().unreadable)
+        forbidding.forbids = False
+        wait_for(lambda: sink.ids == [1])
+        wait_for(lambda: capture.status().unreadable == {})
+
+
+def test_unreadable_entry_is_tried_at_each_rescan_and_forgotten_when_gone(make_capture, spool, sink):
+    directory = write_job(spool, 1)
+    (directory / "script").unlink()
+    (directory / "script").mkdir()
+    with running(make_capture(), rescan_seconds=0.05) as capture:
+        wait_for(lambda: capture.status().unreadable)
+        shutil.rmtree(directory)
+        wait_for(lambda: not capture.status().unreadable)
+        directory = write_job(spool, 1)
+        wait_for(lambda: sink.ids == [1])
+
+
+def test_adapter_that_raises_anything_stops_nothing(make_capture, spool, sink):
+    class Broken(SlurmSpool):
+        def read(self, entry):
+            if entry.job_id == "1":
+                raise RuntimeError("a bug")
+            return super().read(entry)
+
+    write_job(spool, 1)
+    write_job(spool, 2)
+    capture = make_capture(spool=Broken(spool))
+    capture.run_once()
+
+    assert sink.ids == [2]
+    assert list(capture.status().unreadable.values()) == ["a bug"]
+
+
+def test_sink_away_keeps_jobs_in_the_journal_until_it_is_back(make_capture, spool, sink, journal):
+    sink.away = True
+    with running(make_capture()) as capture:
+        write_job(spool, 1)
+        wait_for(lambda: capture.captured == 1 and capture.status().sinks[0].last_error == "connection refused")
+        shutil.rmtree(job_directory(spool, 1))
+        assert capture.status().sinks[0].behind == 1
+        sink.away = False
+        wait_for(lambda: sink.ids == [1])
+        wait_for(lambda: capture.status().sinks[0].behind == 0)
+
+
+def test_job_that_the_sink_refuses_costs_its_neighbours_nothing(make_capture, spool, sink):
+    sink.refuses = {"2"}
+    for job_id in (1, 2, 3):
+        write_job(spool, job_id)
+
+    capture = make_capture()
+    capture.run_once()
+
+    assert sink.ids == [1, 3]
+    assert capture.status().sinks[0].refused == (("2", "not this one"),)
+
+    sink.refuses = set()
+    again = make_capture()
+    again.run_once()
+
+    assert sink.ids == [1, 2, 3]
+    assert again.status().sinks[0].refused == ()
+
+
+def test_spool_away_for_a_while_is_reported_and_found_again(make_capture, spool, sink):
+    write_job(spool, 1)
+    with running(make_capture(), rescan_seconds=0.05) as capture:
+        wait_for(lambda: sink.ids == [1])
+        spool.rename(spool.with_name("away"))
+        wait_for(lambda: "No such file" in capture.status().last_error)
+        spool.with_name("away").rename(spool)
+        write_job(spool, 2)
+        wait_for(lambda: sink.ids == [1, 2])
+        wait_for(lambda: capture.status().last_error == "")
+
+
+def test_full_waiting_list_is_made_up_for_by_a_scan(make_capture, spool, sink):
+    for job_id in range(1, 41):
+        write_job(spool, job_id)
+    capture = make_capture()
+    capture._waiting._max_entries = 5
+
+    capture.run_once()
+
+    assert sink.ids == list(range(1, 41))
+
+
+def test_two_clusters_with_the_same_ids_are_kept_apart(make_capture, tmp_path, sink):
+    for cluster in ("alps", "jura"):
+        (tmp_path / cluster).mkdir()
+        write_job(tmp_path / cluster, 1)
+        journal = Journal(tmp_path / "journals" / cluster, sinks=["store"])
+        make_capture(cluster=cluster, spool=SlurmSpool(tmp_path / cluster), journal=journal).run_once()
+        journal.close()
+
+    assert [(job.cluster, job.job_id) for job in sink.jobs] == [("alps", "1"), ("jura", "1")]
+
+
+def test_known_entries_are_forgotten_when_the_spool_drops_them(make_capture, spool, journal):
+    write_job(spool, 1)
+    write_job(spool, 2)
+    make_capture().run_once()
+    shutil.rmtree(job_directory(spool, 1))
+
+    make_capture().run_once()
+
+    assert set(journal.known("alps")) == {"2"}

@@ -1,0 +1,87 @@
+import pytest
+
+from apps.archive.capture.masking import Masker, value_of
+
+NAMES = r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)"
+
+
+@pytest.fixture
+def masker():
+    return Masker(names=NAMES, key=b"k" * 50)
+
+
+def is_masked(masker, name, value):
+    variables, names = masker.mask([(name.encode(), value.encode())])
+    assert names == ((name,) if variables[0][1].startswith(b"<masked:") else ())
+    return bool(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GITLAB_TOKEN", "abc"),
+        ("PGPASSWORD", "a=b=c"),
+        ("AWS_SECRET_ACCESS_KEY", "/aB3/xyz+Q"),
+        ("openai_apikey", "sk-1"),
+        ("DB_PASSWD", "two\nlines"),
+        ("http_proxy", "http://ana:geheim@proxy.example:3128"),
+        ("DATABASE_URL", "postgresql://:pw@db/x"),
+        ("SLURM_JWT", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbmEifQ.c2lnbmF0dXJl"),
+        ("DEPLOY", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blb"),
+        ("X", "ghp_0123456789abcdefghijABCDEFGHIJ012345"),
+    ],
+)
+def test_secret_is_masked(masker, name, value):
+    assert is_masked(masker, name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PATH", "/usr/bin:/bin"),
+        ("PWD", "/home/ana"),
+        ("SSH_AUTH_SOCK", "/tmp/ssh-x/agent.1"),
+        ("X509_USER_PROXY", "/tmp/x509up_u1000"),
+        ("BEARER_TOKEN_FILE", "/run/user/1000/bt_u1000"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/home/ana/key.json"),
+        ("KRB5CCNAME", "FILE:/tmp/krb5cc_1000"),
+        ("SLURM_ACCESS_KEY_RANK", "3"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("EMPTY_TOKEN", ""),
+        ("http_proxy", "http://proxy.example:3128"),
+        ("OPSPORTAL_REQUEST", "NOVA-0231"),
+        ("INPUT", "root://eos.example:1094//store/a.root"),
+    ],
+)
+def test_harmless_value_stays(masker, name, value):
+    assert not is_masked(masker, name, value)
+
+
+def test_equal_secrets_have_equal_fingerprints_and_others_not(masker):
+    assert masker.fingerprint(b"abc") == masker.fingerprint(b"abc")
+    assert masker.fingerprint(b"abc") != masker.fingerprint(b"abd")
+    assert masker.fingerprint(b"abc") != Masker(names=NAMES, key=b"other").fingerprint(b"abc")
+
+
+def test_masking_keeps_order_and_every_other_variable(masker):
+    variables = [(b"A", b"1"), (b"A_TOKEN", b"x"), (b"B\xff", b"\xfe"), (b"A_TOKEN", b"y")]
+
+    masked, names = masker.mask(variables)
+
+    assert names == ("A_TOKEN",)
+    assert [name for name, _ in masked] == [name for name, _ in variables]
+    assert (masked[0], masked[2]) == (variables[0], variables[2])
+    assert b"x" not in dict(masked).values()
+
+
+def test_empty_rule_masks_nothing():
+    variables = [(b"A_TOKEN", b"x"), (b"U", b"http://a:b@c")]
+
+    assert Masker(names="", key=b"k").mask(variables) == (tuple(variables), ())
+
+
+def test_value_of_unknown_or_undecodable_variable():
+    variables = [(b"A", b"caf\xe9")]
+
+    assert value_of(variables, b"A") == "caf\\xe9"
+    assert value_of(variables, b"B") == ""
