@@ -48,3 +48,14 @@ def shifter(db):
 @pytest.fixture
 def admin(db):
     return people.person("admin-one", ("admin", None))
+
+
+@pytest.fixture(autouse=True)
+def quick_settings(settings):
+    """What makes tests quick or self-contained: cheap password hashes, static files without collecting them."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
+    settings.WHITENOISE_AUTOREFRESH = True

@@ -1,0 +1,44 @@
+"""Health for load balancers: with and without the parts it looks at."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.core import services
+from apps.core.selectors import HEARTBEAT_LIMIT
+
+
+def test_healthz_asks_no_database(client, django_assert_num_queries, db):
+    with django_assert_num_queries(0):
+        assert client.get("/healthz").content == b"ok\n"
+
+
+def checks(client):
+    response = client.get("/readyz")
+    return response.status_code, {check["name"]: check["ok"] for check in response.json()["checks"]}
+
+
+def test_readyz_is_503_before_beat_was_heard(client, db):
+    assert checks(client) == (503, {"database": True, "queue": True, "beat": False})
+
+
+def test_readyz_is_200_when_all_is_well(client, db):
+    services.beat_heart(name="beat", at=timezone.now())
+    services.beat_heart(name="capture main", at=timezone.now(), detail={"waiting": 0})
+    assert checks(client) == (200, {"database": True, "queue": True, "beat": True, "capture main": True})
+
+
+@pytest.mark.parametrize("silent", ["beat", "capture main"])
+def test_readyz_is_503_when_a_heart_stops(client, db, silent):
+    for name in ("beat", "capture main"):
+        services.beat_heart(name=name, at=timezone.now())
+    services.beat_heart(name=silent, at=timezone.now() - HEARTBEAT_LIMIT - timedelta(seconds=1))
+    status, found = checks(client)
+    assert (status, found[silent]) == (503, False)
+
+
+def test_readyz_is_503_without_a_queue(client, db, settings):
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere.sock"}}
+    status, found = checks(client)
+    assert (status, found["queue"]) == (503, False)

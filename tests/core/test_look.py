@@ -1,0 +1,57 @@
+"""How values are written."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+from django.utils import timezone
+
+from apps.core.templatetags import look
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (10_620, "2 h 57"), (172_800, "2 days"), (-5, "0 s")],
+)
+def test_duration(seconds, text):
+    assert look.duration(seconds) == text
+
+
+def test_duration_of_timedelta():
+    assert look.duration(timedelta(minutes=41)) == "41 min"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, "–"), (0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (1_500, "1.5 kB"), (2 * 10**17, "200000 TB")]
+)
+def test_size(count, text):
+    assert look.size(count) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (12_345, "12,345"), (0, "0")])
+def test_number(value, text):
+    assert look.number(value) == text
+
+
+@time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC), tick=False)
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (datetime(2026, 11, 20, 9, 12, tzinfo=UTC), "10:12"),
+        (datetime(2026, 11, 19, 23, 30, tzinfo=UTC), "00:30"),
+        (datetime(2026, 11, 19, 9, 12, tzinfo=UTC), "Thu 19 Nov 10:12"),
+        (datetime(2025, 11, 20, 9, 12, tzinfo=UTC), "Thu 20 Nov 2025 10:12"),
+    ],
+)
+def test_when_is_in_the_readers_zone(at, text):
+    with timezone.override("Europe/Paris"):
+        shown = look.when(at)
+    assert f">{text}</time>" in shown
+    assert 'title="' in shown
+    assert "CET" in shown
+
+
+def test_state_is_word_sign_and_escaped():
+    assert look.state("down") == '<span class="state down">down</span>'
+    assert look.state("changes_asked") == '<span class="state degraded">changes asked</span>'
+    assert look.state("<b>") == '<span class="state unknown">&lt;b&gt;</span>'

@@ -1,0 +1,91 @@
+"""Events are delivered once, whatever fails on the way."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, InternalError, connection, transaction
+from django.db.utils import ProgrammingError
+
+from apps.core import outbox, services, tasks
+from apps.core.models import Delivery, Event, Heartbeat
+
+
+@pytest.fixture
+def subscriber(monkeypatch):
+    """A subscriber of `thing.happened` that notes what it was told and fails as often as asked."""
+    monkeypatch.setattr(outbox, "_handlers", dict(outbox._handlers))
+    monkeypatch.setattr(outbox, "_by_kind", dict(outbox._by_kind))
+    told: list[int] = []
+    failures: list[Exception] = []
+
+    @outbox.subscribe("test.note", "thing.happened")
+    def note(event: Event) -> None:
+        Heartbeat.objects.create(name=f"told {event.pk}", at=event.at)
+        if failures:
+            raise failures.pop()
+        told.append(event.pk)
+
+    return told, failures
+
+
+def publish(at):
+    target = Heartbeat.objects.create(name=f"thing {Heartbeat.objects.count()}", at=at)
+    return services.publish(kind="thing.happened", target=target, by="test", at=at, old="a", new="b", reason="why")
+
+
+def test_publish_delivers_once_on_commit(db, at, subscriber, django_capture_on_commit_callbacks):
+    told, _ = subscriber
+    with django_capture_on_commit_callbacks() as sends:
+        event = publish(at)
+    assert len(sends) == 1
+    delivery = Delivery.objects.get()
+    assert services.deliver(delivery_id=delivery.pk, at=at)
+    assert not services.deliver(delivery_id=delivery.pk, at=at)
+    assert told == [event.pk]
+
+
+def test_failed_subscriber_leaves_nothing_and_is_tried_again(db, at, subscriber):
+    told, failures = subscriber
+    failures.append(RuntimeError("no luck"))
+    event = publish(at)
+    delivery = Delivery.objects.get()
+    assert not services.deliver(delivery_id=delivery.pk, at=at)
+    delivery.refresh_from_db()
+    assert (delivery.attempts, delivery.delivered_at) == (1, None)
+    assert delivery.last_error == "RuntimeError: no luck"
+    assert delivery.due_at == at + timedelta(seconds=5)
+    assert not Heartbeat.objects.filter(name__startswith="told").exists()
+    assert services.deliver(delivery_id=delivery.pk, at=at)
+    assert told == [event.pk]
+
+
+def test_sweep_delivers_what_was_never_sent(db, at, subscriber):
+    told, _ = subscriber
+    first, second = publish(at), publish(at)
+    tasks.deliver_waiting()
+    tasks.deliver_waiting()
+    assert told == [first.pk, second.pk]
+
+
+def test_subscriber_that_is_gone_is_recorded(db, at, subscriber):
+    publish(at)
+    del outbox._handlers["test.note"]
+    services.deliver(delivery_id=Delivery.objects.get().pk, at=at)
+    assert "no subscriber is named test.note" in Delivery.objects.get().last_error
+
+
+def test_two_subscribers_of_one_name_are_refused(subscriber):
+    with pytest.raises(ValueError, match="two subscribers are named test.note"):
+        outbox.subscribe("test.note", "other")(lambda event: None)
+
+
+@pytest.mark.parametrize("statement", ["update core_event set actor = 'x'", "delete from core_event"])
+def test_event_cannot_be_changed(db, at, subscriber, statement):
+    publish(at)
+    with (
+        pytest.raises((InternalError, ProgrammingError, IntegrityError), match="append-only"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+    assert Event.objects.get().actor == "test"

@@ -1,0 +1,89 @@
+"""The typed reader of the environment."""
+
+from pathlib import Path
+
+import pytest
+
+from opsportal import env
+from opsportal.env import BadEnvironment, Environment
+
+ROOT = Path(__file__).parents[2]
+GOOD = {"SECRET_KEY": "k" * 50, "DATABASE_URL": "postgresql://u:p@db:5432/o", "REDIS_URL": "redis://queue:6379/0"}
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Set just these variables, and none of the portal's others."""
+
+    def give(**variables: str) -> None:
+        for name in Environment.model_fields:
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(f"{name}_FILE", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return give
+
+
+def test_minimum_is_enough(given):
+    given(**GOOD)
+    assert Environment.read().TIME_ZONE == "UTC"
+
+
+def test_everything_missing_is_named_at_once(given):
+    given()
+    with pytest.raises(BadEnvironment) as error:
+        Environment.read()
+    assert str(error.value).splitlines() == ["SECRET_KEY is not set.", "DATABASE_URL is not set.", "REDIS_URL is not set."]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SECRET_KEY", "short"),
+        ("DATABASE_URL", "mysql://db/o"),
+        ("REDIS_URL", "amqp://queue"),
+        ("PORTAL_URL", "portal.example"),
+        ("DEBUG", "perhaps"),
+        ("TIME_ZONE", "Mars/Base"),
+        ("LOG_LEVEL", "LOUD"),
+        ("CAPTURE_MASK_NAMES", "("),
+    ],
+)
+def test_bad_value_is_named_and_not_shown(given, name, value):
+    given(**{**GOOD, name: value})
+    with pytest.raises(BadEnvironment) as error:
+        Environment.read()
+    assert str(error.value).startswith(f"{name}: ")
+    assert "db/o" not in str(error.value)
+
+
+def test_value_from_a_file_loses_only_its_line_end(given, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text(" " + "s" * 50 + " \n")
+    given(**{name: value for name, value in GOOD.items() if name != "SECRET_KEY"}, SECRET_KEY_FILE=str(secret))
+    assert Environment.read().SECRET_KEY.get_secret_value() == " " + "s" * 50 + " "
+
+
+def test_both_a_value_and_its_file_is_an_error(given, tmp_path):
+    given(**GOOD, SECRET_KEY_FILE=str(tmp_path / "secret"))
+    with pytest.raises(BadEnvironment, match="SECRET_KEY and SECRET_KEY_FILE are both set"):
+        Environment.read()
+
+
+def test_missing_file_is_named(given, tmp_path):
+    given(**{name: value for name, value in GOOD.items() if name != "REDIS_URL"}, REDIS_URL_FILE=str(tmp_path / "none"))
+    with pytest.raises(BadEnvironment, match="REDIS_URL_FILE: .*No such file"):
+        Environment.read()
+
+
+def test_lists_are_split_at_commas(given):
+    given(**GOOD, LOG_ROOTS="/a, /b,", ALLOWED_HOSTS="x.example")
+    found = Environment.read()
+    assert found.LOG_ROOTS == [Path("/a"), Path("/b")]
+    assert found.ALLOWED_HOSTS == ["x.example"]
+
+
+def test_example_and_page_list_every_setting():
+    assert (ROOT / ".env.example").read_text() == env.env_example()
+    assert (ROOT / "docs/settings.md").read_text() == env.settings_page()
