@@ -1,0 +1,187 @@
+"""Jobs as accounting tells of them, how far each cluster is collected, and hourly totals."""
+
+from typing import Self
+
+from django.db import models
+
+from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.clusters.models import Cluster, Site
+from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, LogPathSource
+
+_FAILED = sorted(FAILED_STATES)
+
+
+class JobQuerySet(ExperimentQuerySet):
+    """Jobs; those of no experiment are seen by the OPG alone."""
+
+    def failed(self) -> Self:
+        """Keep the jobs whose end counts as failure; cancelled, preempted and requeued ones do not."""
+        return self.filter(state__in=_FAILED)
+
+
+class Job(models.Model):
+    """One attempt of one finished job. Written by the collector; all text in it comes from the job's owner."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs", db_index=False)
+    job_id = models.CharField(max_length=64, help_text="As people see it: 4711, 86_3, 87+1.")
+    raw_id = models.BigIntegerField(help_text="The scheduler's own number.")
+    spool_id = models.CharField(max_length=64, help_text="The id its script has in the spool; one for an array.")
+    attempt = models.PositiveIntegerField(default=1)
+    state = models.CharField(max_length=16, choices=STATE_CHOICES)
+    exit_code = models.IntegerField(default=0)
+    signal = models.IntegerField(default=0)
+    submitted_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True, help_text="Empty: ended before it started.")
+    ended_at = models.DateTimeField()
+    host = models.CharField(max_length=255, blank=True)
+    site = models.ForeignKey(Site, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", db_index=False)
+    cpus = models.PositiveIntegerField(default=0)
+    cpu_seconds = models.FloatField(default=0)
+    wall_seconds = models.BigIntegerField(default=0)
+    max_memory_bytes = models.BigIntegerField(null=True, blank=True)
+    requested_memory_bytes = models.BigIntegerField(null=True, blank=True)
+    time_limit_seconds = models.BigIntegerField(null=True, blank=True)
+    partition = models.CharField(max_length=255, blank=True)
+    account = models.CharField(max_length=255, blank=True)
+    user = models.CharField(max_length=255, blank=True)
+    name = models.CharField(max_length=1000, blank=True)
+    comment = models.TextField(blank=True)
+    reason = models.CharField(max_length=255, blank=True)
+    cancelled_by = models.CharField(max_length=255, blank=True)
+    work_dir = models.TextField(blank=True)
+    submit_line = models.TextField(blank=True)
+    stdout_path = models.TextField(blank=True)
+    stderr_path = models.TextField(blank=True)
+
+    log_path = models.TextField(blank=True, help_text="Where its output lies; not to be trusted.")
+    error_log_path = models.TextField(blank=True, help_text="Where its error output lies, if in a file of its own.")
+    log_path_source = models.CharField(max_length=16, blank=True, choices=LogPathSource)
+
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", db_index=False
+    )
+    request_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST of its environment.")
+    stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE of its environment.")
+    collected_at = models.DateTimeField()
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "job_id", "submitted_at", "attempt"], name="job_attempt_once"),
+            models.CheckConstraint(condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]), name="job_state"),
+        ]
+        indexes = [
+            models.Index(fields=["-ended_at", "-id"], name="job_newest"),
+            models.Index(fields=["experiment", "-ended_at"], name="job_of_experiment"),
+            models.Index(fields=["-ended_at", "-id"], condition=models.Q(state__in=_FAILED), name="job_failed"),
+            models.Index(fields=["host", "-ended_at"], condition=models.Q(state__in=_FAILED), name="job_failed_on_host"),
+            models.Index(
+                fields=["request_key", "stage", "-ended_at"], condition=~models.Q(request_key=""), name="job_of_request"
+            ),
+            models.Index(fields=["job_id"], name="job_by_id"),
+            models.Index(fields=["spool_id", "cluster"], name="job_in_spool"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} on {self.cluster.name}" + (f", attempt {self.attempt}" if self.attempt > 1 else "")
+
+    @property
+    def is_failed(self) -> bool:
+        return self.state in FAILED_STATES
+
+    @property
+    def queued_seconds(self) -> float | None:
+        """Return how long the job waited to start; None for one that never did."""
+        return (self.started_at - self.submitted_at).total_seconds() if self.started_at else None
+
+    @property
+    def core_seconds(self) -> int:
+        """Return the time that the job kept cores from others: wall time by cores."""
+        return self.wall_seconds * self.cpus
+
+
+class AccountMap(models.Model):
+    """Which experiment an account's jobs belong to, where the account is not named after it."""
+
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: on every cluster."
+    )
+    account = models.CharField(max_length=255)
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "account"], nulls_distinct=False, name="account_map_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account} is {self.experiment.key}"
+
+
+class Collection(models.Model):
+    """How far a cluster's accounting is collected, and how the last attempt went."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="collection")
+    collected_until = models.DateTimeField(help_text="Every job that ended before is in, as far as accounting knew.")
+    rechecked_at = models.DateTimeField(null=True, blank=True, help_text="Last look back for late corrections.")
+    last_run_at = models.DateTimeField(null=True, blank=True)
+    last_success_at = models.DateTimeField(null=True, blank=True)
+    last_error = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.cluster} until {self.collected_until:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Return how far the jobs were behind when the cluster was last asked."""
+        return (self.last_run_at - self.collected_until).total_seconds() if self.last_run_at else None
+
+
+class HourlyTotals(models.Model):
+    """Sums over the jobs that ended in one hour; every figure equals a recount of those rows."""
+
+    hour = models.DateTimeField()
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    request_key = models.CharField(max_length=64, blank=True)
+    stage = models.CharField(max_length=64, blank=True)
+    state = models.CharField(max_length=16, choices=STATE_CHOICES)
+    jobs = models.PositiveIntegerField()
+    wall_seconds = models.BigIntegerField()
+    core_seconds = models.BigIntegerField(help_text="Wall time by cores, summed.")
+    cpu_seconds = models.FloatField()
+    last_ended_at = models.DateTimeField()
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "hourly totals"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "cluster", "experiment", "request_key", "stage", "state"],
+                nulls_distinct=False,
+                name="hourly_totals_once",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["request_key", "stage"], condition=~models.Q(request_key=""), name="hourly_totals_of_request"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h {self.cluster.name} {self.request_key} {self.stage} {self.state}: {self.jobs}"
+
+
+class DirtyHour(models.Model):
+    """A note that jobs of this hour have changed since its totals were counted.
+
+    Rows are only added, never changed, so writers neither wait for each other nor for the recount; several notes
+    for one hour are normal.
+    """
+
+    hour = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h"
