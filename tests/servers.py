@@ -1,4 +1,4 @@
-"""The suite's own PostgreSQL and Valkey, started once a session where the environment names none; marks for system parts.
+"""The PostgreSQL and Valkey of the tests, once a session where the environment names none; marks for system parts.
 
 A plugin (`-p tests.servers`), so that the addresses stand in the environment before the settings are read. The workers
 of pytest-xdist inherit them; each has its own PostgreSQL database (by pytest-django) and its own of Valkey.

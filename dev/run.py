@@ -1,0 +1,204 @@
+"""`make run`: servers, migrations, demo, the processes of the Procfile, until Ctrl-C. Runs inside the environment."""
+
+import ctypes
+import http.client
+import os
+import re
+import secrets
+import signal
+import sys
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+from dev import claim
+from dev.layout import Layout
+from dev.messages import SetupError, fail, say
+from dev.postgres import Postgres, clean_environment
+from dev.processes import ROOT, guard
+from dev.supervisor import Stopped, Supervisor
+from dev.valkey import Valkey
+
+DATABASE = "opsportal"
+CLUSTER = "hepsim"
+WEB_SECONDS = 90
+PR_SET_PDEATHSIG = 1
+
+
+class Run:
+    """One run of the portal with its demo."""
+
+    def __init__(self, port: int, layout: Layout) -> None:
+        self.port, self.layout = port, layout
+        self.url = f"http://localhost:{port}"
+        self.supervisor = Supervisor(layout.run, layout.log, ROOT)
+        self.environment: dict[str, str] = {}
+
+    def go(self) -> None:
+        """Start everything and stay until asked to stop. Raises `Stopped`, and `SetupError` when a part does not start."""
+        self._start_servers()
+        say("migrating the database")
+        self._manage("migrate", "--no-input", "--verbosity", "1")
+        self._manage("collectstatic", "--no-input", "--verbosity", "0")
+        logins = ""
+        if _has_command("demo"):
+            say("loading the demo")
+            logins = self._manage("demo")
+        say("starting the processes")
+        self._start_processes(ROOT / "Procfile")
+        self._start_processes(ROOT / "Procfile.demo")
+        self._wait_for_web()
+        self._tell_ready(logins)
+        parent = Parent()
+        while True:
+            self.supervisor.pump(0.25)
+            if parent.was_interrupted():
+                raise Stopped
+
+    def _start_servers(self) -> None:
+        layout, tick = self.layout, self.supervisor.pump
+        base = clean_environment() | {"OPSPORTAL_RUN": str(layout.run)}
+        postgres, valkey = Postgres(layout.postgres, layout.sockets), Valkey(layout.valkey, layout.sockets)
+        say("starting PostgreSQL and Valkey" if layout.postgres.exists() else "making the database")
+        postgres.prepare()
+        server = self.supervisor.start("postgres", postgres.command(), base)
+        self.supervisor.start("valkey", valkey.command(), base)
+        if server.process is None:
+            raise SetupError(f"PostgreSQL did not start: see {layout.log / 'postgres.log'}")
+        postgres.wait_ready(server.process.pid, tick)
+        valkey.wait_ready(tick)
+        postgres.create_database(DATABASE)
+        self.environment = base | demo_settings(self.port, layout, postgres.url(DATABASE), valkey.url())
+        for name in [name for name in self.environment if name.endswith("_FILE") and name[:-5] in self.environment]:
+            del self.environment[name]
+
+    def _manage(self, *arguments: str) -> str:
+        """Run a management command to its end and return what it printed. Raises `SetupError`."""
+        name = arguments[0]
+        command = [sys.executable, "manage.py", *arguments]
+        child = self.supervisor.start(name, command, self.environment, quiet=True, restart=False)
+        while child.process:
+            self.supervisor.pump(0.1)
+        del self.supervisor.children[name]
+        output = b"\n".join(child.tail).decode(errors="replace")
+        if child.status:
+            log = self.layout.log / f"{name}.log"
+            raise SetupError(
+                f"manage.py {name} did not succeed: {output.strip().rpartition(chr(10))[2]} (all of it: {log})"
+            )
+        return output
+
+    def _start_processes(self, procfile: Path) -> None:
+        for name, command in read_procfile(procfile).items():
+            self.supervisor.start(name, ["/bin/sh", "-c", f"exec {command}"], self.environment)
+
+    def _wait_for_web(self) -> None:
+        until = time.monotonic() + WEB_SECONDS
+        while time.monotonic() < until:
+            self.supervisor.pump(0.1)
+            if self._is_healthy():
+                return
+        raise SetupError(f"web did not answer within {WEB_SECONDS} s: see {self.layout.log / 'web.log'}")
+
+    def _is_healthy(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)  # straight, whatever proxy is set
+        with suppress(OSError, http.client.HTTPException), closing(connection):
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        return False
+
+    def _tell_ready(self, logins: str) -> None:
+        say(f"ready: {self.url}/")
+        with suppress(OSError):
+            print(f"{logins}\nlogs: {self.layout.log}    stop: Ctrl-C", flush=True)
+
+
+class Parent:
+    """The `make` above us. It passes SIGTERM on, but after SIGINT for it alone it only waits for us, for ever."""
+
+    def __init__(self) -> None:
+        self.caught = self._catches_interrupt()
+
+    def was_interrupted(self) -> bool:
+        return self.caught and not self._catches_interrupt()
+
+    def _catches_interrupt(self) -> bool:
+        with suppress(OSError):
+            status = Path(f"/proc/{os.getppid()}/status").read_text()
+            caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+            return status.startswith("Name:\tmake\n") and bool(caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1)
+        return False
+
+
+def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) -> dict[str, str]:
+    """Return what the portal's settings are in a demo: everything under VAR, plain HTTP on loopback."""
+    binaries = Path(sys.executable).parent
+    return {
+        "PORT": str(port),
+        "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PYTHONUNBUFFERED": "1",
+        "SECRET_KEY": _secret(layout.var / "secret"),
+        "DATABASE_URL": database_url,
+        "REDIS_URL": redis_url,
+        "PORTAL_URL": f"http://localhost:{port}",
+        "ALLOWED_HOSTS": "127.0.0.1",
+        "DEMO": "true",
+        "VAR_DIR": str(layout.var),
+        "STATIC_DIR": str(layout.var / "static"),
+        "LOG_ROOTS": str(layout.var / "demo"),
+        "CAPTURE_CLUSTER": CLUSTER,
+        "CAPTURE_SCHEDULER": "slurm",
+        "CAPTURE_SPOOL": str(layout.var / "demo/spool"),
+        "CAPTURE_JOURNAL": str(layout.var / "journal"),
+    }
+
+
+def _secret(path: Path) -> str:
+    """Return the key of this VAR, made at the first start."""
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_text(secrets.token_urlsafe(64))
+        new.replace(path)
+    return path.read_text().strip()
+
+
+def read_procfile(path: Path) -> dict[str, str]:
+    """Return the commands of a Procfile by name."""
+    lines = [line.partition(":") for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return {name.strip(): command.strip() for name, _, command in lines}
+
+
+def _has_command(name: str) -> bool:
+    return any(ROOT.glob(f"apps/*/management/commands/{name}.py"))
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    try:
+        port, layout = claim.parse_options(sys.argv[1:])
+        lock = claim.take_over() or claim.claim(port, layout)
+    except SetupError as error:
+        return fail(error)
+    watchdog = guard(layout.run, keep_open=(lock,))
+    run = Run(port, layout)
+    run.supervisor.listen()
+    status = 0
+    try:
+        run.go()
+    except Stopped:
+        say("stopping")
+    except SetupError as error:
+        status = fail(error)
+    finally:
+        run.supervisor.stop()
+        if watchdog.stdin:
+            watchdog.stdin.close()
+        watchdog.wait()
+    if status == 0:
+        say("stopped")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
