@@ -1,0 +1,121 @@
+"""What the engine's parts hand to each other, and the protocol of a log classifier (a plugin).
+
+A third party registers a class with this protocol under the entry point group `opsportal.log_classifiers`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.enums import Advice, Category, Confidence, Overlap, ReasonKind, Role, VerdictKind
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What the scheduler says of one attempt of a job. None and "" mean: not known."""
+
+    scheduler: str = ""
+    state: JobState | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    cancelled_by: str = ""
+    host: str = ""
+    experiment: str = ""
+    wall_seconds: int | None = None
+    time_limit_seconds: int | None = None
+    max_memory_bytes: int | None = None
+    requested_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of whole lines out of a log: bytes as they are, and where in the file they lie.
+
+    `first_line` is the number of the first line, counted from 1, or None where the file is too large to count.
+    """
+
+    data: bytes
+    offset: int
+    file_bytes: int
+    first_line: int | None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.offset == 0 and len(self.data) >= self.file_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A known error: one row of a catalogue."""
+
+    id: str
+    category: Category
+    service: str
+    regex: str
+    advice: Advice
+    role: Role
+    where: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A known error found in a log: its line as text, and where. `length` is of the matched part."""
+
+    pattern: Pattern
+    line: int | None
+    offset: int
+    text: str
+    length: int = 0
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Whether a service that the job needs was out while it ran, with the interval in words."""
+
+    service: str
+    overlap: Overlap
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One short sentence of a verdict. `target` is what to link: `log:OFFSET`, `service:SLUG` or ""."""
+
+    kind: ReasonKind
+    text: str
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whose problem it is, what to do, and why; `cause` is the known error that decided, if one did."""
+
+    verdict: VerdictKind
+    advice: Advice
+    category: Category
+    confidence: Confidence
+    summary: str
+    reasons: tuple[Reason, ...]
+    cause: Hit | None = None
+    service: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a classifier found: known errors, which are weighed with all others, and reasons to show."""
+
+    hits: tuple[Hit, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+class LogClassifier(Protocol):
+    """Finds known errors in a block of a log. Instances keep no state between jobs."""
+
+    name: str
+
+    def classify(self, facts: JobFacts, block: Block) -> Findings:
+        """Return what is known about `block`; the text in it is hostile and must not be run or trusted."""
+        ...

@@ -1,0 +1,54 @@
+"""From a log and the scheduler's facts to a verdict: runs the classifiers and weighs what they found."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
+from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE_BYTES, read_back
+from apps.diagnosis.engine.verdict import decide
+from apps.diagnosis.enums import ReasonKind
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A verdict with all known errors found, in their order in the log."""
+
+    verdict: Verdict
+    hits: tuple[Hit, ...]
+
+
+def read_log(descriptor: int, file_bytes: int) -> Block:
+    """Read a log whole up to 64 MB, else its last 4 MB."""
+    return read_back(descriptor, budget_bytes=file_bytes if file_bytes <= WHOLE_BYTES else BUDGET_BYTES)
+
+
+def diagnose(
+    facts: JobFacts,
+    block: Block | None,
+    *,
+    classifiers: Mapping[str, LogClassifier],
+    outages: Sequence[Outage] = (),
+    reasons: Sequence[Reason] = (),
+) -> Diagnosis:
+    """Return the verdict on a job from its log; without one, from facts and outages alone.
+
+    A classifier that fails is logged and named in the reasons; the others still count.
+    """
+    findings = [_classify(name, classifiers[name], facts, block) for name in sorted(classifiers)] if block else []
+    told = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
+    if block and not block.is_whole:
+        told.append(Reason(ReasonKind.LOG, f"Read were the last {len(block.data):,} of {block.file_bytes:,} bytes"))
+    hits = sorted((hit for finding in findings for hit in finding.hits), key=lambda hit: (hit.offset, hit.pattern.id))
+    verdict = decide(facts, hits, outages=outages, reasons=told, searched=block is not None)
+    return Diagnosis(verdict, tuple(hits))
+
+
+def _classify(name: str, classifier: LogClassifier, facts: JobFacts, block: Block) -> Findings:
+    try:
+        return classifier.classify(facts, block)
+    except Exception:  # a third party's classifier may raise anything
+        log.exception("log classifier %s failed", name)
+        return Findings(reasons=(Reason(ReasonKind.PLUGIN, f"The log classifier {name} failed"),))

@@ -1,0 +1,185 @@
+"""Reads a log of any size from its end, within a byte budget; opens it only under configured roots.
+
+Nothing that a job wrote is trusted: neither its log's path, nor its type, nor that it stays as it is while it is read.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.catalogue import text_of
+
+STEP_BYTES = 64 * 1024
+BUDGET_BYTES = 4 * 1024 * 1024
+WHOLE_BYTES = 64 * 1024 * 1024
+LINE_BYTES = 8 * 1024
+OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class LogError(Exception):
+    """A log cannot be read; the message says which and why."""
+
+
+class LogMissing(LogError):
+    """There is no such file: not yet, or no more."""
+
+
+class LogRefused(LogError):
+    """The path is none that may be read: outside of the roots, through a symlink, or no regular file."""
+
+
+class LogUnreadable(LogError):
+    """The file system refused or failed; it may work later."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line to show: its place in the file, its number where known, and its text, cut at 8 kB."""
+
+    offset: int
+    number: int | None
+    text: str
+
+
+@contextmanager
+def open_log(path: Path, roots: Sequence[Path] | None) -> Iterator[int]:
+    """Open a regular file for reading and yield its descriptor. Raises `LogError`.
+
+    With `roots`, the path must lie under one of them, and no component below the root may be a symlink or `..`.
+    None means: the path comes from an operator, not from a job.
+    """
+    try:
+        descriptor = os.open(path, OPEN_FILE) if roots is None else _open_beneath(path, roots)
+    except OSError as error:
+        raise _log_error(path, error) from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise LogRefused(f"{path}: not a regular file")
+        yield descriptor
+    except OSError as error:
+        raise LogUnreadable(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _log_error(path: Path, error: OSError) -> LogError:
+    if error.errno == errno.ENOENT:
+        return LogMissing(f"{path}: no such file")
+    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+        return LogRefused(f"{path}: goes through a symlink, or something that is no directory")
+    if error.errno in {errno.ENXIO, errno.ENODEV}:
+        return LogRefused(f"{path}: not a regular file")
+    return LogUnreadable(f"{path}: {error.strerror}")
+
+
+def _open_beneath(path: Path, roots: Sequence[Path]) -> int:
+    """Open `path` component by component from its root, so that nothing below it can lead out."""
+    root, parts = _split(path, roots)
+    directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            parent, directory = directory, os.open(part, OPEN_DIRECTORY, dir_fd=directory)
+            os.close(parent)
+        return os.open(parts[-1], OPEN_FILE | os.O_NOFOLLOW, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def _split(path: Path, roots: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
+    if "\x00" in str(path):
+        raise LogRefused(f"{str(path)!r}: a NUL in the path")
+    if not path.is_absolute() or ".." in path.parts:
+        raise LogRefused(f"{path}: not an absolute path without '..'")
+    for root in roots:
+        for spelling in (root, Path(os.path.realpath(root))):
+            if path != spelling and path.is_relative_to(spelling):
+                return root, path.relative_to(spelling).parts
+    raise LogRefused(f"{path}: outside of the log roots")
+
+
+def read_back(
+    descriptor: int, *, end: int | None = None, lines: int | None = None, budget_bytes: int = BUDGET_BYTES
+) -> Block:
+    """Read whole lines backwards from `end` (else the file's end) until `lines` or the budget is reached.
+
+    The line at the front that the budget cut is left out, unless it is the only one. A file that shrinks
+    meanwhile gives what is still there.
+    """
+    size = os.fstat(descriptor).st_size
+    stop = size if end is None else max(0, min(end, size))
+    floor = max(0, stop - budget_bytes)
+    steps: list[bytes] = []
+    start, newlines = stop, 0
+    while start > floor and (lines is None or newlines <= lines):
+        begin = max(floor, start - STEP_BYTES)
+        data = _pread(descriptor, begin, start)
+        if len(data) < start - begin:  # the file was cut: what was read behind this is gone too
+            steps, newlines, stop = [], 0, begin + len(data)
+        steps.append(data)
+        newlines += data.count(b"\n")
+        start = begin
+    whole = b"".join(reversed(steps))
+    skip = _front(whole, at_start=start == 0, lines=lines)
+    offset = start + skip
+    return Block(whole[skip:], offset, size, _line_number(descriptor, offset, size))
+
+
+def _pread(descriptor: int, begin: int, end: int) -> bytes:
+    parts = []
+    while begin < end and (data := os.pread(descriptor, end - begin, begin)):
+        parts.append(data)
+        begin += len(data)
+    return b"".join(parts)
+
+
+def _front(data: bytes, *, at_start: bool, lines: int | None) -> int:
+    """Return where the first wanted whole line begins in `data`."""
+    skip = 0 if at_start else data.find(b"\n") + 1
+    if skip == len(data):
+        skip = 0
+    if lines is None:
+        return skip
+    position = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        position = data.rfind(b"\n", 0, position)
+        if position < skip:
+            return skip
+    return position + 1
+
+
+def _line_number(descriptor: int, offset: int, size: int) -> int | None:
+    """Count the lines before `offset`; None where the file is too large for that."""
+    if size > WHOLE_BYTES:
+        return None
+    count, position = 1, 0
+    while position < offset and (data := os.pread(descriptor, min(1024 * 1024, offset - position), position)):
+        count += data.count(b"\n")
+        position += len(data)
+    return count
+
+
+def lines_of(block: Block) -> list[LogLine]:
+    """Return the lines of a block as text to show."""
+    found = []
+    offset = block.offset
+    pieces = block.data.split(b"\n")
+    if pieces[-1] == b"":
+        pieces.pop()
+    for row, piece in enumerate(pieces):
+        number = None if block.first_line is None else block.first_line + row
+        found.append(LogLine(offset, number, _shown(piece)))
+        offset += len(piece) + 1
+    return found
+
+
+def _shown(line: bytes) -> str:
+    line = line.rstrip(b"\r")
+    if len(line) <= LINE_BYTES:
+        return text_of(line)
+    return text_of(line[:LINE_BYTES]) + f" … {len(line) - LINE_BYTES:,} bytes more"

@@ -1,0 +1,193 @@
+"""Weighs the evidence on a failed job and says whose problem it is, what to do, and why.
+
+The order: states of the scheduler that decide alone; known causes, then general errors, the first in time; how the
+process was killed; symptoms, then consequences; outages of services it needed; its exit code.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine import facts as facts_of
+from apps.diagnosis.engine import outages as outages_of
+from apps.diagnosis.engine.base import Hit, JobFacts, Outage, Reason, Verdict
+from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Confidence, Overlap, ReasonKind, Role, VerdictKind
+
+SHOWN_HITS = 4
+CONFIDENCE_OF = {
+    Role.CAUSE: Confidence.HIGH,
+    Role.GENERIC: Confidence.MEDIUM,
+    Role.SYMPTOM: Confidence.MEDIUM,
+    Role.CONSEQUENCE: Confidence.LOW,
+}
+WEIGHT = {role: weight for weight, role in enumerate(Role)}
+WORDS_OF = {
+    Category.SERVICE: "a service failed",
+    Category.SITE: "the node or the site failed",
+    Category.EXPERIMENT_CODE: "the experiment's code failed",
+    Category.CONFIGURATION: "the job or its environment is set up wrongly",
+    Category.DATA: "its data is missing or damaged",
+    Category.RESOURCE: "it ran out of a resource",
+    Category.USER: "a person ended it",
+    Category.UNKNOWN: "what failed is not known",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One piece of evidence that can decide a verdict alone."""
+
+    category: Category
+    confidence: Confidence
+    summary: str
+    reason: Reason
+    cause: Hit | None = None
+    service: str = ""
+
+
+def decide(
+    facts: JobFacts,
+    hits: Iterable[Hit] = (),
+    *,
+    outages: Sequence[Outage] = (),
+    reasons: Sequence[Reason] = (),
+    searched: bool = True,
+) -> Verdict:
+    """Return the verdict; the same evidence always gives the same one. `searched`: a log was read."""
+    ranked = ranked_hits(hits)
+    answer = _answer(facts, ranked, outages)
+    answer = _with_outage(facts, answer, ranked, outages)
+    told = [answer.reason, *_other_reasons(facts, answer, ranked, outages)]
+    if searched and not ranked:
+        told.append(Reason(ReasonKind.LOG, "No known error in what was read of the log"))
+    told.extend(reasons)
+    verdict = VERDICT_OF[answer.category]
+    return Verdict(
+        verdict=verdict,
+        advice=ADVICE_OF[verdict],
+        category=answer.category,
+        confidence=answer.confidence,
+        summary=answer.summary,
+        reasons=tuple(dict.fromkeys(told)),
+        cause=answer.cause,
+        service=answer.service,
+    )
+
+
+def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
+    """Order hits by role, then time, then, on one line, the more specific first; noise is left out."""
+
+    def rank(hit: Hit) -> tuple[int, int, int, str]:
+        return WEIGHT[hit.pattern.role], hit.offset, -hit.length, hit.pattern.id
+
+    return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
+
+
+def _answer(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
+    """Go through the evidence in its order and return the first that decides."""
+    succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
+    candidates = (
+        _from_fact(facts_of.deciding_state(facts)),
+        _from_hits(ranked, {Role.CAUSE} if succeeded else {Role.CAUSE, Role.GENERIC}),
+        _from_fact(facts_of.killed_by(facts)),
+        None if succeeded else _from_hits(ranked, {Role.SYMPTOM, Role.CONSEQUENCE}),
+        None if succeeded else _from_outages(outages),
+        _from_fact(facts_of.known_exit_code(facts)),
+    )
+    decided = next((answer for answer in candidates if answer), None)
+    return decided or _undecided(facts, succeeded)
+
+
+def _from_fact(fact: facts_of.Fact | None) -> Answer | None:
+    if fact is None:
+        return None
+    return Answer(fact.category, fact.confidence, fact.summary, Reason(fact.kind, fact.text))
+
+
+def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Answer | None:
+    """Take the first hit of these roles whose category is known."""
+    for hit in ranked:
+        if hit.pattern.role in roles and hit.pattern.category is not Category.UNKNOWN:
+            return _from_hit(hit)
+    return None
+
+
+def _from_hit(hit: Hit) -> Answer:
+    pattern = hit.pattern
+    summary = f"{pattern.service}: {WORDS_OF[pattern.category]} ({pattern.id})."
+    return Answer(
+        category=pattern.category,
+        confidence=CONFIDENCE_OF[pattern.role],
+        summary=summary,
+        reason=_hit_reason(hit),
+        cause=hit,
+        service=pattern.service if VERDICT_OF[pattern.category] is VerdictKind.SERVICE else "",
+    )
+
+
+def _hit_reason(hit: Hit) -> Reason:
+    pattern = hit.pattern
+    place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
+    values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
+    text = f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, {pattern.service}{values}"
+    return Reason(ReasonKind.CATALOGUE, text, f"log:{hit.offset}")
+
+
+def _from_outages(outages: Sequence[Outage]) -> Answer | None:
+    """With nothing else to go by, a needed service that was out is the best guess."""
+    for outage in outages:
+        if outage.overlap is Overlap.YES:
+            summary = f"{outage.service} was out while it ran; nothing else explains it."
+            return Answer(Category.SERVICE, Confidence.LOW, summary, outages_of.reason(outage), service=outage.service)
+    return None
+
+
+def _undecided(facts: JobFacts, succeeded: bool) -> Answer:
+    if succeeded:
+        summary = "The job completed, and no known cause of failure is in its log."
+    else:
+        summary = "Nothing known explains it: read the log."
+    return Answer(Category.UNKNOWN, Confidence.LOW, summary, facts_of.ended(facts))
+
+
+def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
+    """Let an outage confirm a service's error, or turn an error at a service that was out into a service problem.
+
+    A job killed at a limit while its log shows a service failing that was out, waited for that service.
+    """
+    hits = [answer.cause] if answer.cause else []
+    if facts.state in facts_of.LIMITS_OF_TIME:
+        hits = [hit for hit in ranked if WEIGHT[hit.pattern.role] <= WEIGHT[Role.GENERIC]]
+    for hit in hits:
+        outage = outages_of.outage_of(hit.pattern, outages)
+        if outage is None or hit.pattern.category in {Category.RESOURCE, Category.USER}:
+            continue
+        by_service = _from_hit(hit)
+        return replace(
+            by_service,
+            category=Category.SERVICE,
+            confidence=Confidence.HIGH,
+            summary=f"{outage.service} was out while it ran, and its log shows it ({hit.pattern.id}).",
+            service=outage.service,
+        )
+    return answer
+
+
+def _other_reasons(
+    facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]
+) -> Iterable[Reason]:
+    """Give the evidence that did not decide: facts, more known errors, and what is known of each service."""
+    yield facts_of.ended(facts)
+    for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
+        if fact:
+            yield Reason(fact.kind, fact.text)
+    seen = {answer.cause.pattern.id} if answer.cause else set()
+    for hit in ranked:
+        if hit.pattern.id not in seen and len(seen) < SHOWN_HITS:
+            seen.add(hit.pattern.id)
+            yield _hit_reason(hit)
+    if answer.cause and answer.cause.pattern.advice != ADVICE_OF[VERDICT_OF[answer.category]]:
+        text = f"The catalogue advises for {answer.cause.pattern.id}: {answer.cause.pattern.advice}"
+        yield Reason(ReasonKind.CATALOGUE, text)
+    for outage in outages:
+        yield outages_of.reason(outage)

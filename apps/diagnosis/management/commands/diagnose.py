@@ -1,0 +1,93 @@
+"""`manage.py diagnose FILE`: the verdict on any log file, as one JSON object. Needs no database."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine.base import Hit, JobFacts
+from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
+from apps.diagnosis.engine.facts import parse_state
+from apps.diagnosis.engine.registry import classifiers
+from apps.diagnosis.engine.tail import LogError, open_log
+
+
+def _state(text: str) -> tuple[JobState, str]:
+    try:
+        return parse_state(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _exit_code(text: str) -> tuple[int, int | None]:
+    """Read `1`, or Slurm's `1:0`: exit code and signal."""
+    code, colon, signal = text.partition(":")
+    return int(code), int(signal) if colon else None
+
+
+class Command(BaseCommand):
+    """Reads a log whole up to 64 MB, else its last 4 MB."""
+
+    help = "Print the verdict on a job from its log file and, where given, from what the scheduler says of it."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", metavar="FILE", type=Path)
+        parser.add_argument("--scheduler", default="", help="which one ran the job, such as slurm")
+        parser.add_argument("--state", type=_state, help="how it ended: FAILED, TIMEOUT, 'CANCELLED by 1000', …")
+        parser.add_argument("--exit-code", type=_exit_code, metavar="N", help="exit code, or Slurm's CODE:SIGNAL")
+        parser.add_argument("--signal", type=int, metavar="N", help="the signal that ended it")
+        parser.add_argument("--experiment", default="", help="whose job it is, for classifiers of experiments")
+
+    def handle(self, *, file: Path, **options: Any) -> None:
+        state, cancelled_by = options["state"] or (None, "")
+        exit_code, signal = options["exit_code"] or (None, None)
+        facts = JobFacts(
+            scheduler=options["scheduler"],
+            state=state,
+            exit_code=exit_code,
+            signal=signal if options["signal"] is None else options["signal"],
+            cancelled_by=cancelled_by,
+            experiment=options["experiment"],
+        )
+        try:
+            with open_log(file, roots=None) as descriptor:
+                block = read_log(descriptor, os.fstat(descriptor).st_size)
+        except LogError as error:
+            raise CommandError(str(error)) from None
+        found = diagnose(facts, block, classifiers=classifiers())
+        self.stdout.write(json.dumps(_as_json(found), indent=2 if self.stdout.isatty() else None))
+
+
+def _as_json(found: Diagnosis) -> dict[str, object]:
+    verdict = found.verdict
+    return {
+        "verdict": verdict.verdict,
+        "advice": verdict.advice,
+        "category": verdict.category,
+        "confidence": verdict.confidence,
+        "summary": verdict.summary,
+        "service": verdict.service,
+        "cause": verdict.cause.pattern.id if verdict.cause else None,
+        "reasons": [{"kind": r.kind, "text": r.text, "target": r.target} for r in verdict.reasons],
+        "evidence": [_evidence(hit) for hit in found.hits],
+    }
+
+
+def _evidence(hit: Hit) -> dict[str, object]:
+    pattern = hit.pattern
+    return {
+        "line": hit.line,
+        "offset": hit.offset,
+        "pattern": pattern.id,
+        "role": pattern.role,
+        "text": hit.text,
+        "category": pattern.category,
+        "service": pattern.service,
+        "advice": pattern.advice,
+        "fields": dict(hit.fields),
+    }
