@@ -7,6 +7,16 @@ import pytest
 from tests import people
 
 
+def pytest_configure(config):
+    """Set what makes tests quick or self-contained: cheap password hashes, static files without collecting them."""
+    from django.conf import settings
+
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
+    settings.WHITENOISE_AUTOREFRESH = True
+
+
 @pytest.fixture
 def at() -> datetime:
     """A fixed moment, aware."""
@@ -48,14 +58,3 @@ def shifter(db):
 @pytest.fixture
 def admin(db):
     return people.person("admin-one", ("admin", None))
-
-
-@pytest.fixture(autouse=True)
-def quick_settings(settings):
-    """What makes tests quick or self-contained: cheap password hashes, static files without collecting them."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    }
-    settings.WHITENOISE_AUTOREFRESH = True
