@@ -206,7 +206,7 @@ class Journal:
                 raise
 
     def _entries(self, condition: str, values: tuple[Any, ...]) -> list[JournalEntry]:
-        rows = self._database.execute(f"SELECT seq, {_COLUMNS} FROM entry {condition}", values)  # noqa: S608 -- our own words
+        rows = self._database.execute(f"SELECT seq, {_COLUMNS} FROM entry {condition}", values)
         return [JournalEntry(seq, _job(row)) for seq, *row in rows]
 
 
@@ -230,7 +230,7 @@ def _add(database: sqlite3.Connection, job: CapturedJob, identity: Identity) -> 
         job.size_bytes,
     )
     marks = ", ".join("?" * len(values))
-    insert = f"INSERT OR IGNORE INTO entry ({_COLUMNS}, size_bytes) VALUES ({marks})"  # noqa: S608 -- our own words
+    insert = f"INSERT OR IGNORE INTO entry ({_COLUMNS}, size_bytes) VALUES ({marks})"
     return database.execute(insert, values).rowcount == 1
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob, Clock, Identity
-from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.masking import Masker, text, value_of
+from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,40 @@
+"""zstd with a trained dictionary: what near-identical contents share is stored once."""
+
+from collections.abc import Sequence
+
+from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError, train_dictionary
+
+LEVEL = 3
+DICTIONARY_BYTES = 110 * 1024
+
+
+class Compressor:
+    """Compresses many contents with one dictionary, or with none."""
+
+    def __init__(self, dictionary: ZstdCompressionDict | None) -> None:
+        if dictionary:
+            dictionary.precompute_compress(level=LEVEL)
+        self._compressor = ZstdCompressor(level=LEVEL, dict_data=dictionary)
+
+    def compress(self, content: bytes) -> bytes:
+        return self._compressor.compress(content)
+
+
+def decompress(data: bytes, dictionary: ZstdCompressionDict | None) -> bytes:
+    """Return the content. Raises `ValueError` where `data` is damaged."""
+    try:
+        return ZstdDecompressor(dict_data=dictionary).decompress(data)
+    except ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+def dictionary(data: bytes) -> ZstdCompressionDict:
+    return ZstdCompressionDict(data)
+
+
+def train(samples: Sequence[bytes]) -> bytes | None:
+    """Return a dictionary of what `samples` have in common, or None where they have too little."""
+    try:
+        return train_dictionary(DICTIONARY_BYTES, list(samples)).as_bytes()
+    except ZstdError:
+        return None

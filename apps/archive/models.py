@@ -1,0 +1,69 @@
+"""Scripts and environments, each content once, and the jobs that had them."""
+
+from django.db import models
+
+from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.archive.enums import BlobKind
+from apps.clusters.models import Cluster
+
+
+class Dictionary(models.Model):
+    """What many contents of one kind have in common; needed to read those compressed with it, so never removed."""
+
+    kind = models.CharField(max_length=16, choices=BlobKind)
+    data = models.BinaryField()
+    trained_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "dictionaries"
+
+    def __str__(self) -> str:
+        return f"{self.kind} dictionary {self.pk}"
+
+
+class Blob(models.Model):
+    """One content, compressed, under its own hash."""
+
+    sha256 = models.BinaryField(primary_key=True, max_length=32)
+    kind = models.CharField(max_length=16, choices=BlobKind)
+    size_bytes = models.BigIntegerField()
+    data = models.BinaryField()
+    dictionary = models.ForeignKey(Dictionary, on_delete=models.PROTECT, null=True, db_index=False)
+
+    def __str__(self) -> str:
+        return bytes(self.sha256).hex()
+
+
+class ArchivedJob(models.Model):
+    """A job as it lay in the spool. Schedulers use ids again, so the submission's time belongs to its key."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, db_index=False)
+    job_id = models.CharField(max_length=64)
+    submitted_at = models.DateTimeField()
+    script = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="jobs_by_script")
+    environment = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="jobs_by_environment")
+    script_bytes = models.BigIntegerField()
+    environment_bytes = models.BigIntegerField()
+    captured_at = models.DateTimeField()
+    request_key = models.CharField(max_length=64, blank=True)
+    stage = models.CharField(max_length=64, blank=True)
+    experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, null=True, blank=True, db_index=False)
+    masked_names = models.JSONField(default=list, blank=True)
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "job_id", "submitted_at"], name="archived_job_once"),
+        ]
+        indexes = [
+            models.Index(fields=["-submitted_at", "-id"], name="archived_job_newest"),
+            models.Index(
+                fields=["request_key", "stage", "-submitted_at"],
+                condition=~models.Q(request_key=""),
+                name="archived_job_request",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster} {self.job_id}"

@@ -1,0 +1,56 @@
+"""Reading the archive: contents, the job behind a page, and checking that all is as it was stored."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+
+from django.db.models import Q
+from zstandard import ZstdCompressionDict
+
+from apps.archive import compression
+from apps.archive.models import ArchivedJob, Blob, Dictionary
+
+
+def read_blob(blob: Blob) -> bytes:
+    """Return the content as it was stored. Raises `ValueError` where it is damaged."""
+    return compression.decompress(bytes(blob.data), _dictionary(blob.dictionary_id))
+
+
+@lru_cache(maxsize=32)
+def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
+    """Dictionaries are large, few, and never change."""
+    return None if pk is None else compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
+
+
+def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = None) -> ArchivedJob | None:
+    """Return the job of this id, the one submitted last unless `submitted_at` says which."""
+    jobs = ArchivedJob.objects.filter(cluster__name=cluster, job_id=job_id)
+    if submitted_at is not None:
+        jobs = jobs.filter(submitted_at=submitted_at)
+    return jobs.order_by("-submitted_at").first()
+
+
+def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
+    """Read every content again and yield those that are not what their hash and size say, with the difference."""
+    blobs = Blob.objects.all()
+    if cluster:
+        jobs = ArchivedJob.objects.filter(cluster__name=cluster)
+        blobs = blobs.filter(Q(pk__in=jobs.values("script")) | Q(pk__in=jobs.values("environment")))
+    for blob in blobs.iterator(chunk_size=500):
+        difference = _difference(blob)
+        if difference:
+            yield blob, difference
+
+
+def _difference(blob: Blob) -> str:
+    try:
+        content = read_blob(blob)
+    except ValueError as error:
+        return f"cannot be decompressed: {error}"
+    if len(content) != blob.size_bytes:
+        return f"has {len(content)} bytes, was stored with {blob.size_bytes}"
+    sha256 = hashlib.sha256(content).digest()
+    if sha256 != bytes(blob.sha256):
+        return f"has the hash {sha256.hex()} now"
+    return ""

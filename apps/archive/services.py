@@ -1,0 +1,137 @@
+"""Keeping captured jobs. Storing the same job again changes nothing."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import Experiment
+from apps.archive import compression
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.enums import BlobKind
+from apps.archive.models import ArchivedJob, Blob, Dictionary
+from apps.archive.selectors import read_blob
+from apps.clusters.models import Cluster
+from apps.clusters.services import ensure_cluster
+from apps.core.services import publish
+
+#: A dictionary is trained when there are so many contents of a kind, and again when there are typical ones in plenty.
+TRAIN_AT = (500, 20_000)
+_SAMPLES = 2_000
+_SAMPLE_BYTES = 64 * 1024
+
+Key = tuple[str, datetime]
+
+
+@transaction.atomic
+def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
+    """Keep captured jobs of any clusters; return how many were new. Clusters not known yet are made.
+
+    Publishes `archive.stored` for each cluster whose new jobs name a request.
+    """
+    stored = 0
+    for name in dict.fromkeys(job.cluster for job in jobs):
+        of_cluster = [job for job in jobs if job.cluster == name]
+        cluster = ensure_cluster(name=name, scheduler=of_cluster[0].scheduler, by=by, at=at)
+        new = _new_jobs(cluster, of_cluster)
+        _store_contents(new)
+        _store_rows(cluster, new)
+        stored += len(new)
+        told = sorted({job.job_id for job in new if job.request_key})
+        if told:
+            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": told})
+    return stored
+
+
+@transaction.atomic
+def train_dictionaries(*, at: datetime) -> list[Dictionary]:
+    """Train a dictionary for each kind of content that has become frequent enough; return the new ones.
+
+    What is stored already stays as it is and readable; what comes later takes the newest dictionary.
+    """
+    trained = []
+    for kind in BlobKind:
+        done = Dictionary.objects.filter(kind=kind).count()
+        if done < len(TRAIN_AT) and _has_contents(kind, TRAIN_AT[done]):
+            data = compression.train(_samples(kind))
+            if data:
+                trained.append(Dictionary.objects.create(kind=kind, data=data, trained_at=at))
+    return trained
+
+
+def _new_jobs(cluster: Cluster, jobs: Sequence[CapturedJob]) -> list[CapturedJob]:
+    by_key: dict[Key, CapturedJob] = {}
+    for job in jobs:
+        by_key.setdefault((job.job_id, job.submitted_at), job)
+    known = ArchivedJob.objects.filter(cluster=cluster, job_id__in={job_id for job_id, _ in by_key})
+    for key in known.values_list("job_id", "submitted_at"):
+        by_key.pop(key, None)
+    return list(by_key.values())
+
+
+def _store_contents(jobs: Sequence[CapturedJob]) -> None:
+    """Store what is not there yet, in the order of the hashes, so that two captures at once cannot block each other."""
+    contents: dict[bytes, tuple[BlobKind, bytes]] = {}
+    for job in jobs:
+        contents[_sha256(job.script)] = (BlobKind.SCRIPT, job.script)
+        contents[_sha256(job.environment)] = (BlobKind.ENVIRONMENT, job.environment)
+    known = set(map(bytes, Blob.objects.filter(pk__in=list(contents)).values_list("pk", flat=True)))
+    missing = sorted(contents.keys() - known)
+    if not missing:
+        return
+    packers = {kind: _compressor(kind) for kind in BlobKind}
+    rows = []
+    for sha256 in missing:
+        kind, content = contents[sha256]
+        dictionary, compressor = packers[kind]
+        data = compressor.compress(content)
+        rows.append(Blob(sha256=sha256, kind=kind, size_bytes=len(content), data=data, dictionary=dictionary))
+    Blob.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _store_rows(cluster: Cluster, jobs: Sequence[CapturedJob]) -> None:
+    experiments = _experiments({job.request_key for job in jobs if job.request_key})
+    rows = [
+        ArchivedJob(
+            cluster=cluster,
+            job_id=job.job_id,
+            submitted_at=job.submitted_at,
+            script_id=_sha256(job.script),
+            environment_id=_sha256(job.environment),
+            script_bytes=len(job.script),
+            environment_bytes=len(job.environment),
+            captured_at=job.captured_at,
+            request_key=job.request_key,
+            stage=job.stage,
+            experiment=experiments.get(job.request_key),
+            masked_names=list(job.masked_names),
+        )
+        for job in jobs
+    ]
+    ArchivedJob.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
+    """Return the experiment of each request, by the experiment's key with which the request's begins."""
+    prefixes = {key: key.rpartition("-")[0] for key in request_keys}
+    experiments = {experiment.key: experiment for experiment in Experiment.objects.filter(key__in=prefixes.values())}
+    return {key: experiments[prefix] for key, prefix in prefixes.items() if prefix in experiments}
+
+
+def _compressor(kind: BlobKind) -> tuple[Dictionary | None, compression.Compressor]:
+    dictionary = Dictionary.objects.filter(kind=kind).order_by("-pk").first()
+    return dictionary, compression.Compressor(compression.dictionary(bytes(dictionary.data)) if dictionary else None)
+
+
+def _has_contents(kind: BlobKind, count: int) -> bool:
+    return Blob.objects.filter(kind=kind)[count - 1 : count].exists()
+
+
+def _samples(kind: BlobKind) -> list[bytes]:
+    blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES)
+    return [read_blob(blob) for blob in blobs.order_by("sha256")[:_SAMPLES]]
+
+
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
