@@ -1,0 +1,95 @@
+"""The simulated cluster: a spool in Slurm's format, and an accounting store that `manage.py simulate` writes.
+
+For the demo and for tests. Everything that reads it goes the same way as for a real scheduler.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .base import JobRecord, JobState, LogPaths, SchedulerError
+from .slurm.spool import SlurmSpool
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS attempt (
+    raw_id INTEGER NOT NULL, attempt INTEGER NOT NULL, ended REAL NOT NULL, record TEXT NOT NULL,
+    PRIMARY KEY (raw_id, attempt)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS attempt_ended ON attempt (ended);
+CREATE TABLE IF NOT EXISTS spooled (spool_id INTEGER PRIMARY KEY, purge REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+_TIMES = {"submitted_at", "started_at", "ended_at"}
+_FIELDS = tuple(field.name for field in fields(JobRecord))
+
+
+def accounting_path(directory: Path) -> Path:
+    """Return where the accounting store of the simulated cluster in `directory` lies."""
+    return directory / "accounting.sqlite3"
+
+
+def open_accounting(directory: Path) -> sqlite3.Connection:
+    """Open the store to write, made where it is not there. Only `simulate` does this."""
+    directory.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(accounting_path(directory), timeout=10, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
+    """Add finished attempts; one that is there already stays as it is."""
+    rows = ((r.raw_id, r.attempt, r.ended_at.timestamp(), _to_json(r)) for r in records)
+    connection.executemany("INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?)", rows)
+
+
+class Simulated:
+    """A simulated cluster. Option: `dir`, the directory that `manage.py simulate --dir` writes."""
+
+    name = "simulated"
+
+    def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.directory = Path(options.get("dir", "")) if options.get("dir") else None
+
+    def spool(self, directory: Path) -> SlurmSpool:
+        """Return the spool at `directory`, which is laid out as Slurm's."""
+        return SlurmSpool(directory)
+
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+        """Return every attempt that ended in [since, until), in the order of their ends."""
+        if self.directory is None:
+            raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
+        uri = f"{accounting_path(self.directory).absolute().as_uri()}?mode=ro"
+        query = "SELECT record FROM attempt WHERE ended >= ? AND ended < ? ORDER BY ended, raw_id, attempt"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+                for (text,) in connection.execute(query, (since.timestamp(), until.timestamp())):
+                    yield _from_json(text)
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            raise SchedulerError(f"{accounting_path(self.directory)}: {error}") from error
+
+    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+        """Say where the output lies; accounting knows it for every job that started."""
+        if not record.stdout_path or record.started_at is None:
+            return None
+        stdout = Path(record.stdout_path)
+        return LogPaths(stdout, Path(record.stderr_path) if record.stderr_path else stdout, "accounting")
+
+
+def _to_json(record: JobRecord) -> str:
+    values = {name: getattr(record, name) for name in _FIELDS}
+    for name in _TIMES:
+        values[name] = values[name].timestamp() if values[name] else None
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _from_json(text: str) -> JobRecord:
+    values = json.loads(text)
+    for name in _TIMES:
+        values[name] = None if values[name] is None else datetime.fromtimestamp(values[name], UTC)
+    return JobRecord(**{**values, "state": JobState(values["state"])})

@@ -1,0 +1,1 @@
+"""The simulated cluster of the demo: jobs, outages and failing hosts from a seed. Knows nothing of Django."""
