@@ -72,6 +72,31 @@ class Overlap(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Stream(StrEnum):
+    """Which of a job's two outputs a log is; where both go to one file, that is the output."""
+
+    ERROR = "error"
+    OUTPUT = "output"
+
+
+class HarvestState(StrEnum):
+    """How far the reading of a job's log is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    NO_LOG = "no_log"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+_ENDED = frozenset({HarvestState.DONE, HarvestState.NO_LOG, HarvestState.REFUSED, HarvestState.FAILED})
+TRANSITIONS = {
+    HarvestState.QUEUED: frozenset({HarvestState.RUNNING}),
+    HarvestState.RUNNING: _ENDED | {HarvestState.QUEUED},
+    **{state: frozenset({HarvestState.QUEUED}) for state in sorted(_ENDED)},
+}
+
 VERDICT_OF = {
     Category.SERVICE: VerdictKind.SERVICE,
     Category.SITE: VerdictKind.SERVICE,

@@ -12,7 +12,7 @@ from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.facts import parse_state
 from apps.diagnosis.engine.verdict import decide
-from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, Overlap, ReasonKind, VerdictKind
+from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, Overlap, ReasonKind, Stream, VerdictKind
 
 FAILED = JobFacts(scheduler="slurm", state=JobState.FAILED, exit_code=1, signal=0)
 
@@ -21,7 +21,7 @@ def judge(text: str, facts: JobFacts = FAILED, outages=(), **classifiers) -> Dia
     data = text.encode()
     return diagnose(
         facts,
-        Block(data, 0, len(data), 1),
+        [Block(data, 0, len(data), 1)],
         classifiers={"catalogue": built_in(), **classifiers},
         outages=outages,
     )
@@ -312,3 +312,14 @@ def test_state_is_read_in_the_spellings_of_slurm(text, expected):
 def test_word_that_is_no_end_state_is_refused(text):
     with pytest.raises(ValueError, match="no end state"):
         parse_state(text)
+
+
+def test_error_output_counts_before_the_output():
+    blocks = [
+        Block(b"[FATAL] Redirect limit has been reached\n", 0, 40, 1, Stream.OUTPUT),
+        Block(b"fine\n---- BadAlloc BEGIN\n", 0, 25, 1, Stream.ERROR),
+    ]
+    found = diagnose(FAILED, blocks, classifiers={"catalogue": built_in()}).verdict
+    assert found.verdict == VerdictKind.RESOURCE
+    assert found.reasons[0].text.startswith("Known error ART-BADALLOC at line 2 of its error output: cause")
+    assert found.reasons[0].target == "error:5"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.enums import Advice, Category, Confidence, Overlap, ReasonKind, Role, VerdictKind
+from apps.diagnosis.enums import Advice, Category, Confidence, Overlap, ReasonKind, Role, Stream, VerdictKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Block:
     offset: int
     file_bytes: int
     first_line: int | None
+    stream: Stream = Stream.OUTPUT
 
     @property
     def is_whole(self) -> bool:
@@ -69,6 +70,7 @@ class Hit:
     text: str
     length: int = 0
     fields: Mapping[str, str] = field(default_factory=dict)
+    stream: Stream = Stream.OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One short sentence of a verdict. `target` is what to link: `log:OFFSET`, `service:SLUG` or ""."""
+    """One short sentence of a verdict. `target` is what to link: `output:OFFSET`, `error:OFFSET`, `service:SLUG` or ""."""
 
     kind: ReasonKind
     text: str

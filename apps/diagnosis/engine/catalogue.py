@@ -13,7 +13,7 @@ from typing import TypeVar
 import re2
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
-from apps.diagnosis.enums import Advice, Category, Role
+from apps.diagnosis.enums import Advice, Category, Role, Stream
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "category", "service", "regex", "advice", "role", "where", "example")
@@ -120,7 +120,7 @@ class Catalogue:
             for index in self._matching(line):
                 seen[index] += 1
                 if seen[index] <= HITS_PER_PATTERN:
-                    hits.append(self._hit(index, line, block.offset + offset, number))
+                    hits.append(self._hit(index, line, block.offset + offset, number, block.stream))
         return Findings(hits=tuple(hits))
 
     def _lines_of_hit_chunks(self, block: Block) -> Iterator[tuple[int, bytes, int | None]]:
@@ -144,12 +144,12 @@ class Catalogue:
         noise = [index for index in found if self.patterns[index].role is Role.NOISE]
         return noise or found
 
-    def _hit(self, index: int, line: bytes, offset: int, number: int | None) -> Hit:
+    def _hit(self, index: int, line: bytes, offset: int, number: int | None, stream: Stream) -> Hit:
         match = self._regexes[index].search(line)
         start, end = match.span()
         fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
         text = text_of(_around(line, start, end))
-        return Hit(self.patterns[index], number, offset, text, end - start, fields)
+        return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 
 
 def _around(line: bytes, start: int, end: int) -> bytes:

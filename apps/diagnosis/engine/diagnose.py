@@ -22,27 +22,29 @@ class Diagnosis:
 
 def read_log(descriptor: int, file_bytes: int) -> Block:
     """Read a log whole up to 64 MB, else its last 4 MB."""
-    return read_back(descriptor, budget_bytes=file_bytes if file_bytes <= WHOLE_BYTES else BUDGET_BYTES)
+    return read_back(descriptor, budget_bytes=max(file_bytes, 1) if file_bytes <= WHOLE_BYTES else BUDGET_BYTES)
 
 
 def diagnose(
     facts: JobFacts,
-    block: Block | None,
+    blocks: Sequence[Block],
     *,
     classifiers: Mapping[str, LogClassifier],
     outages: Sequence[Outage] = (),
     reasons: Sequence[Reason] = (),
 ) -> Diagnosis:
-    """Return the verdict on a job from its log; without one, from facts and outages alone.
+    """Return the verdict on a job from its logs; without any, from facts and outages alone.
 
     A classifier that fails is logged and named in the reasons; the others still count.
     """
-    findings = [_classify(name, classifiers[name], facts, block) for name in sorted(classifiers)] if block else []
+    findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     told = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
-    if block and not block.is_whole:
-        told.append(Reason(ReasonKind.LOG, f"Read were the last {len(block.data):,} of {block.file_bytes:,} bytes"))
-    hits = sorted((hit for finding in findings for hit in finding.hits), key=lambda hit: (hit.offset, hit.pattern.id))
-    verdict = decide(facts, hits, outages=outages, reasons=told, searched=block is not None)
+    for block in blocks:
+        if not block.is_whole:
+            told.append(Reason(ReasonKind.LOG, f"Read were the last {len(block.data):,} of {block.file_bytes:,} bytes"))
+    found = [hit for finding in findings for hit in finding.hits]
+    hits = sorted(found, key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
+    verdict = decide(facts, hits, outages=outages, reasons=told, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))
 
 

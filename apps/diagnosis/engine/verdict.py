@@ -11,7 +11,17 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine import facts as facts_of
 from apps.diagnosis.engine import outages as outages_of
 from apps.diagnosis.engine.base import Hit, JobFacts, Outage, Reason, Verdict
-from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Confidence, Overlap, ReasonKind, Role, VerdictKind
+from apps.diagnosis.enums import (
+    ADVICE_OF,
+    VERDICT_OF,
+    Category,
+    Confidence,
+    Overlap,
+    ReasonKind,
+    Role,
+    Stream,
+    VerdictKind,
+)
 
 SHOWN_HITS = 4
 CONFIDENCE_OF = {
@@ -75,10 +85,13 @@ def decide(
 
 
 def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
-    """Order hits by role, then time, then, on one line, the more specific first; noise is left out."""
+    """Order hits by role, then time, then, on one line, the more specific first; noise is left out.
 
-    def rank(hit: Hit) -> tuple[int, int, int, str]:
-        return WEIGHT[hit.pattern.role], hit.offset, -hit.length, hit.pattern.id
+    Two files cannot be compared in time: what is in the error output counts first.
+    """
+
+    def rank(hit: Hit) -> tuple[int, str, int, int, str]:
+        return WEIGHT[hit.pattern.role], hit.stream, hit.offset, -hit.length, hit.pattern.id
 
     return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
 
@@ -128,9 +141,10 @@ def _from_hit(hit: Hit) -> Answer:
 def _hit_reason(hit: Hit) -> Reason:
     pattern = hit.pattern
     place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
+    place += " of its error output" if hit.stream is Stream.ERROR else ""
     values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
     text = f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, {pattern.service}{values}"
-    return Reason(ReasonKind.CATALOGUE, text, f"log:{hit.offset}")
+    return Reason(ReasonKind.CATALOGUE, text, f"{hit.stream}:{hit.offset}")
 
 
 def _from_outages(outages: Sequence[Outage]) -> Answer | None:

@@ -59,7 +59,7 @@ class Command(BaseCommand):
                 block = read_log(descriptor, os.fstat(descriptor).st_size)
         except LogError as error:
             raise CommandError(str(error)) from None
-        found = diagnose(facts, block, classifiers=classifiers())
+        found = diagnose(facts, [block], classifiers=classifiers())
         self.stdout.write(json.dumps(_as_json(found), indent=2 if self.stdout.isatty() else None))
 
 
