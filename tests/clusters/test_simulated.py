@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
-from apps.clusters.schedulers.simulated import Simulated, add_records, open_accounting
+from apps.clusters.schedulers.simulated import Simulated, add_records, mark_complete, open_accounting
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -25,6 +25,7 @@ def record(raw_id: int, ended_at: datetime, **values: object) -> JobRecord:
 def write(directory: Path, *records: JobRecord) -> Simulated:
     store = open_accounting(directory)
     add_records(store, records)
+    mark_complete(store, (NOW + timedelta(days=1)).timestamp())
     store.close()
     return Simulated("sim", {"dir": str(directory)})
 
@@ -44,6 +45,13 @@ def test_attempts_of_one_job_stay_apart_and_are_added_once(tmp_path: Path) -> No
     scheduler = write(tmp_path, first, second)
 
     assert list(scheduler.finished_jobs(since=NOW, until=NOW + timedelta(1))) == [first, second]
+
+
+def test_simulation_that_has_not_come_so_far_is_a_scheduler_error(tmp_path: Path) -> None:
+    scheduler = write(tmp_path, record(1, NOW))
+
+    with pytest.raises(SchedulerError, match="has come to 2026-11-22 12:00:00 UTC only"):
+        list(scheduler.finished_jobs(since=NOW, until=NOW + timedelta(days=1, minutes=1)))
 
 
 def test_store_that_is_missing_is_a_scheduler_error(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.schedulers.base import JobRecord, JobState
-from apps.clusters.schedulers.simulated import Simulated
+from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
+from apps.clusters.schedulers.simulated import Simulated, open_accounting
 from apps.portal.simulation.simulator import Config, Simulator
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC).timestamp()
-EVER = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3600
 
 
@@ -34,8 +34,11 @@ def run(directory: Path, *moments: float, **values: object) -> None:
 
 
 def records_of(directory: Path) -> list[JobRecord]:
-    since, until = EVER
-    return list(Simulated("sim", {"dir": str(directory)}).finished_jobs(since=since, until=until))
+    scheduler = Simulated("sim", {"dir": str(directory)})
+    store = open_accounting(directory)
+    done = json.loads(store.execute("SELECT value FROM state WHERE name = 'done'").fetchone()[0])
+    store.close()
+    return list(scheduler.finished_jobs(since=LONG_AGO, until=datetime.fromtimestamp(done + 1, UTC)))
 
 
 def truth_of(directory: Path) -> list[dict[str, object]]:
@@ -162,6 +165,20 @@ def test_step_that_was_killed_before_its_commit_is_done_again(tmp_path: Path, mo
 
     assert records_of(directory) == records
     assert files_of(directory) == whole
+
+
+def test_accounting_answers_only_once_history_is_written(tmp_path: Path) -> None:
+    simulator = Simulator(config(tmp_path, days=0.3), NOW)
+    scheduler, until = Simulated("sim", {"dir": str(tmp_path)}), datetime.fromtimestamp(NOW, UTC)
+    with pytest.raises(SchedulerError):
+        list(scheduler.finished_jobs(since=LONG_AGO, until=until))
+    next(simulator.advance(NOW))
+    with pytest.raises(SchedulerError):
+        list(scheduler.finished_jobs(since=LONG_AGO, until=until))
+    list(simulator.advance(NOW))
+    simulator.close()
+
+    assert list(scheduler.finished_jobs(since=LONG_AGO, until=until))
 
 
 def test_prune_removes_entries_past_their_age_and_old_logs(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ CREATE INDEX IF NOT EXISTS attempt_ended ON attempt (ended);
 CREATE TABLE IF NOT EXISTS spooled (spool_id INTEGER PRIMARY KEY, purge REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+_BEHIND_SECONDS = 15  # a running simulation is never further behind
 _TIMES = {"submitted_at", "started_at", "ended_at"}
 _FIELDS = tuple(field.name for field in fields(JobRecord))
 
@@ -47,6 +48,11 @@ def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) ->
     connection.executemany("INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?)", rows)
 
 
+def mark_complete(connection: sqlite3.Connection, until: float) -> None:
+    """Say that every job that ended before `until`, in seconds of the epoch, has been added."""
+    connection.execute("INSERT OR REPLACE INTO state VALUES ('done', ?)", (json.dumps(until),))
+
+
 class Simulated:
     """A simulated cluster. Option: `dir`, the directory that `manage.py simulate --dir` writes."""
 
@@ -61,13 +67,17 @@ class Simulated:
         return SlurmSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Return every attempt that ended in [since, until), in the order of their ends."""
+        """Return every attempt that ended in [since, until), in the order of their ends.
+
+        Raises `SchedulerError` too where the simulation has not come that far, as at its start or when it stands still.
+        """
         if self.directory is None:
             raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
         uri = f"{accounting_path(self.directory).absolute().as_uri()}?mode=ro"
         query = "SELECT record FROM attempt WHERE ended >= ? AND ended < ? ORDER BY ended, raw_id, attempt"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+                _check_reached(connection, until)
                 for (text,) in connection.execute(query, (since.timestamp(), until.timestamp())):
                     yield _from_json(text)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
@@ -79,6 +89,14 @@ class Simulated:
             return None
         stdout = Path(record.stdout_path)
         return LogPaths(stdout, Path(record.stderr_path) if record.stderr_path else stdout, "accounting")
+
+
+def _check_reached(connection: sqlite3.Connection, until: datetime) -> None:
+    row = connection.execute("SELECT value FROM state WHERE name = 'done'").fetchone()
+    done = float(json.loads(row[0])) if row else 0.0
+    if until.timestamp() - done > _BEHIND_SECONDS:
+        reached = datetime.fromtimestamp(done, UTC)
+        raise SchedulerError(f"the simulation has come to {reached:%Y-%m-%d %H:%M:%S} UTC only; is it running?")
 
 
 def _to_json(record: JobRecord) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from apps.clusters.schedulers.base import JobRecord
-from apps.clusters.schedulers.simulated import add_records, open_accounting
+from apps.clusters.schedulers.simulated import add_records, mark_complete, open_accounting
 
 from .causes import Kind
 from .logs import log_of
@@ -187,7 +187,7 @@ class Simulator:
         with self._transaction():
             add_records(self.store, records)
             self.store.executemany("INSERT OR REPLACE INTO spooled VALUES (?, ?)", spooled.items())
-            self._put("done", moment)
+            mark_complete(self.store, moment)
             self._put("truth_bytes", length)
         self.done = moment
 
@@ -200,10 +200,11 @@ class Simulator:
             state |= {"seed": config.seed, "origin": int(now), "done": start, "first_hour": int(start // HOUR)}
             state |= {"ids_per_hour": int(busiest * 2) + 100, "truth_bytes": 0, "campaigns": []}
             state |= {"jobs_per_day": config.jobs_per_day, "speed": config.speed}
-        state["done"] = max(state["done"], now - max(self.config.days * DAY, LONGEST_SECONDS))
+        state["done"] = max(state.get("done", 0), now - max(self.config.days * DAY, LONGEST_SECONDS))
         with self._transaction():
             for name, value in state.items():
-                self._put(name, value)
+                if name != "done":  # said by the first step, when the first hour is there
+                    self._put(name, value)
         return state
 
     def _campaigns(self, hour: int) -> tuple[Campaign, ...]:

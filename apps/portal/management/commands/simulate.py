@@ -114,10 +114,9 @@ def _live(simulator: Simulator, campaigns: _Campaigns, stopped: threading.Event)
     looked = 0.0
     while not stopped.wait(max(0.0, min(_LONGEST_SLEEP_SECONDS, simulator.next_due() - time.time()))):
         now = time.time()
-        if simulator.next_due() <= now:
-            for _ in simulator.advance(now):
-                if stopped.is_set():
-                    return
+        for _ in simulator.advance(now):
+            if stopped.is_set():
+                return
         if now - looked > _LOOK_SECONDS:
             looked = now
             if campaigns.changed():
