@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet
 from zstandard import ZstdCompressionDict
 
 from apps.archive import compression
@@ -29,6 +29,24 @@ def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = Non
     if submitted_at is not None:
         jobs = jobs.filter(submitted_at=submitted_at)
     return jobs.order_by("-submitted_at").first()
+
+
+def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:
+    """Yield every job of a cluster in the order in which they were stored; its contents are not read."""
+    jobs = ArchivedJob.objects.filter(cluster__name=cluster).order_by("pk")
+    yield from jobs.iterator(chunk_size=2000)
+
+
+def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
+    """Return the jobs that have this content."""
+    return ArchivedJob.objects.filter(Q(script=blob) | Q(environment=blob)).select_related("cluster").order_by("pk")
+
+
+def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
+    """Return the jobs whose sizes are not those of their contents."""
+    jobs = ArchivedJob.objects.filter(cluster__name=cluster) if cluster else ArchivedJob.objects.all()
+    wrong = ~Q(script_bytes=F("script__size_bytes")) | ~Q(environment_bytes=F("environment__size_bytes"))
+    return jobs.filter(wrong).select_related("cluster").order_by("pk")
 
 
 def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:

@@ -63,7 +63,9 @@ def test_store_notes_request_experiment_and_publishes():
 
 def test_dictionary_is_trained_in_time_and_all_stays_readable(monkeypatch):
     monkeypatch.setattr(services, "TRAIN_AT", (20, 40))
-    contents = {str(i): f"#!/bin/bash\nmodule load gromacs/2023.3\nsrun ./a {i} {i * i}\n".encode() * 9 for i in range(60)}
+    contents = {
+        str(i): f"#!/bin/bash\nmodule load gromacs/2023.3\nsrun ./a {i} {i * i}\n".encode() * 9 for i in range(60)
+    }
     sizes = []
     for start in range(0, 60, 20):
         store(*(captured_job(i, script=contents[str(i)]) for i in range(start, start + 20)))

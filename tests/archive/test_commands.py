@@ -1,0 +1,255 @@
+"""The commands as an operator runs them: processes of their own, real PostgreSQL, kills included."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from apps.archive.models import ArchivedJob, Blob
+from apps.core.models import Heartbeat
+
+from .conftest import START, captured_job
+from .spool_writer import environment_bytes, job_directory, script_of, write_job
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def portal(transactional_db, tmp_path):
+    """Runs `manage.py` with this test's database."""
+    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    return Portal(os.environ | {"DATABASE_URL": url, "VAR_DIR": str(tmp_path / "var")})
+
+
+class Portal:
+    def __init__(self, environment):
+        self.environment = environment
+
+    def start(self, *arguments, **environment):
+        return subprocess.Popen(
+            [sys.executable, ROOT / "manage.py", *map(str, arguments)],
+            env=self.environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, *arguments, expected=0, **environment):
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == expected, err.decode()
+        return out, err.decode()
+
+    def capture(self, spool, *arguments, cluster="alps"):
+        return ("capture", "--cluster", cluster, "--scheduler", "slurm", "--spool", spool, *arguments)
+
+    @contextmanager
+    def capturing(self, spool, *arguments, **environment):
+        process = self.start(*self.capture(spool, *arguments), **environment)
+        try:
+            assert process.stdout.readline() == b"capturing the jobs of alps\n", process.stderr.read()
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def listed(self, cluster="alps"):
+        out, _ = self.run("archive", "list", "--cluster", cluster)
+        return [json.loads(line) for line in out.splitlines()]
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_once_then_list_show_verify(portal, spool):
+    for job_id in (1, 12):
+        write_job(spool, job_id)
+    write_job(
+        spool, 13, script=b"\xff no newline", variables=[("OPSPORTAL_REQUEST", "X-1"), ("OPSPORTAL_STAGE", "sim")]
+    )
+
+    out, _ = portal.run(*portal.capture(spool, "--once"))
+
+    assert out == b"captured 3 jobs of alps\n"
+    jobs = {job["job_id"]: job for job in portal.listed()}
+    assert list(jobs) == ["1", "12", "13"]
+    assert jobs["12"]["script_sha256"] == hashlib.sha256(script_of(12)).hexdigest()
+    assert jobs["12"]["environment_sha256"] == hashlib.sha256(environment_bytes()).hexdigest()
+    assert (jobs["12"]["script_bytes"], jobs["12"]["environment_bytes"]) == (
+        len(script_of(12)),
+        len(environment_bytes()),
+    )
+    assert (jobs["13"]["request"], jobs["13"]["stage"], jobs["13"]["masked"]) == ("X-1", "sim", [])
+    assert portal.run("archive", "show", "13", "--cluster", "alps")[0] == b"\xff no newline"
+    assert portal.run("archive", "show", "12", "--cluster", "alps", "--environment")[0] == environment_bytes()
+    assert portal.run("archive", "verify")[0] == b"Every content is as it was stored.\n"
+
+
+def test_second_once_captures_nothing_again(portal, spool):
+    write_job(spool, 1)
+    portal.run(*portal.capture(spool, "--once"))
+
+    out, _ = portal.run(*portal.capture(spool, "--once"))
+
+    assert out == b"captured 0 jobs of alps\n"
+    assert len(portal.listed()) == 1
+
+
+@pytest.mark.slow
+def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
+    """2,000 jobs arrive; capture is killed twice meanwhile; then it is started once more."""
+    for digit in range(10):
+        (spool / f"hash.{digit}").mkdir()
+
+    def burst():
+        for job_id in range(1, 2001):
+            write_job(spool, job_id)
+            time.sleep(0.001)
+
+    writer = threading.Thread(target=burst)
+    with portal.capturing(spool) as first:
+        writer.start()
+        wait_for(lambda: ArchivedJob.objects.count() > 100)
+        first.kill()
+    with portal.capturing(spool) as second:
+        wait_for(lambda: ArchivedJob.objects.count() > 500)
+        second.kill()
+    writer.join()
+
+    portal.run(*portal.capture(spool, "--once"))
+
+    listed = {(job["job_id"], job["script_sha256"], job["environment_sha256"]) for job in portal.listed()}
+    environment = hashlib.sha256(environment_bytes()).hexdigest()
+    assert listed == {(str(i), hashlib.sha256(script_of(i)).hexdigest(), environment) for i in range(1, 2001)}
+    assert ArchivedJob.objects.count() == 2000
+    portal.run("archive", "verify")
+
+
+def test_database_away_then_back(portal, spool):
+    """The journal keeps what the store lacks; also after the spool has dropped it."""
+    write_job(spool, 1)
+    _, err = portal.run(
+        *portal.capture(spool, "--once", "--patience-seconds", "1"),
+        expected=1,
+        DATABASE_URL="postgresql://nobody@/none?host=/nonexistent",
+    )
+    assert "store: 1 jobs stay in the journal" in err
+    (job_directory(spool, 1) / "script").unlink()
+    (job_directory(spool, 1) / "environment").unlink()
+    job_directory(spool, 1).rmdir()
+
+    portal.run(*portal.capture(spool, "--once"))
+
+    assert [job["job_id"] for job in portal.listed()] == ["1"]
+
+
+def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
+    write_job(spool, 1)
+    (write_job(spool, 2) / "script").unlink()
+    (job_directory(spool, 2) / "script").symlink_to("/etc/shadow")
+    with portal.capturing(spool, "--rescan-seconds", "0.5") as process:
+        wait_for(lambda: ArchivedJob.objects.count() == 1)
+        wait_for(lambda: Heartbeat.objects.filter(name="capture alps").exists())
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=15)
+
+    assert (process.returncode, out) == (0, b"stopped; captured 1 jobs of alps\n")
+    assert f"cannot read {job_directory(spool, 2)}/script" in err.decode()
+    assert Heartbeat.objects.get().detail["sinks"]["store"]["last_error"] == ""
+
+
+def test_second_capture_of_the_same_journal_says_so(portal, spool):
+    with portal.capturing(spool) as process:
+        _, err = portal.run(*portal.capture(spool, "--once"), expected=1)
+
+    assert f"in use by another capture, process {process.pid}" in err
+
+
+def test_unreadable_entries_are_named_and_do_not_fail_once(portal, spool):
+    write_job(spool, 1)
+    (write_job(spool, 2) / "script").unlink()
+    (job_directory(spool, 2) / "script").mkdir()
+
+    out, err = portal.run(*portal.capture(spool, "--once"))
+
+    assert out == b"captured 1 jobs of alps\n"
+    assert f"not readable: {job_directory(spool, 2)}" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cluster", "alps", "--spool", "/nonexistent"], "/nonexistent: no Slurm spool: No such file"),
+        (["--cluster", "alps"], "Name the spool directory"),
+        (["--cluster", "a/b", "--spool", "/tmp"], "Name the cluster"),
+        (
+            ["--cluster", "alps", "--spool", "/tmp", "--scheduler", "lsf"],
+            "no plugin of opsportal.schedulers is named 'lsf'",
+        ),
+    ],
+)
+def test_capture_that_cannot_start_says_why(settings, tmp_path, arguments, message):
+    with pytest.raises(CommandError, match=message):
+        call_command("capture", *arguments, "--journal", str(tmp_path))
+
+
+@pytest.mark.django_db
+def test_show_takes_the_newest_job_or_the_one_named(capsysbinary):
+    from .test_services import store
+
+    store(captured_job(1, script=b"old"), captured_job(1, script=b"new", minutes=5))
+
+    call_command("archive", "show", "1", "--cluster", "alps")
+    call_command("archive", "show", "1", "--cluster", "alps", "--submitted-at", START.isoformat())
+
+    assert capsysbinary.readouterr().out == b"newold"
+
+
+@pytest.mark.django_db
+def test_show_unknown_job_fails():
+    with pytest.raises(CommandError, match="No job 7 of cluster alps is in the archive"):
+        call_command("archive", "show", "7", "--cluster", "alps")
+
+
+@pytest.mark.django_db
+def test_verify_fails_and_names_the_damaged_job(capsys):
+    from .test_services import store
+
+    store(captured_job(1), captured_job(2))
+    Blob.objects.filter(pk=ArchivedJob.objects.get(job_id="2").script_id).update(data=b"x")
+    ArchivedJob.objects.filter(job_id="1").update(script_bytes=1)
+
+    with pytest.raises(CommandError, match="2 differences"):
+        call_command("archive", "verify", "--cluster", "alps")
+
+    err = capsys.readouterr().err
+    assert "(jobs: alps 2)" in err
+    assert "job alps 1: its sizes" in err
+    call_command("archive", "verify", "--cluster", "jura")
+
+
+def test_list_ends_quietly_when_its_reader_does(portal, transactional_db):
+    from .test_services import store
+
+    store(*(captured_job(i) for i in range(1, 2000)))
+    process = portal.start("archive", "list", "--cluster", "alps")
+    process.stdout.readline()
+    process.stdout.close()
+
+    assert process.wait(20) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
