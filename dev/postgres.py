@@ -115,7 +115,7 @@ class Postgres:
 
     def prepare(self) -> None:
         """Make the data directory unless it is there, and clear what a killed server left. Raises `SetupError`."""
-        self._clear_stale()
+        self.clear_stale()
         if self.prefix == UNPRIVILEGED:
             self._hand_over()
         if not (self.data / "PG_VERSION").exists():
@@ -172,15 +172,16 @@ class Postgres:
     def _can(self, command: list[str]) -> bool:
         return subprocess.run([*self.prefix, *command], cwd="/", capture_output=True, check=False).returncode == 0
 
-    def _clear_stale(self) -> None:
-        """Stop what a killed server left running on this data, then forget its lock file."""
+    def clear_stale(self) -> None:
+        """Stop what a killed server left running on this data, then forget its lock files."""
         until = time.monotonic() + 5
         while left := self._running():
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGINT if time.monotonic() < until else signal.SIGKILL)
             time.sleep(0.1)
-        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        for lock in (self.data / "postmaster.pid", self.sockets / ".s.PGSQL.5432.lock"):
+            lock.unlink(missing_ok=True)  # it may name a pid that lives, as a stranger's or a zombie's
 
     def _running(self) -> list[int]:
         """Servers and backends on this data: named postgres, in this working directory."""
@@ -196,13 +197,13 @@ class Postgres:
         settings = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
         return [*self.prefix, str(self.bin / "postgres"), "-D", str(self.data), "-k", str(self.sockets), *settings]
 
-    def wait_ready(self, pid: int, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
-        """Wait until the server of this pid takes connections. Raises `SetupError`."""
+    def wait_ready(self, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
+        """Wait until the server takes connections. Raises `SetupError`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(OSError, IndexError):
                 lines = (self.data / "postmaster.pid").read_text().splitlines()
-                if int(lines[0]) == pid and lines[7].strip() == "ready":
+                if lines[7].strip() == "ready" and self._serves(Path("/proc") / lines[0]):
                     return
             tick()
             time.sleep(0.02)

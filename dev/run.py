@@ -35,7 +35,7 @@ class Run:
         self.environment: dict[str, str] = {}
 
     def go(self) -> None:
-        """Start everything and stay until asked to stop. Raises `Stopped`, and `SetupError` when a part does not start."""
+        """Start everything, stay until asked to stop. Raises `Stopped`, and `SetupError` when a part does not start."""
         self._start_servers()
         say("migrating the database")
         self._manage("migrate", "--no-input", "--verbosity", "1")
@@ -61,11 +61,9 @@ class Run:
         postgres, valkey = Postgres(layout.postgres, layout.sockets), Valkey(layout.valkey, layout.sockets)
         say("starting PostgreSQL and Valkey" if layout.postgres.exists() else "making the database")
         postgres.prepare()
-        server = self.supervisor.start("postgres", postgres.command(), base)
-        self.supervisor.start("valkey", valkey.command(), base)
-        if server.process is None:
-            raise SetupError(f"PostgreSQL did not start: see {layout.log / 'postgres.log'}")
-        postgres.wait_ready(server.process.pid, tick)
+        self.supervisor.start("postgres", postgres.command(), base, quiet=True, before=postgres.clear_stale)
+        self.supervisor.start("valkey", valkey.command(), base, quiet=True)
+        postgres.wait_ready(tick)
         valkey.wait_ready(tick)
         postgres.create_database(DATABASE)
         self.environment = base | demo_settings(self.port, layout, postgres.url(DATABASE), valkey.url())
@@ -137,6 +135,7 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
         "PORT": str(port),
         "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",  # a demo on loopback may
         "SECRET_KEY": _secret(layout.var / "secret"),
         "DATABASE_URL": database_url,
         "REDIS_URL": redis_url,

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dev.processes import session_members, spawn, stop_all
 
@@ -76,6 +78,7 @@ class Child:
     number: int
     quiet: bool = False
     restart: bool = True
+    before: Callable[[], None] = lambda: None
     process: "subprocess.Popen[bytes] | None" = None
     pipe: int = -1
     rest: bytes = b""
@@ -104,12 +107,10 @@ class Supervisor:
     def ask_stop(self) -> None:
         self.stop_asked = True
 
-    def start(
-        self, name: str, command: list[str], environment: dict[str, str], *, quiet: bool = False, restart: bool = True
-    ) -> Child:
-        """Start a process; it is started again whenever it ends, until `stop`."""
+    def start(self, name: str, command: list[str], environment: dict[str, str], **options: Any) -> Child:
+        """Start a process; unless `restart=False` it is started again whenever it ends, until `stop`."""
         log = Log(self.log_dir / f"{name}.log")
-        child = Child(name, command, environment, log, len(self.children), quiet, restart)
+        child = Child(name, command, environment, log, len(self.children), **options)
         self.children[name] = child
         self._launch(child)
         return child
@@ -118,6 +119,7 @@ class Supervisor:
         child.started_at, child.retry_at = time.monotonic(), 0.0
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": child.environment, "cwd": self.cwd}
         try:
+            child.before()
             child.process = spawn(child.name, child.command, self.run_dir, **options)
         except OSError as error:
             self._line(child, f"could not start: {error}".encode())
@@ -158,7 +160,7 @@ class Supervisor:
     def _line(self, child: Child, line: bytes) -> None:
         child.tail = [*child.tail[-19:], line]
         child.log.write(line)
-        if not child.quiet:
+        if not child.quiet or line.startswith(b"***"):
             self.terminal.show(child.name, child.number, line)
 
     def _reap(self, child: Child) -> None:

@@ -75,9 +75,9 @@ def _start() -> None:
     valkey = Valkey(base / "valkey", sockets, fast=True)
     postgres.prepare()
     with log.open("ab") as output:
-        server = spawn("postgres", postgres.command(), run, stdout=output, stderr=output)
+        spawn("postgres", postgres.command(), run, stdout=output, stderr=output)
         spawn("valkey", valkey.command(), run, stdout=output, stderr=output)
-    postgres.wait_ready(server.pid)
+    postgres.wait_ready()
     valkey.wait_ready()
     postgres.create_database("opsportal")
     os.environ[OURS] = str(base)
