@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class AlertSender(threading.Thread):
     def send_due(self, now: float) -> bool:
         """Send what is due up to `now` in order; at the first that is not accepted stop and return False."""
         waiting = list(notifications(self.trouble, self.done, now))
-        for notification, following in zip(waiting, [*waiting[1:], None], strict=True):
+        for notification, following in zip_longest(waiting, waiting[1:]):
             if self.stopped.is_set() or not self._post(payload(notification, self.trouble.origin)):
                 return False
             if following is None or following.due > notification.due:
