@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -9,6 +10,12 @@ from dev.messages import SetupError
 
 SOCKET_PATH_BYTES = 107  # the kernel's limit
 LONGEST_SOCKET_NAME = "/.s.PGSQL.5432"
+
+
+def _can_hold_sockets(directory: Path) -> bool:
+    """Short enough for the kernel, and plain enough to stand in any URL as it is."""
+    path = f"{directory}{LONGEST_SOCKET_NAME}"
+    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES and bool(re.fullmatch(r"[\w./-]+", path, re.ASCII))
 
 
 class Layout:
@@ -21,12 +28,10 @@ class Layout:
         self.postgres = self.var / "postgres"
         self.valkey = self.var / "valkey"
         near = self.var / "sockets"
-        self.sockets = (
-            near if len(os.fsencode(near) + LONGEST_SOCKET_NAME.encode()) <= SOCKET_PATH_BYTES else self._far()
-        )
+        self.sockets = near if _can_hold_sockets(near) else self._far()
 
     def _far(self) -> Path:
-        """A short directory beside the other temporary files, for a VAR whose path is too long for a socket."""
+        """A short directory beside the other temporary files, for a VAR whose path is too long or odd for a socket."""
         base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
         digest = hashlib.sha256(os.fsencode(self.var)).hexdigest()[:12]
         return base / f"opsportal-{os.getuid()}-{digest}"
