@@ -131,6 +131,7 @@ class Parent:
 def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) -> dict[str, str]:
     """Return what the portal's settings are in a demo: everything under VAR, plain HTTP on loopback."""
     binaries = Path(sys.executable).parent
+    simulation = layout.var / "simulation"
     return {
         "PORT": str(port),
         "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -144,10 +145,10 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
         "DEMO": "true",
         "VAR_DIR": str(layout.var),
         "STATIC_DIR": str(layout.var / "static"),
-        "LOG_ROOTS": str(layout.var / "demo"),
+        "LOG_ROOTS": str(simulation),
         "CAPTURE_CLUSTER": CLUSTER,
-        "CAPTURE_SCHEDULER": "slurm",
-        "CAPTURE_SPOOL": str(layout.var / "demo/spool"),
+        "CAPTURE_SCHEDULER": "simulated",
+        "CAPTURE_SPOOL": str(simulation / CLUSTER / "spool"),
         "CAPTURE_JOURNAL": str(layout.var / "journal"),
     }
 

@@ -41,9 +41,10 @@ def reason_missing(mark: str) -> str | None:
     return f"{', '.join(missing)} not found: apt-get install {' '.join(part.packages)}" if missing else None
 
 
-def install(say: Callable[[str], None]) -> None:
-    """Install what is missing where that is possible; where it is not, say why and go on."""
-    packages = [name for part in PARTS.values() if part.missing() for name in part.packages]
+def install(say: Callable[[str], None], *marks: str) -> None:
+    """Install what is missing, of these marks or of all, where that is possible; where it is not, say why and go on."""
+    missing = {mark: PARTS[mark] for mark in marks or PARTS if PARTS[mark].missing()}
+    packages = [name for part in missing.values() for name in part.packages]
     if not packages:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -52,7 +53,7 @@ def install(say: Callable[[str], None]) -> None:
     say(f"installing for the tests: {' '.join(packages)}")
     with _no_daemons():
         _apt("update")
-        for mark, part in PARTS.items():
+        for mark, part in missing.items():
             if part.missing() and (error := _apt("install", "-y", "--no-install-recommends", *part.packages)):
                 say(f"{mark}: {error}")
 
