@@ -34,6 +34,9 @@ class MemorySink:
             raise SinkRefused("not this one")
         self.jobs += jobs
 
+    def close(self):
+        self.closed = True
+
     @property
     def ids(self):
         return sorted(int(job.job_id) for job in self.jobs)

@@ -1,8 +1,10 @@
 """The commands as an operator runs them: processes of their own, real PostgreSQL, kills included."""
 
 import hashlib
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from apps.archive.capture.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
 
@@ -75,18 +78,46 @@ def wait_for(condition, seconds=20):
         time.sleep(0.05)
 
 
-def test_once_then_list_show_verify(portal, spool):
+@pytest.fixture
+def archive(capsysbinary):
+    """Runs `archive` in this process and returns what it wrote."""
+
+    def run(*arguments):
+        capsysbinary.readouterr()
+        call_command("archive", *arguments)
+        return capsysbinary.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def capture_once(transactional_db, spool, tmp_path, settings):
+    settings.MASKING_KEY = "k" * 50
+
+    def run(*arguments):
+        out, err = io.StringIO(), io.StringIO()
+        call_command(
+            *("capture", "--cluster", "alps", "--scheduler", "slurm", "--spool", str(spool)),
+            *("--journal", str(tmp_path / "journal"), "--once", *arguments),
+            stdout=out,
+            stderr=err,
+        )
+        return out.getvalue(), err.getvalue()
+
+    return run
+
+
+def test_once_then_list_show_verify(capture_once, archive, spool):
     for job_id in (1, 12):
         write_job(spool, job_id)
     write_job(
         spool, 13, script=b"\xff no newline", variables=[("OPSPORTAL_REQUEST", "X-1"), ("OPSPORTAL_STAGE", "sim")]
     )
 
-    out, _ = portal.run(*portal.capture(spool, "--once"))
+    assert capture_once() == ("captured 3 jobs of alps\n", "")
 
-    assert out == b"captured 3 jobs of alps\n"
-    jobs = {job["job_id"]: job for job in portal.listed()}
-    assert list(jobs) == ["1", "12", "13"]
+    jobs = {job["job_id"]: job for job in map(json.loads, archive("list", "--cluster", "alps").splitlines())}
+    assert jobs.keys() == {"1", "12", "13"}
     assert jobs["12"]["script_sha256"] == hashlib.sha256(script_of(12)).hexdigest()
     assert jobs["12"]["environment_sha256"] == hashlib.sha256(environment_bytes()).hexdigest()
     assert (jobs["12"]["script_bytes"], jobs["12"]["environment_bytes"]) == (
@@ -94,19 +125,32 @@ def test_once_then_list_show_verify(portal, spool):
         len(environment_bytes()),
     )
     assert (jobs["13"]["request"], jobs["13"]["stage"], jobs["13"]["masked"]) == ("X-1", "sim", [])
-    assert portal.run("archive", "show", "13", "--cluster", "alps")[0] == b"\xff no newline"
-    assert portal.run("archive", "show", "12", "--cluster", "alps", "--environment")[0] == environment_bytes()
-    assert portal.run("archive", "verify")[0] == b"Every content is as it was stored.\n"
+    assert archive("show", "13", "--cluster", "alps") == b"\xff no newline"
+    assert archive("show", "12", "--cluster", "alps", "--environment") == environment_bytes()
+    assert archive("verify") == b"Every content is as it was stored.\n"
+    assert capture_once() == ("captured 0 jobs of alps\n", "")
 
 
-def test_second_once_captures_nothing_again(portal, spool):
+def test_unreadable_entries_are_named_and_do_not_fail_once(capture_once, spool):
     write_job(spool, 1)
-    portal.run(*portal.capture(spool, "--once"))
+    (write_job(spool, 2) / "script").unlink()
+    (job_directory(spool, 2) / "script").mkdir()
+    (write_job(spool, 3) / "script").write_bytes(b"half")
 
-    out, _ = portal.run(*portal.capture(spool, "--once"))
+    out, err = capture_once("--patience-seconds", "0.2")
 
-    assert out == b"captured 0 jobs of alps\n"
-    assert len(portal.listed()) == 1
+    assert out == "captured 1 jobs of alps\n"
+    assert f"not readable: {job_directory(spool, 2)}" in err
+    assert f"not written to its end: {job_directory(spool, 3)}" in err
+
+
+def test_second_capture_of_the_same_journal_says_so(capture_once, tmp_path):
+    journal = Journal(tmp_path / "journal" / "alps", sinks=["store"])
+
+    with pytest.raises(CommandError, match=f"in use by another capture, process {os.getpid()}"):
+        capture_once()
+
+    journal.close()
 
 
 @pytest.mark.slow
@@ -139,22 +183,20 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
     portal.run("archive", "verify")
 
 
-def test_database_away_then_back(portal, spool):
+def test_database_away_then_back(portal, capture_once, archive, spool, tmp_path):
     """The journal keeps what the store lacks; also after the spool has dropped it."""
     write_job(spool, 1)
     _, err = portal.run(
-        *portal.capture(spool, "--once", "--patience-seconds", "1"),
+        *portal.capture(spool, "--once", "--patience-seconds", "1", "--journal", tmp_path / "journal"),
         expected=1,
         DATABASE_URL="postgresql://nobody@/none?host=/nonexistent",
     )
     assert "store: 1 jobs stay in the journal" in err
-    (job_directory(spool, 1) / "script").unlink()
-    (job_directory(spool, 1) / "environment").unlink()
-    job_directory(spool, 1).rmdir()
+    shutil.rmtree(job_directory(spool, 1))
 
-    portal.run(*portal.capture(spool, "--once"))
+    capture_once()
 
-    assert [job["job_id"] for job in portal.listed()] == ["1"]
+    assert archive("show", "1", "--cluster", "alps") == script_of(1)
 
 
 def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
@@ -170,24 +212,6 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
     assert (process.returncode, out) == (0, b"stopped; captured 1 jobs of alps\n")
     assert f"cannot read {job_directory(spool, 2)}/script" in err.decode()
     assert Heartbeat.objects.get().detail["sinks"]["store"]["last_error"] == ""
-
-
-def test_second_capture_of_the_same_journal_says_so(portal, spool):
-    with portal.capturing(spool) as process:
-        _, err = portal.run(*portal.capture(spool, "--once"), expected=1)
-
-    assert f"in use by another capture, process {process.pid}" in err
-
-
-def test_unreadable_entries_are_named_and_do_not_fail_once(portal, spool):
-    write_job(spool, 1)
-    (write_job(spool, 2) / "script").unlink()
-    (job_directory(spool, 2) / "script").mkdir()
-
-    out, err = portal.run(*portal.capture(spool, "--once"))
-
-    assert out == b"captured 1 jobs of alps\n"
-    assert f"not readable: {job_directory(spool, 2)}" in err
 
 
 @pytest.mark.parametrize(

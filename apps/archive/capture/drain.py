@@ -42,6 +42,7 @@ class Drain:
             if not moved:
                 self.wake.wait(_IDLE_SECONDS)
                 self.wake.clear()
+        self._sink.close()
 
     def backlog(self) -> tuple[int, datetime | None]:
         """Return how many jobs the sink lacks, and when the oldest was captured."""

@@ -26,3 +26,7 @@ class Sink(Protocol):
     def write(self, jobs: Sequence[CapturedJob]) -> None:
         """Keep all of `jobs` durably, or raise `SinkUnavailable` or `SinkRefused`."""
         ...
+
+    def close(self) -> None:
+        """Let go of connections. Called when capture ends, in the thread that wrote."""
+        ...

@@ -26,3 +26,6 @@ class StoreSink:
         except (DatabaseError, InterfaceError) as error:
             connection.close()
             raise SinkUnavailable(str(error).strip() or type(error).__name__) from error
+
+    def close(self) -> None:
+        connection.close()

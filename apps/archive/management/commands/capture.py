@@ -5,8 +5,8 @@ import re
 import signal
 import threading
 from argparse import ArgumentParser
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,12 @@ class Command(BaseCommand):
                 masker=Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode()),
                 clock=timezone.now,
             )
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: capture.stop())
-            if once:
-                capture.run_once(patience_seconds=patience_seconds)
-                self._tell(cluster, capture.status())
-            else:
-                self._run(cluster, capture, rescan_seconds)
+            with _stopped_by_signals(capture):
+                if once:
+                    capture.run_once(patience_seconds=patience_seconds)
+                    self._tell(cluster, capture.status())
+                else:
+                    self._run(cluster, capture, rescan_seconds)
 
     def _run(self, cluster: str, capture: Capture, rescan_seconds: float) -> None:
         stopping = threading.Event()
@@ -129,6 +128,16 @@ def _open_spool(cluster: str, scheduler: str, directory: Path | None) -> Spool:
         return SCHEDULERS.get(scheduler)(cluster, {}).spool(directory.absolute())
     except (UnknownPlugin, SpoolError) as error:
         raise CommandError(str(error)) from error
+
+
+@contextmanager
+def _stopped_by_signals(capture: Capture) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: capture.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _store(jobs: Sequence[CapturedJob]) -> None:
