@@ -212,6 +212,8 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "core-beat-heart": {"task": "apps.core.tasks.beat_heart", "schedule": 10.0, "options": {"expires": 30}},
     "core-deliver-waiting": {"task": "apps.core.tasks.deliver_waiting", "schedule": 10.0, "options": {"expires": 30}},
+    "jobs-collect": {"task": "apps.jobs.tasks.collect_all", "schedule": 15.0, "options": {"expires": 30}},
+    "jobs-totals": {"task": "apps.jobs.tasks.recompute_totals", "schedule": 5.0, "options": {"expires": 15}},
 }
 
 LOGGING = {

@@ -1,12 +1,14 @@
 """Users, experiments and memberships."""
 
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import scope_of
+
+M = TypeVar("M", bound=models.Model)
 
 
 class User(AbstractUser):
@@ -57,7 +59,7 @@ class Membership(models.Model):
         return f"{self.user} is {self.get_role_display().lower()} of {self.experiment or 'all experiments'}"
 
 
-class ExperimentQuerySet(models.QuerySet[models.Model]):
+class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
     """Rows that belong to an experiment by a field `experiment`, null for none."""
 
     def visible_to(self, user: object) -> Self:

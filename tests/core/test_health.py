@@ -39,6 +39,8 @@ def test_readyz_is_503_when_a_heart_stops(client, db, silent):
 
 
 def test_readyz_is_503_without_a_queue(client, db, settings):
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere.sock"}}
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere.sock"}
+    }
     status, found = checks(client)
     assert (status, found["queue"]) == (503, False)

@@ -11,7 +11,16 @@ from apps.core.templatetags import look
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "–"), (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (10_620, "2 h 57"), (172_800, "2 days"), (-5, "0 s")],
+    [
+        (None, "–"),
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (10_620, "2 h 57"),
+        (172_800, "2 days"),
+        (-5, "0 s"),
+    ],
 )
 def test_duration(seconds, text):
     assert look.duration(seconds) == text
@@ -22,7 +31,8 @@ def test_duration_of_timedelta():
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(None, "–"), (0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (1_500, "1.5 kB"), (2 * 10**17, "200000 TB")]
+    ("count", "text"),
+    [(None, "–"), (0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (1_500, "1.5 kB"), (2 * 10**17, "200000 TB")],
 )
 def test_size(count, text):
     assert look.size(count) == text

@@ -1,0 +1,30 @@
+"""Every route of the project, found in the URL configuration itself."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.urls import URLPattern, URLResolver, get_resolver
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route: its name with namespaces (or its pattern, where it has none) and the names of its parameters."""
+
+    name: str
+    parameters: tuple[str, ...]
+
+
+def all_routes() -> list[Route]:
+    return sorted(set(_walk(get_resolver(), "", "", ())), key=lambda route: route.name)
+
+
+def _walk(resolver: URLResolver, namespace: str, path: str, parameters: tuple[str, ...]) -> Iterator[Route]:
+    for entry in resolver.url_patterns:
+        pattern = path + str(entry.pattern)
+        names = (*parameters, *(entry.pattern.converters or entry.pattern.regex.groupindex))
+        if isinstance(entry, URLResolver):
+            inner = f"{namespace}{entry.namespace}:" if entry.namespace else namespace
+            yield from _walk(entry, inner, pattern, names)
+        elif isinstance(entry, URLPattern):
+            yield Route(f"{namespace}{entry.name}" if entry.name else re.sub(r"\s", "", pattern), names)

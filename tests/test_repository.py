@@ -1,0 +1,70 @@
+"""Rules of the repository that no linter knows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import get_commands
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [
+    path
+    for folder in ("apps", "opsportal", "dev")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if "migrations" not in path.parts
+]
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_files_and_functions_keep_their_size(path):
+    text = path.read_text()
+    assert text.count("\n") <= 500
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 60, f"{node.name} is {node.end_lineno - node.lineno + 1} lines long"
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=name)
+def test_templates_hold_nothing_inline_and_trust_nothing(path):
+    text = path.read_text()
+    assert not re.search(r"\sstyle=|\son[a-z]+=|<style|javascript:", text)
+    assert not re.search(r"<script(?![^>]*\ssrc=)", text)
+    assert not re.search(r"\|\s*safe\b|autoescape\s+off", text)
+
+
+def test_every_command_is_documented():
+    text = "".join(page.read_text() for page in PAGES)
+    ours = [command for command, app in get_commands().items() if app.startswith("apps.")]
+    assert [command for command in ours if f"manage.py {command}" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_of_the_documentation_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_beat_names_tasks_that_exist():
+    from opsportal import celery_app
+
+    celery_app.loader.import_default_modules()
+    scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert scheduled - set(celery_app.tasks) == set()
+
+
+def test_every_dependency_says_what_for():
+    for file in ("requirements.txt", "requirements-dev.txt"):
+        lines = (ROOT / file).read_text().splitlines()
+        assert [line for line in lines if line and line[0] not in "#-" and " # " not in line] == []
+
+
+def test_readme_is_short():
+    assert (ROOT / "README.md").read_text().count("\n") <= 80
