@@ -4,14 +4,15 @@ from typing import Self
 
 from django.db import models
 
-from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
 from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, LogPathSource
+from apps.production.models import Request
 
 _FAILED = sorted(FAILED_STATES)
 
 
-class JobQuerySet(ExperimentQuerySet):
+class JobQuerySet(ExperimentQuerySet[M]):
     """Jobs; those of no experiment are seen by the OPG alone."""
 
     def failed(self) -> Self:
@@ -62,6 +63,14 @@ class Job(models.Model):
     )
     request_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST of its environment.")
     stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE of its environment.")
+    request = models.ForeignKey(
+        Request,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="job_records",
+        help_text="The request of that key, if it is the job's experiment's own.",
+    )
     collected_at = models.DateTimeField()
 
     objects = JobQuerySet.as_manager()
@@ -69,13 +78,17 @@ class Job(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["cluster", "job_id", "submitted_at", "attempt"], name="job_attempt_once"),
-            models.CheckConstraint(condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]), name="job_state"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]), name="job_state"
+            ),
         ]
         indexes = [
             models.Index(fields=["-ended_at", "-id"], name="job_newest"),
             models.Index(fields=["experiment", "-ended_at"], name="job_of_experiment"),
             models.Index(fields=["-ended_at", "-id"], condition=models.Q(state__in=_FAILED), name="job_failed"),
-            models.Index(fields=["host", "-ended_at"], condition=models.Q(state__in=_FAILED), name="job_failed_on_host"),
+            models.Index(
+                fields=["host", "-ended_at"], condition=models.Q(state__in=_FAILED), name="job_failed_on_host"
+            ),
             models.Index(
                 fields=["request_key", "stage", "-ended_at"], condition=~models.Q(request_key=""), name="job_of_request"
             ),

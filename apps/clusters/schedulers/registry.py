@@ -1,0 +1,11 @@
+"""The scheduler adapters there are, by name."""
+
+from apps.clusters.schedulers.base import Scheduler
+from apps.core.plugins import Registry
+
+SCHEDULERS: Registry[type[Scheduler]] = Registry(
+    group="opsportal.schedulers",
+    builtins={
+        "slurm": "apps.clusters.schedulers.slurm.scheduler:Slurm",
+    },
+)

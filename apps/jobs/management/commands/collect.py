@@ -1,0 +1,83 @@
+"""`manage.py collect`: bring in the finished jobs of one cluster by hand. Beat does the same every 15 s."""
+
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import close_old_connections
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from apps.clusters.models import Cluster
+from apps.clusters.services import ensure_cluster
+from apps.jobs.services import Collected, collect_again, collect_finished_jobs, recompute_dirty_hours
+
+EVERY_SECONDS = 15
+
+
+class Command(BaseCommand):
+    help = "Collect the finished jobs of one cluster from its accounting."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--cluster", required=True, help="the cluster's name")
+        parser.add_argument("--scheduler", help="make the cluster with this scheduler if it is not known yet")
+        parser.add_argument("--since", help="begin here (ISO 8601); otherwise go on from the last time")
+        parser.add_argument("--once", action="store_true", help="collect up to now and end")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        now = timezone.now()
+        if options["scheduler"]:
+            cluster = ensure_cluster(name=options["cluster"], scheduler=options["scheduler"], by="collect", at=now)
+        else:
+            found = Cluster.objects.filter(name=options["cluster"]).first()
+            if found is None:
+                raise CommandError(f"no cluster is named {options['cluster']}; --scheduler NAME makes it")
+            cluster = found
+        if options["since"]:
+            collect_again(cluster=cluster, since=_moment(options["since"]), at=now)
+        if options["once"]:
+            self._once(cluster)
+        else:
+            self._keep_on(cluster)
+
+    def _once(self, cluster: Cluster) -> None:
+        """Run until the window reaches the present, so that a long one is not left half done."""
+        caught_up = False
+        while not caught_up:
+            done = collect_finished_jobs(cluster=cluster, at=timezone.now())
+            self._report(done)
+            if done is None or done.problem:
+                sys.exit(1)
+            caught_up = done.caught_up
+        recompute_dirty_hours(at=timezone.now())
+
+    def _keep_on(self, cluster: Cluster) -> None:
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        while not stopped.is_set():
+            close_old_connections()
+            self._report(collect_finished_jobs(cluster=cluster, at=timezone.now()))
+            recompute_dirty_hours(at=timezone.now())
+            stopped.wait(EVERY_SECONDS)
+
+    def _report(self, done: Collected | None) -> None:
+        if done is None:
+            self.stderr.write("another process is collecting this cluster")
+        elif done.problem:
+            self.stderr.write(f"stopped: {done.problem}")
+        if done is not None and (done.new or done.changed):
+            self.stdout.write(f"{done.new} new, {done.changed} corrected")
+
+
+def _moment(text: str) -> Any:
+    try:
+        moment = parse_datetime(text)
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise CommandError(f"{text} is no time such as 2026-11-20T09:00Z")
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

@@ -1,0 +1,59 @@
+"""Reading jobs and how far they are collected. The totals are read in `totals`."""
+
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from apps.core.models import Heartbeat
+from apps.jobs.models import Collection, Job
+
+#: The name of the heartbeat that tells as of when the totals are right.
+TOTALS_HEART = "job totals"
+
+#: How many related jobs a page shows.
+RELATED = 20
+
+
+def jobs_for_list(user: object) -> QuerySet[Job]:
+    """Return what the person may see, ready for a list."""
+    return Job.objects.visible_to(user).select_related("cluster", "experiment")
+
+
+def other_attempts(job: Job, user: object) -> list[Job]:
+    """Return the other attempts of the same job that the person may see, first to last."""
+    attempts = Job.objects.visible_to(user).filter(
+        cluster_id=job.cluster_id, job_id=job.job_id, raw_id=job.raw_id, user=job.user
+    )
+    return list(attempts.exclude(pk=job.pk).order_by("attempt", "pk")[:RELATED])
+
+
+def array_siblings(job: Job, user: object) -> list[Job]:
+    """Return other tasks of the same array that the person may see, those that failed first."""
+    tasks = (
+        Job.objects.visible_to(user)
+        .filter(cluster_id=job.cluster_id, spool_id=job.spool_id, submitted_at=job.submitted_at)
+        .exclude(job_id=job.job_id)
+    )
+    failed = list(tasks.failed().order_by("-ended_at", "-pk")[:RELATED])
+    rest = tasks.exclude(pk__in=[task.pk for task in failed]).order_by("-ended_at", "-pk")
+    return failed + list(rest[: RELATED - len(failed)])
+
+
+def collections() -> list[Collection]:
+    """Return how far each cluster that is collected has come."""
+    return list(Collection.objects.filter(cluster__collects=True).select_related("cluster").order_by("cluster__name"))
+
+
+def totals_as_of() -> datetime | None:
+    """Return the moment up to which the hourly totals hold every job collected."""
+    return Heartbeat.objects.filter(name=TOTALS_HEART).values_list("at", flat=True).first()
+
+
+def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
+    """Return the jobs whose script had one of these ids in the spool, for whoever knows the script."""
+    return Job.objects.filter(cluster_id=cluster_id, spool_id__in=spool_ids)
+
+
+def matches_id(text: str) -> Q:
+    """Return the condition for a job id as somebody writes it; that of an array finds all its tasks."""
+    return Q(job_id=text) | Q(spool_id=text)

@@ -1,0 +1,27 @@
+"""Celery tasks: collecting from each cluster, and the totals."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.clusters.models import Cluster
+from apps.core.queue import enqueue
+from apps.jobs import services
+
+
+@shared_task
+def collect_all() -> None:
+    """Send one task for each cluster, so that a slow one keeps no other waiting."""
+    for pk in Cluster.objects.filter(collects=True).values_list("pk", flat=True):
+        enqueue("apps.jobs.tasks.collect_cluster", cluster_id=pk)
+
+
+@shared_task
+def collect_cluster(*, cluster_id: int) -> None:
+    cluster = Cluster.objects.filter(pk=cluster_id, collects=True).first()
+    if cluster is not None:
+        services.collect_finished_jobs(cluster=cluster, at=timezone.now())
+
+
+@shared_task
+def recompute_totals() -> None:
+    services.recompute_dirty_hours(at=timezone.now())

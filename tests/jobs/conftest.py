@@ -1,0 +1,28 @@
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.registry import SCHEDULERS
+from tests.jobs.accounting import Planned
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The scheduler whose accounting the test writes, known to the registry."""
+    monkeypatch.setitem(
+        SCHEDULERS._found, "planned", EntryPoint("planned", "tests.jobs.accounting:Planned", SCHEDULERS.group)
+    )
+    for name, value in {"records": [], "asked": [], "fault": None, "fault_after": 0}.items():
+        monkeypatch.setattr(Planned, name, value)
+    return Planned
+
+
+@pytest.fixture
+def alps(db, planned):
+    return Cluster.objects.create(name="alps", scheduler="planned")
+
+
+@pytest.fixture
+def jura(db, planned):
+    return Cluster.objects.create(name="jura", scheduler="planned")
