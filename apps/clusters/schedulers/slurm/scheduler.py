@@ -1,20 +1,87 @@
 """The Slurm adapter: its parts put together behind the protocol of `base`."""
 
-from collections.abc import Mapping
-from pathlib import Path
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 
+from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
+
+from . import accounting
+from .commands import Commands
+from .controller import paths_known_to_controller
+from .patterns import default_output, fill_in
+from .sacct import Sacct
 from .spool import MAX_FILE_BYTES, SlurmSpool
+from .submission import requested_output
+
+logger = logging.getLogger(__name__)
 
 
 class Slurm:
-    """One Slurm cluster. Options: `conf`, `bin`, `timeout_seconds`, `max_file_bytes`."""
+    """One Slurm cluster.
+
+    Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
+    command, `max_file_bytes` of one spool file.
+    """
 
     name = "slurm"
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
+        """Raises `ValueError` for an option that is unknown or no number."""
+        unknown = options.keys() - {"conf", "bin", "timeout_seconds", "max_file_bytes"}
+        if unknown:
+            raise ValueError(f"unknown options of the slurm adapter: {', '.join(sorted(unknown))}")
         self.cluster = cluster
         self.max_file_bytes = int(options.get("max_file_bytes", MAX_FILE_BYTES))
+        self._commands = Commands(
+            conf=options.get("conf", ""),
+            directory=options.get("bin", ""),
+            timeout_seconds=float(options.get("timeout_seconds", 60)),
+        )
+        self._sacct = Sacct(self._commands)
 
     def spool(self, directory: Path) -> SlurmSpool:
         """Return the spool at `directory`, slurmctld's StateSaveLocation."""
         return SlurmSpool(directory, max_file_bytes=self.max_file_bytes)
+
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+        """Yield every attempt that ended in [since, until), by sacct. Raises `SchedulerError`."""
+        return accounting.finished_jobs(self._sacct, since=since.astimezone(UTC), until=until.astimezone(UTC))
+
+    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+        """Ask slurmctld, then accounting; else work it out from the submission. None for an interactive job."""
+        record = _with_script(record)
+        try:
+            known = paths_known_to_controller(self._commands, record)
+        except SchedulerError as error:
+            logger.warning("log paths of job %s: %s", record.job_id, error)
+            known = None
+        return known or _paths_in_accounting(record) or work_out_paths(record, script=script, environment=environment)
+
+
+def _with_script(record: JobRecord) -> JobRecord:
+    """Return the component of a heterogeneous job that runs the script, and so writes its output: the first."""
+    leader, plus, offset = record.job_id.partition("+")
+    return (
+        replace(record, job_id=f"{leader}+0", raw_id=int(leader), spool_id=leader) if plus and offset != "0" else record
+    )
+
+
+def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+    """Work out the paths of a batch job as sbatch and slurmstepd do."""
+    program = PurePosixPath(record.submit_line.split(" ")[0]).name
+    if not record.work_dir or program in ("salloc", "srun"):
+        return None
+    asked = requested_output(record.submit_line, environment, script)
+    stdout = fill_in(asked.stdout or default_output(record), record)
+    stderr = fill_in(asked.stderr, record) if asked.stderr else stdout
+    return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="worked out")
+
+
+def _paths_in_accounting(record: JobRecord) -> LogPaths | None:
+    if not record.stdout_path:
+        return None
+    stdout, stderr = record.stdout_path, record.stderr_path or record.stdout_path
+    return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="accounting")

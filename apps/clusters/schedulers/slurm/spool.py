@@ -15,7 +15,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..base import EntryIncomplete, EntryUnreadable, EntryVanished, SpooledJob, SpoolEntry, SpoolError
+from apps.clusters.schedulers.base import (
+    EntryIncomplete,
+    EntryUnreadable,
+    EntryVanished,
+    SpooledJob,
+    SpoolEntry,
+    SpoolError,
+)
 
 MAX_FILE_BYTES = 512 * 1024 * 1024  # the most that Slurm's max_script_size allows
 

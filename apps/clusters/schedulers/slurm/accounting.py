@@ -1,0 +1,102 @@
+"""Finished jobs from Slurm's accounting, each attempt with a number that never changes."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+
+from apps.clusters.schedulers.base import JobRecord
+
+from .records import FIELDS, Attempt, BadRow, JobRows, Row, group_rows, read_records
+from .sacct import Sacct
+from .values import read_time
+
+logger = logging.getLogger(__name__)
+
+# With states given, sacct selects by the time of end, and jobs that never started are among them.
+_ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,REQUEUED,TIMEOUT"
+_GOES_ON = {"REQUEUED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
+_HISTORY_FIELDS = ["JobID", "State", "Submit", "User", "SubmitLine"]
+_WINDOW = timedelta(hours=6)
+_SETTLED_AFTER = timedelta(minutes=10)
+_JOBS_A_QUERY = 500
+
+Attempts = dict[tuple[str, str], Attempt]
+
+
+def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+    """Yield every attempt that ended in [since, until). A row that cannot be read is logged and left out."""
+    start = since
+    while start < until:
+        end = min(start + _WINDOW, until)
+        selection = (
+            f"--state={_ENDED}",
+            f"--starttime={start:%Y-%m-%dT%H:%M:%S}",
+            f"--endtime={end:%Y-%m-%dT%H:%M:%S}",
+        )
+        found = [rows for rows in group_rows(sacct.rows(FIELDS, *selection)) if _is_due(rows, start, end)]
+        for first in range(0, len(found), _JOBS_A_QUERY):
+            some = found[first : first + _JOBS_A_QUERY]
+            yield from _read(some, attempts_of(sacct, some))
+        start = end
+
+
+def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
+    """Ask for the whole history of some jobs, and number the attempts of each."""
+    ids = sorted({_selector(rows.job) for rows in jobs})
+    return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}")) if ids else {}
+
+
+def number_attempts(rows: Iterable[Row]) -> Attempts:
+    """Number the attempts of each job from 1.
+
+    A row goes on from the one before it where that was interrupted and the submission is the same; else the job id
+    was given out a second time, and this is another job.
+    """
+    numbered: Attempts = {}
+    submissions = [(row["JobID"], submitted_at, row) for row in rows if (submitted_at := read_time(row["Submit"]))]
+    submissions.sort(key=itemgetter(0, 1))
+    for job_id, history in groupby(submissions, key=itemgetter(0)):
+        before: Row | None = None
+        for _, submitted_at, row in history:
+            attempt = Attempt(1, submitted_at)
+            if before and _goes_on(before, row):
+                earlier = numbered[job_id, before["Submit"]]
+                attempt = Attempt(earlier.number + 1, earlier.submitted_at)
+            numbered[job_id, row["Submit"]] = attempt
+            before = row
+    return numbered
+
+
+def _goes_on(before: Row, row: Row) -> bool:
+    same = all(before[name] == row[name] for name in ("User", "SubmitLine"))
+    return same and before["State"] in _GOES_ON
+
+
+def _selector(job: Row) -> str:
+    """Return how sacct is asked for just this job: a task by its array, anything else by its raw number."""
+    return job["JobIDRaw"] if "[" in job["JobID"] or "_" not in job["JobID"] else job["JobID"]
+
+
+def _is_due(rows: JobRows, since: datetime, until: datetime) -> bool:
+    """Tell whether a row belongs to the interval and is whole; one that cannot be read is due, to be reported.
+
+    The end of a quick job may reach the database before its start does: for a while the row has neither name,
+    directory nor array. Such a row is held back until it is whole, or will not become so any more.
+    """
+    ended_at = read_time(rows.job["End"])
+    if ended_at is None:
+        return True
+    is_settled = bool(rows.job["WorkDir"]) or ended_at < until - _SETTLED_AFTER
+    return since <= ended_at < until and is_settled
+
+
+def _read(jobs: Iterable[JobRows], attempts: Attempts) -> Iterator[JobRecord]:
+    for rows in jobs:
+        try:
+            if rows.identity not in attempts:
+                raise BadRow(f"job {rows.job['JobID']!r} submitted at {rows.job['Submit']!r}: not in its own history")
+            yield from read_records(rows, attempts[rows.identity])
+        except BadRow as error:
+            logger.error("accounting row left out: %s", error)

@@ -1,0 +1,55 @@
+"""Running Slurm's own commands: a list of words, never a shell; a clean environment; always a time limit."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from apps.clusters.schedulers.base import SchedulerError
+
+# Whatever the caller's own settings are: no translation, times as seconds since 1970, whole array expressions.
+_FIXED = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+_DROPPED_PREFIXES = ("SLURM_", "SACCT_", "SCONTROL_")
+
+
+class CommandFailed(SchedulerError):
+    """A command ended with an error; `stderr` is what it said."""
+
+    def __init__(self, program: str, stderr: str) -> None:
+        super().__init__(f"{program}: {stderr}")
+        self.stderr = stderr
+
+
+@dataclass(frozen=True)
+class Commands:
+    """How to run the commands of one cluster."""
+
+    conf: str = ""
+    directory: str = ""
+    timeout_seconds: float = 60
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Return what `program` prints. Raises `SchedulerError`; `CommandFailed` where it ran and failed."""
+        try:
+            result = subprocess.run(
+                [str(Path(self.directory) / program) if self.directory else program, *arguments],
+                env=self._environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self.timeout_seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SchedulerError(f"{program}: no answer within {self.timeout_seconds:g} s") from error
+        except OSError as error:
+            raise SchedulerError(f"{program}: cannot be run: {error.strerror}") from error
+        if result.returncode:
+            said = " ".join(result.stderr.decode(errors="replace").split())
+            raise CommandFailed(program, said or f"ended with status {result.returncode}")
+        return result.stdout.decode(errors="replace")
+
+    def _environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in inherited.items() if not name.startswith(_DROPPED_PREFIXES)}
+        conf = self.conf or inherited.get("SLURM_CONF", "")
+        return kept | _FIXED | ({"SLURM_CONF": conf} if conf else {})
