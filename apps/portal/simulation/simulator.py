@@ -39,7 +39,7 @@ class Config:
     spool: Path
     seed: int = 1
     days: float = 3
-    jobs_per_day: float = 1500
+    jobs_per_day: float = 1000
     speed: float = 1
     min_job_age_seconds: int = 6 * HOUR
     keep_days: int = 7
@@ -211,8 +211,10 @@ class Simulator:
         return next(campaigns for first, campaigns in reversed(self._periods) if first <= hour)
 
     def _rate(self, hour: int) -> float:
-        live = hour * HOUR >= self.state["origin"]
-        return float(self.state["jobs_per_day"] * (self.state["speed"] if live else 1))
+        """Return how many jobs a day there are: from the first hour to the origin they grow `speed` times as many."""
+        first, origin = self.state["first_hour"], self.state["origin"] // HOUR
+        grown = min(1.0, (hour - first) / max(1, origin - first))
+        return float(self.state["jobs_per_day"] * self.state["speed"] ** grown)
 
     def _truncate_truth(self) -> None:
         """Take back lines of a step that was killed before its commit: it is done again."""

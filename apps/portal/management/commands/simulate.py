@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from apps.portal.simulation.alerts import AlertSender
 from apps.portal.simulation.simulator import DAY, Config, Simulator
@@ -34,17 +34,15 @@ class Command(BaseCommand):
             "--seed", type=int, default=1, help="what is drawn follows from it; kept from the first start"
         )
         parser.add_argument("--days", type=float, default=3, help="days of history to begin with")
-        parser.add_argument("--jobs-per-day", type=float, default=1500)
-        parser.add_argument("--speed", type=float, default=1, help="so many times more jobs after the history")
+        parser.add_argument("--jobs-per-day", type=float, default=1000, help="how many jobs the history begins with")
+        parser.add_argument("--speed", type=float, default=1, help="so many times more jobs there are by now")
         parser.add_argument("--min-job-age", type=int, default=6 * HOUR, help="seconds a spool entry outlives its job")
         parser.add_argument("--keep-days", type=int, default=7, help="days after which logs and records are removed")
         parser.add_argument("--once", action="store_true", help="bring it up to now, and end")
         parser.add_argument("--feed-url", help="where to post alerts: http://HOST:PORT/api/v1/feeds/SOURCE/")
-        parser.add_argument("--token-file", type=Path, help="file with the token of that monitoring source")
+        parser.add_argument("--token-file", type=Path, help="its token; DIR/feed-token unless given")
 
     def handle(self, *args: object, **options: Any) -> None:
-        if options["feed_url"] and not options["token_file"]:
-            raise CommandError("--feed-url needs --token-file")
         directory = options["dir"] or settings.VAR_DIR / "simulation" / options["cluster"]
         config = Config(
             directory=directory,
@@ -105,7 +103,8 @@ def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> Al
         return None
     since = simulator.origin - config.days * DAY
     cursor = config.directory / "alerts.cursor"
-    sender = AlertSender(simulator.trouble, options["feed_url"], options["token_file"], cursor, since)
+    token_file = options["token_file"] or config.directory / "feed-token"
+    sender = AlertSender(simulator.trouble, options["feed_url"], token_file, cursor, since)
     sender.start()
     return sender
 
