@@ -16,7 +16,7 @@ from dev.layout import Layout
 from dev.messages import SetupError, fail, say
 from dev.postgres import Postgres, clean_environment
 from dev.processes import ROOT, guard
-from dev.supervisor import Stopped, Supervisor
+from dev.supervisor import Child, Stopped, Supervisor
 from dev.valkey import Valkey
 
 DATABASE = "opsportal"
@@ -38,15 +38,18 @@ class Run:
         """Start everything, stay until asked to stop. Raises `Stopped`, and `SetupError` when a part does not start."""
         self._start_servers()
         say("migrating the database")
-        self._manage("migrate", "--no-input", "--verbosity", "1")
-        self._manage("collectstatic", "--no-input", "--verbosity", "0")
+        static = self._begin("collectstatic", "--no-input", "--verbosity", "0")
+        self._finish(self._begin("migrate", "--no-input"))
+        self._finish(static)
+        processes = read_procfile(ROOT / "Procfile")
+        self._start_process("web", processes.pop("web"))  # it loads while the demo does
         logins = ""
         if _has_command("demo"):
             say("loading the demo")
-            logins = self._manage("demo")
+            logins = self._finish(self._begin("demo"))
         say("starting the processes")
-        self._start_processes(ROOT / "Procfile")
-        self._start_processes(ROOT / "Procfile.demo")
+        for name, command in (processes | read_procfile(ROOT / "Procfile.demo")).items():
+            self._start_process(name, command)
         self._wait_for_web()
         self._tell_ready(logins)
         parent = Parent()
@@ -70,13 +73,16 @@ class Run:
         for name in [name for name in self.environment if name.endswith("_FILE") and name[:-5] in self.environment]:
             del self.environment[name]
 
-    def _manage(self, *arguments: str) -> str:
-        """Run a management command to its end and return what it printed. Raises `SetupError`."""
-        name = arguments[0]
+    def _begin(self, *arguments: str) -> Child:
+        """Start a management command."""
         command = [sys.executable, "manage.py", *arguments]
-        child = self.supervisor.start(name, command, self.environment, quiet=True, restart=False)
+        return self.supervisor.start(arguments[0], command, self.environment, quiet=True, restart=False)
+
+    def _finish(self, child: Child) -> str:
+        """Wait for a command and return the last it printed. Raises `SetupError`."""
         while child.process:
             self.supervisor.pump(0.1)
+        name = child.name
         del self.supervisor.children[name]
         output = b"\n".join(child.tail).decode(errors="replace")
         if child.status:
@@ -86,9 +92,8 @@ class Run:
             )
         return output
 
-    def _start_processes(self, procfile: Path) -> None:
-        for name, command in read_procfile(procfile).items():
-            self.supervisor.start(name, ["/bin/sh", "-c", f"exec {command}"], self.environment)
+    def _start_process(self, name: str, command: str) -> None:
+        self.supervisor.start(name, ["/bin/sh", "-c", f"exec {command}"], self.environment)
 
     def _wait_for_web(self) -> None:
         until = time.monotonic() + WEB_SECONDS

@@ -19,7 +19,7 @@ PRODUCTION = {
     "PORTAL_URL": "https://opsportal.example.org",
 }
 MANAGE = [sys.executable, "-W", "ignore", "manage.py"]
-CHECKS = {
+CHECKS: dict[str, list[str | Path]] = {
     "ruff": [BINARIES / "ruff", "check", "--quiet", "."],
     "format": [BINARIES / "ruff", "format", "--quiet", "--check", "."],
     "imports": [BINARIES / "lint-imports", "--no-cache"],
