@@ -43,9 +43,8 @@ def processes(var: Path) -> dict[str, int]:
         try:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
                 rollup = (entry / "smaps_rollup").read_text()
-                found[kind((entry / "cmdline").read_bytes())] += 1024 * int(
-                    re.search(r"^Pss:\s+(\d+)", rollup, re.M)[1]
-                )
+                pss = re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)
+                found[kind((entry / "cmdline").read_bytes())] += 1024 * int(pss[1])
         except (OSError, TypeError):
             continue
     return dict(found)
@@ -125,9 +124,8 @@ def report(samples: dict[str, list[int]], seconds: list[float], problems: list[s
         early, late = statistics.median(sizes[quarter : 2 * quarter] or sizes), statistics.median(sizes[-quarter:])
         flat &= late <= LIMIT * early
         print(f"{name:10} {early / 1e6:15.1f} {late / 1e6:13.1f} {late / early:6.2f} {max(sizes) / 1e6:9.1f}")
-    print(
-        f"{len(seconds)} pages: median {statistics.median(seconds) * 1000:.0f} ms, worst {max(seconds) * 1000:.0f} ms; {os.cpu_count()} cores"
-    )
+    median, worst = statistics.median(seconds) * 1000, max(seconds) * 1000
+    print(f"{len(seconds)} pages: median {median:.0f} ms, worst {worst:.0f} ms; {os.cpu_count()} cores")
     print(f"{len(problems)} complaints", *problems[:20], sep="\n  ")
     return 0 if flat and not problems else 1
 
