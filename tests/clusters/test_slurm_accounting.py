@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
-from apps.clusters.schedulers.slurm.accounting import number_attempts
+from apps.clusters.schedulers.slurm.accounting import finished_jobs, number_attempts
 from apps.clusters.schedulers.slurm.records import FIELDS, Attempt, BadRow, group_rows, read_records
 from apps.clusters.schedulers.slurm.sacct import split_rows
 from apps.clusters.schedulers.slurm.scheduler import Slurm
@@ -196,10 +196,15 @@ def test_interval_is_half_open(tmp_path: Path) -> None:
 
 
 def test_row_that_is_not_whole_yet_is_held_back_for_a_while(tmp_path: Path) -> None:
-    young, old = (str(int((UNTIL - timedelta(minutes=age)).timestamp())) for age in (9, 11))
-    rows = [row(job_id, End=end, WorkDir="", JobName="allocation") for job_id, end in (("1", young), ("2", old))]
+    slurm = make_slurm(tmp_path, [row(WorkDir="", JobName="allocation", End=str(T0 + 60)), row("6", End=str(T0 + 60))])
 
-    assert [record.job_id for record in collect(make_slurm(tmp_path, rows))] == ["2"]
+    def found(settled_before: int) -> list[str]:
+        before = SINCE + timedelta(seconds=settled_before)
+        records = finished_jobs(slurm._sacct, since=SINCE, until=UNTIL, settled_before=before)
+        return [record.job_id for record in records]
+
+    assert found(settled_before=60) == ["6"]
+    assert found(settled_before=61) == ["5", "6"]
 
 
 @pytest.mark.parametrize("change", [{"ExitCode": ""}, {"End": "Unknown"}, {"JobID": "x"}, {"JobIDRaw": ""}])

@@ -101,6 +101,7 @@ class JobRecord:
 
     `job_id` is as people see it (`86_3`, `87+1`), `raw_id` the scheduler's own number, `spool_id` the id under
     which the job's script lies in the spool (an array has one for all its tasks), `attempt` counts from 1.
+    `submitted_at` is the first submission, the same for every attempt, and to the second that of the spool.
     `stdout_path` and `stderr_path` are paths with every pattern filled in, where accounting has them.
     """
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
@@ -18,28 +18,23 @@ logger = logging.getLogger(__name__)
 _ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,REQUEUED,TIMEOUT"
 _GOES_ON = {"REQUEUED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
 _HISTORY_FIELDS = ["JobID", "State", "Submit", "User", "SubmitLine"]
-_WINDOW = timedelta(hours=6)
-_SETTLED_AFTER = timedelta(minutes=10)
 _JOBS_A_QUERY = 500
 
 Attempts = dict[tuple[str, str], Attempt]
 
 
-def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-    """Yield every attempt that ended in [since, until). A row that cannot be read is logged and left out."""
-    start = since
-    while start < until:
-        end = min(start + _WINDOW, until)
-        selection = (
-            f"--state={_ENDED}",
-            f"--starttime={start:%Y-%m-%dT%H:%M:%S}",
-            f"--endtime={end:%Y-%m-%dT%H:%M:%S}",
-        )
-        found = [rows for rows in group_rows(sacct.rows(FIELDS, *selection)) if _is_due(rows, start, end)]
-        for first in range(0, len(found), _JOBS_A_QUERY):
-            some = found[first : first + _JOBS_A_QUERY]
-            yield from _read(some, attempts_of(sacct, some))
-        start = end
+def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime, settled_before: datetime) -> Iterator[JobRecord]:
+    """Yield every attempt that ended in [since, until). A row that cannot be read is logged and left out.
+
+    The end of a quick job may reach the database before its start does: for a while the row has neither name,
+    directory nor array. Such a row is held back until it is whole, or ended before `settled_before`.
+    """
+    times = (f"--starttime={since:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}")
+    jobs = group_rows(sacct.rows(FIELDS, f"--state={_ENDED}", *times))
+    due = [rows for rows in jobs if _ended_in(rows, since, until) and _is_settled(rows, settled_before)]
+    for first in range(0, len(due), _JOBS_A_QUERY):
+        some = due[first : first + _JOBS_A_QUERY]
+        yield from _read(some, attempts_of(sacct, some))
 
 
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
@@ -79,17 +74,14 @@ def _selector(job: Row) -> str:
     return job["JobIDRaw"] if "[" in job["JobID"] or "_" not in job["JobID"] else job["JobID"]
 
 
-def _is_due(rows: JobRows, since: datetime, until: datetime) -> bool:
-    """Tell whether a row belongs to the interval and is whole; one that cannot be read is due, to be reported.
-
-    The end of a quick job may reach the database before its start does: for a while the row has neither name,
-    directory nor array. Such a row is held back until it is whole, or will not become so any more.
-    """
+def _ended_in(rows: JobRows, since: datetime, until: datetime) -> bool:
     ended_at = read_time(rows.job["End"])
-    if ended_at is None:
-        return True
-    is_settled = bool(rows.job["WorkDir"]) or ended_at < until - _SETTLED_AFTER
-    return since <= ended_at < until and is_settled
+    return ended_at is None or since <= ended_at < until  # a row without an end is let through, to be reported
+
+
+def _is_settled(rows: JobRows, before: datetime) -> bool:
+    ended_at = read_time(rows.job["End"])
+    return bool(rows.job["WorkDir"]) or ended_at is None or ended_at < before
 
 
 def _read(jobs: Iterable[JobRows], attempts: Attempts) -> Iterator[JobRecord]:

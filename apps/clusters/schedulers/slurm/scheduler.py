@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 
 from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
@@ -17,6 +17,8 @@ from .spool import MAX_FILE_BYTES, SlurmSpool
 from .submission import requested_output
 
 logger = logging.getLogger(__name__)
+
+SETTLING = timedelta(minutes=10)  # how long accounting may take to complete a row
 
 
 class Slurm:
@@ -48,7 +50,10 @@ class Slurm:
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
         """Yield every attempt that ended in [since, until), by sacct. Raises `SchedulerError`."""
-        return accounting.finished_jobs(self._sacct, since=since.astimezone(UTC), until=until.astimezone(UTC))
+        settled_before = datetime.now(UTC) - SETTLING
+        return accounting.finished_jobs(
+            self._sacct, since=since.astimezone(UTC), until=until.astimezone(UTC), settled_before=settled_before
+        )
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Ask slurmctld, then accounting; else work it out from the submission. None for an interactive job."""
