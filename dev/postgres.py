@@ -157,7 +157,7 @@ class Postgres:
                 f"PostgreSQL cannot reach {var} as uid {NOBODY}: "
                 "choose a directory that others may enter: make run VAR=DIR"
             )
-        if self._can([str(self.bin / "postgres"), "--version"]):
+        if self._can(["test", "-x", str(self.bin / "postgres")]):
             return
         package = self.bin.parents[1]
         copy = var / "postgres-bin"

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 import redis
 
+from dev import postgres as postgres_module
 from dev.messages import SetupError
 from dev.postgres import Postgres, find_binaries
 from dev.processes import spawn, stop_all
@@ -86,3 +87,28 @@ def test_valkey_killed_keeps_what_was_written(layout):
     serve("valkey", server, layout)
     with redis.Redis.from_url(server.url()) as client:
         assert client.get("kept") == b"7"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops root")
+@pytest.mark.parametrize(
+    "prefix", [postgres_module.NAMESPACE, postgres_module.UNPRIVILEGED], ids=["unshare", "setpriv"]
+)
+def test_postgres_of_root_runs_either_way_on_one_directory(layout, monkeypatch, prefix):
+    layout.var.parent.chmod(0o711)
+    for way in (postgres_module.UNPRIVILEGED, prefix):
+        monkeypatch.setattr(postgres_module, "_drop_root", lambda way=way: way)
+        server = Postgres(layout.postgres, layout.sockets, fast=True)
+        server.prepare()
+        process = serve("postgres", server, layout)
+        server.create_database("portal")
+        stop_all(layout.run)
+        assert process.wait() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops root")
+def test_postgres_of_root_that_cannot_reach_var_says_so(layout, monkeypatch):
+    monkeypatch.setattr(postgres_module, "_drop_root", lambda: postgres_module.UNPRIVILEGED)
+    before = layout.var.parent.stat().st_mode
+    with pytest.raises(SetupError, match="choose a directory that others may enter"):
+        Postgres(layout.postgres, layout.sockets).prepare()
+    assert layout.var.parent.stat().st_mode == before
