@@ -1,0 +1,134 @@
+"""Requests, their stages, and the counter of their numbers. Services alone write them."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from apps.accounts.models import ExperimentQuerySet, M
+from apps.production.content import MAX_LENGTH, STAGE_MAX_LENGTH
+from apps.production.enums import CLOSED, RequestedPriority, RequestState
+
+_S = RequestState
+MAX_PRIORITY = 1000
+
+
+def _pair(name: str, *, set_in: list[str], free_in: list[str]) -> models.CheckConstraint:
+    """`<name>_at` and `<name>_by` are both set in some states, as they like in others, and both empty else."""
+    both = Q(**{f"{name}_at__isnull": False, f"{name}_by__isnull": False})
+    none = Q(**{f"{name}_at__isnull": True, f"{name}_by__isnull": True})
+    rest = [state for state in _S.values if state not in set_in and state not in free_in]
+    return models.CheckConstraint(
+        condition=(both & Q(state__in=[*set_in, *free_in])) | (none & Q(state__in=[*rest, *free_in])),
+        name=f"request_{name}_pair",
+    )
+
+
+class RequestQuerySet(ExperimentQuerySet[M]):
+    """`visible_to(user)` keeps the requests of the person's experiments; all, for the OPG."""
+
+
+class Request(models.Model):
+    """What an experiment asks the OPG to produce."""
+
+    key = models.CharField(max_length=24, unique=True, editable=False)
+    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="requests")
+    title = models.CharField(max_length=MAX_LENGTH["title"], blank=True)
+    purpose = models.TextField(blank=True)
+    deadline = models.DateField(null=True, blank=True)
+    requested_priority = models.CharField(
+        max_length=16, choices=RequestedPriority, default=RequestedPriority.NORMAL.value
+    )
+    priority_reason = models.TextField(blank=True)
+    state = models.CharField(max_length=16, choices=RequestState, default=RequestState.DRAFT.value)
+    priority = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Set by the OPG; the higher, the sooner."
+    )
+    version = models.PositiveIntegerField(default=1, help_text="Grows with every change; who writes must know it.")
+    created_at = models.DateTimeField()
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    submitted_at = models.DateTimeField(null=True, blank=True)
+    submitted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    approved_at = models.DateTimeField(null=True, blank=True)
+    approved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    closed_at = models.DateTimeField(null=True, blank=True)
+    closed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+
+    objects = RequestQuerySet["Request"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=_S.values), name="request_state"),
+            models.CheckConstraint(
+                condition=Q(requested_priority__in=RequestedPriority.values), name="request_requested_priority"
+            ),
+            models.CheckConstraint(condition=Q(priority=None) | Q(priority__lte=MAX_PRIORITY), name="request_priority"),
+            _pair(
+                "submitted",
+                set_in=[_S.SUBMITTED, _S.CHANGES_ASKED, _S.APPROVED, _S.REJECTED, _S.DONE],
+                free_in=[_S.WITHDRAWN],
+            ),
+            _pair("approved", set_in=[_S.APPROVED, _S.DONE], free_in=[_S.WITHDRAWN]),
+            _pair("closed", set_in=sorted(CLOSED), free_in=[]),
+            models.CheckConstraint(
+                condition=Q(approved_by=None) | ~(Q(approved_by=F("created_by")) | Q(approved_by=F("submitted_by"))),
+                name="request_approver_is_not_requester",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-created_at", "-id"]),
+            models.Index(fields=["experiment", "-created_at", "-id"]),
+            models.Index(fields=["state", "-created_at", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Stage(models.Model):
+    """One step of a request's chain: the same job, many times."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="stages")
+    position = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=STAGE_MAX_LENGTH["name"], blank=True)
+    release = models.CharField(max_length=STAGE_MAX_LENGTH["release"], blank=True)
+    configuration = models.CharField(max_length=STAGE_MAX_LENGTH["configuration"], blank=True)
+    input_dataset = models.CharField(
+        max_length=STAGE_MAX_LENGTH["input_dataset"], blank=True, help_text="Empty: the output of the stage before."
+    )
+    events = models.BigIntegerField(null=True, blank=True)
+    jobs = models.PositiveIntegerField(null=True, blank=True)
+    memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Of one job.")
+    wall_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Of one job.")
+    output_dataset = models.CharField(max_length=STAGE_MAX_LENGTH["output_dataset"], blank=True)
+    services = models.ManyToManyField("services.Service", blank=True, related_name="stages")
+
+    class Meta:
+        ordering = ["request", "position"]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "position"], name="stage_position_once"),
+            *(
+                models.CheckConstraint(
+                    condition=Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gt": 0}), name=f"stage_{name}_positive"
+                )
+                for name in ("events", "jobs", "memory_bytes", "wall_seconds")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.position + 1} {self.name}"
+
+
+class RequestCounter(models.Model):
+    """The last number given to a request of an experiment; its row is locked while one is made."""
+
+    experiment = models.OneToOneField("accounts.Experiment", on_delete=models.CASCADE, primary_key=True)
+    last = models.PositiveIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}: {self.last}"

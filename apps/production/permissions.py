@@ -1,0 +1,44 @@
+"""Who may write, move and prioritise which request."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from apps.accounts.permissions import is_approver, is_liaison
+from apps.production.enums import EDITABLE, PRIORITISED, TRANSITIONS, Transition, Who
+
+if TYPE_CHECKING:
+    from apps.production.models import Request
+
+
+def is_requester(user: Any, request: "Request") -> bool:
+    """Tell whether this person made the request or was the last to submit it."""
+    return user.pk is not None and user.pk in {request.created_by_id, request.submitted_by_id}
+
+
+def _liaison(user: Any, request: "Request") -> bool:
+    return is_liaison(user, request.experiment_id)
+
+
+def _approver(user: Any, request: "Request") -> bool:
+    return is_approver(user, request.experiment_id) and not is_requester(user, request)
+
+
+PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {Who.LIAISON: _liaison, Who.APPROVER: _approver}
+
+
+def may(user: Any, who: Who, request: "Request") -> bool:
+    """Tell whether this person is, for this request, the one that a move needs."""
+    return PREDICATES[who](user, request)
+
+
+def moves_for(user: Any, request: "Request") -> list[Transition]:
+    """Return the moves that this person may make now."""
+    return [t for t in TRANSITIONS if t.old == request.state and may(user, t.who, request)]
+
+
+def may_edit(user: Any, request: "Request") -> bool:
+    return request.state in EDITABLE and _liaison(user, request)
+
+
+def may_prioritise(user: Any, request: "Request") -> bool:
+    return request.state in PRIORITISED and _approver(user, request)

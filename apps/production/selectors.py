@@ -1,0 +1,116 @@
+"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, Prefetch, Q, QuerySet
+from django.utils import timezone
+
+from apps.accounts.enums import Role
+from apps.accounts.permissions import scope_of
+from apps.core.models import Event
+from apps.production.checks import Facts, Problems, check_content
+from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.enums import RequestState
+from apps.production.models import Request, RequestQuerySet, Stage
+from apps.services.models import Service
+
+
+def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
+    """Load stages, their services and the people along with requests, in a fixed number of queries."""
+    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
+    stages = Stage.objects.order_by("position").prefetch_related("services")
+    return requests.select_related(*people).prefetch_related(Prefetch("stages", stages))
+
+
+def content_of(request: Request) -> RequestContent:
+    """Return what is written in a request."""
+    stages = tuple(
+        StageContent(
+            services=tuple(service.slug for service in stage.services.all()),
+            **{name: getattr(stage, name) for name in STAGE_FIELDS},
+        )
+        for stage in request.stages.all()
+    )
+    return RequestContent(stages=stages, **{name: getattr(request, name) for name in FIELDS})
+
+
+def facts(at: datetime) -> Facts:
+    """Return what the checks need to know at this moment."""
+    return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
+
+
+def problems_of(content: RequestContent, at: datetime) -> Problems:
+    """Return all that stands between this content and its submission."""
+    return check_content(content, facts(at))
+
+
+def queue() -> QuerySet[Request]:
+    """Return the approved requests, first to be produced first."""
+    return Request.objects.filter(state=RequestState.APPROVED).order_by(
+        F("priority").desc(nulls_last=True), "deadline", "submitted_at", "pk"
+    )
+
+
+def queue_ranks() -> dict[int, int]:
+    """Return the rank of each request in the queue, by its primary key: 1 is next."""
+    return {pk: rank for rank, pk in enumerate(queue().values_list("pk", flat=True), start=1)}
+
+
+@dataclass(frozen=True)
+class Queued:
+    """One line of the queue."""
+
+    rank: int
+    request: Request
+
+
+@dataclass(frozen=True)
+class QueuePart:
+    """Lines of the queue that a person may see, after rank `after`; `total` counts all, of every experiment."""
+
+    rows: list[Queued]
+    total: int
+    visible: int
+    next_after: int | None
+
+
+def queue_part(*, user: Any, after: int = 0, size: int = 50) -> QueuePart:
+    """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
+    ranks = queue_ranks()
+    seen = set(Request.objects.visible_to(user).filter(pk__in=ranks).values_list("pk", flat=True))
+    wanted = [pk for pk, rank in ranks.items() if rank > after and pk in seen]
+    found = Request.objects.select_related("experiment", "created_by", "submitted_by").in_bulk(wanted[:size])
+    rows = [Queued(ranks[pk], found[pk]) for pk in wanted[:size] if pk in found]
+    more = len(wanted) > size
+    return QueuePart(rows, len(ranks), len(seen), rows[-1].rank if more and rows else None)
+
+
+def queue_history(*, user: Any, size: int = 30) -> list[Event]:
+    """Return the latest changes of priority that this person may see, newest first."""
+    events = Event.objects.filter(kind="request.priority_set").order_by("-id")
+    if not scope_of(user).sees_all:
+        visible = [str(pk) for pk in Request.objects.visible_to(user).values_list("pk", flat=True)]
+        events = events.filter(target_type=Request._meta.label_lower, target_id__in=visible)
+    return list(events[:size])
+
+
+def waiting_for(user: Any) -> RequestQuerySet[Request]:
+    """Return the requests on which this person has the next move: to decide, to change, or to finish writing."""
+    scope = scope_of(user)
+    decide = Q(state=RequestState.SUBMITTED) & _of_role(user, Role.APPROVER)
+    decide &= ~Q(created_by=user) & ~Q(submitted_by=user)
+    change = Q(state=RequestState.CHANGES_ASKED) | Q(state=RequestState.DRAFT, created_by=user)
+    if not scope.roles:
+        return Request.objects.none()
+    return Request.objects.filter(decide | (change & _of_role(user, Role.LIAISON))).order_by(
+        F("deadline").asc(nulls_last=True), "pk"
+    )
+
+
+def _of_role(user: Any, role: Role) -> Q:
+    scope = scope_of(user)
+    if scope.has(role):
+        return Q()
+    return Q(experiment__in=[experiment for held, experiment in scope.roles if held == role])

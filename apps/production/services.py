@@ -1,0 +1,291 @@
+"""Writing, moving and prioritising requests: each a service that also writes its event."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.selectors import events_of
+from apps.core.services import publish
+from apps.core.workflow import move
+from apps.production.checks import check_content, check_shape
+from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, changes
+from apps.production.enums import (
+    EDITABLE,
+    MOVES,
+    PRIORITISED,
+    RequestState,
+    Transition,
+    Verb,
+    Who,
+    actor_of,
+    transition,
+)
+from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
+from apps.production.permissions import is_requester, may
+from apps.production.selectors import content_of, facts, queue_ranks
+from apps.services.models import Service
+
+MAX_REASON = 2_000
+#: An event lists no more changed fields than this.
+MAX_CHANGES = 100
+
+
+@transaction.atomic
+def create_draft(*, experiment: Experiment, content: RequestContent, by: User, at: datetime) -> Request:
+    """Make a draft under the experiment's next number. Raises `NotAllowed`, `InvalidFields`."""
+    if not is_liaison(by, experiment.pk):
+        raise NotAllowed(f"Only a liaison of {experiment} may write its requests.")
+    _check_shape(content, at)
+    request = Request.objects.create(
+        key=_next_key(experiment),
+        experiment=experiment,
+        created_by=by,
+        created_at=at,
+        **{name: getattr(content, name) for name in FIELDS},
+    )
+    _write_stages(request, content)
+    publish(kind="request.created", target=request, by=by, at=at, new=request.state)
+    return request
+
+
+@transaction.atomic
+def save_draft(*, request: Request, content: RequestContent, version: int, by: User, at: datetime) -> Request:
+    """Write a draft anew, as the person saw it at `version`; nothing happens when nothing differs.
+
+    Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
+    else changed it since that version: then nothing is overwritten.
+    """
+    if not may(by, Who.LIAISON, request):
+        raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
+    _lock(request, version)
+    if request.state not in EDITABLE:
+        raise InvalidTransition(f"{request} is {_words(request)}: it can be changed no more.")
+    _check_shape(content, at)
+    changed = changes(content_of(request), content)
+    if not changed:
+        return request
+    for name in FIELDS:
+        setattr(request, name, getattr(content, name))
+    request.version += 1
+    request.save(update_fields=[*FIELDS, "version"])
+    _write_stages(request, content)
+    short = [{name: text[:200] for name, text in change.items()} for change in changed[:MAX_CHANGES]]
+    publish(kind="request.edited", target=request, by=by, at=at, data={"changes": short, "count": len(changed)})
+    return request
+
+
+@transaction.atomic
+def submit_request(
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+) -> Request:
+    """Send a complete request for approval. Raises `InvalidFields` with every problem, and what `_move` raises."""
+    _guard(request, Verb.SUBMIT, by)
+    _lock(request, version)
+    problems = check_content(content_of(request), facts(at))
+    if problems and transition(request.state, Verb.SUBMIT):
+        raise InvalidFields(problems)
+    return _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, submitted_at=at, submitted_by=by)
+
+
+@transaction.atomic
+def approve_request(
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+) -> Request:
+    """Sign a request, which puts it in the queue. Raises what `_move` raises."""
+    _lock(request, version)
+    return _move(request, Verb.APPROVE, by=by, at=at, reason=reason, approved_at=at, approved_by=by)
+
+
+@transaction.atomic
+def ask_for_changes(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> Request:
+    """Give a request back to its liaisons. Raises what `_move` raises."""
+    _lock(request, version)
+    return _move(request, Verb.ASK_FOR_CHANGES, by=by, at=at, reason=reason)
+
+
+@transaction.atomic
+def reject_request(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> Request:
+    """End a request that will not be produced. Raises what `_move` raises."""
+    _lock(request, version)
+    return _move(request, Verb.REJECT, by=by, at=at, reason=reason, closed_at=at, closed_by=by)
+
+
+@transaction.atomic
+def withdraw_request(
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+) -> Request:
+    """End a request that the experiment needs no more. Raises what `_move` raises."""
+    _lock(request, version)
+    return _move(request, Verb.WITHDRAW, by=by, at=at, reason=reason, closed_at=at, closed_by=by)
+
+
+@transaction.atomic
+def mark_done(*, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None) -> Request:
+    """Close a request that has been produced. Raises what `_move` raises."""
+    _lock(request, version)
+    return _move(request, Verb.DONE, by=by, at=at, reason=reason, closed_at=at, closed_by=by)
+
+
+@transaction.atomic
+def set_priority(
+    *, request: Request, priority: int, by: User, at: datetime, reason: str, version: int | None = None
+) -> Request:
+    """Set the number that ranks a request in the queue; the event tells the number and rank before and after.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`, `StaleState`.
+    """
+    if not may(by, Who.APPROVER, request):
+        raise NotAllowed(_refusal(request, by, Who.APPROVER))
+    _lock(request, version)
+    if request.state not in PRIORITISED:
+        raise InvalidTransition(f"{request} is {_words(request)}: its priority no longer matters.")
+    problems = _reason_problems(reason, needed=True)
+    if not 0 <= priority <= MAX_PRIORITY:
+        problems["priority"] = [f"A whole number from 0 to {MAX_PRIORITY:,}."]
+    if problems:
+        raise InvalidFields(problems)
+    old, rank_before = request.priority, _rank(request)
+    request.priority, request.version = priority, request.version + 1
+    request.save(update_fields=["priority", "version"])
+    publish(
+        kind="request.priority_set",
+        target=request,
+        by=by,
+        at=at,
+        old="" if old is None else str(old),
+        new=str(priority),
+        reason=reason.strip(),
+        data={"rank_old": rank_before, "rank_new": _rank(request)},
+    )
+    return request
+
+
+def _move(request: Request, verb: Verb, *, by: User, at: datetime, reason: str, **stamps: Any) -> Request:
+    """Make one move of the table and write its event.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
+    """
+    _guard(request, verb, by)
+    step = transition(request.state, verb)
+    if step is None:
+        raise InvalidTransition(f"{request} is {_words(request)}: “{verb.label}” is not possible now.")
+    problems = _reason_problems(reason, needed=step.reason_needed)
+    if problems:
+        raise InvalidFields(problems)
+    rank_before = _rank(request)
+    move(request, to=step.new, transitions=MOVES, version=request.version + 1, **stamps)
+    publish(
+        kind=f"request.{_EVENTS[verb]}",
+        target=request,
+        by=by,
+        at=at,
+        old=step.old,
+        new=step.new,
+        reason=reason.strip(),
+        data=_ranks(step, request, rank_before),
+    )
+    return request
+
+
+_EVENTS = {
+    Verb.SUBMIT: "submitted",
+    Verb.APPROVE: "approved",
+    Verb.ASK_FOR_CHANGES: "changes_asked",
+    Verb.REJECT: "rejected",
+    Verb.WITHDRAW: "withdrawn",
+    Verb.DONE: "done",
+}
+
+#: The service of each verb, for the edges that offer them all.
+SERVICES: dict[Verb, Callable[..., Request]] = {
+    Verb.SUBMIT: submit_request,
+    Verb.APPROVE: approve_request,
+    Verb.ASK_FOR_CHANGES: ask_for_changes,
+    Verb.REJECT: reject_request,
+    Verb.WITHDRAW: withdraw_request,
+    Verb.DONE: mark_done,
+}
+
+
+def _guard(request: Request, verb: Verb, by: User) -> None:
+    if not may(by, actor_of(verb), request):
+        raise NotAllowed(_refusal(request, by, actor_of(verb)))
+
+
+def _refusal(request: Request, by: User, who: Who) -> str:
+    if who is Who.APPROVER and is_requester(by, request):
+        return f"You made or submitted {request}: somebody else of the OPG must decide."
+    if who is Who.APPROVER:
+        return "Only an approver of the OPG may do this."
+    return f"Only a liaison of {request.experiment} may do this."
+
+
+def _lock(request: Request, version: int | None) -> None:
+    """Hold the row, and make sure that it still is as it was read, and as the person has seen it: `version`."""
+    current: Request = Request.objects.select_for_update().get(pk=request.pk)
+    if request.version != current.version or version not in {None, current.version}:
+        last = events_of(request).last()
+        who = f" by {last.actor}" if last else ""
+        raise StaleState(f"{request} was changed{who} meanwhile and is {_words(current)}. Nothing was overwritten.")
+
+
+def _check_shape(content: RequestContent, at: datetime) -> None:
+    problems = check_shape(content, facts(at))
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _reason_problems(reason: str, *, needed: bool) -> dict[str, list[str]]:
+    if needed and not reason.strip():
+        return {"reason": ["Say why: the others will read it."]}
+    if len(reason) > MAX_REASON:
+        return {"reason": [f"At most {MAX_REASON:,} characters."]}
+    return {"reason": ["Text cannot hold the character NUL."]} if "\0" in reason else {}
+
+
+def _next_key(experiment: Experiment) -> str:
+    """Count on; the locked row makes others wait, and a rollback gives the number back."""
+    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
+    counter.last += 1
+    counter.save(update_fields=["last"])
+    return f"{experiment.key}-{counter.last:04d}"
+
+
+def _write_stages(request: Request, content: RequestContent) -> None:
+    """Make the stages those of `content`; a stage keeps its row by position."""
+    stages = [
+        Stage(request=request, position=position, **{name: getattr(stage, name) for name in STAGE_FIELDS})
+        for position, stage in enumerate(content.stages)
+    ]
+    request.stages.filter(position__gte=len(stages)).delete()
+    Stage.objects.bulk_create(
+        stages, update_conflicts=True, unique_fields=["request", "position"], update_fields=list(STAGE_FIELDS)
+    )
+    ids = dict(Service.objects.values_list("slug", "pk"))
+    through = Stage.services.through
+    through.objects.filter(stage__request=request).delete()
+    through.objects.bulk_create(
+        through(stage_id=row.pk, service_id=ids[slug])
+        for row, stage in zip(stages, content.stages, strict=True)
+        for slug in dict.fromkeys(stage.services)
+    )
+    getattr(request, "_prefetched_objects_cache", {}).clear()
+
+
+def _rank(request: Request) -> int | None:
+    return queue_ranks().get(request.pk) if request.state == RequestState.APPROVED else None
+
+
+def _ranks(step: Transition, request: Request, before: int | None) -> dict[str, int | None]:
+    if RequestState.APPROVED not in {step.old, step.new}:
+        return {}
+    return {"rank_old": before, "rank_new": _rank(request)}
+
+
+def _words(request: Request) -> str:
+    return str(request.get_state_display())
