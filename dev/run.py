@@ -43,10 +43,8 @@ class Run:
         self._finish(static)
         processes = read_procfile(ROOT / "Procfile")
         self._start_process("web", processes.pop("web"))  # it loads while the demo does
-        logins = ""
-        if _has_command("demo"):
-            say("loading the demo")
-            logins = self._finish(self._begin("demo"))
+        say("loading the demo")
+        logins = self._finish(self._begin("demo"))
         say("starting the processes")
         for name, command in (processes | read_procfile(ROOT / "Procfile.demo")).items():
             self._start_process(name, command)
@@ -172,10 +170,6 @@ def read_procfile(path: Path) -> dict[str, str]:
     """Return the commands of a Procfile by name."""
     lines = [line.partition(":") for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     return {name.strip(): command.strip() for name, _, command in lines}
-
-
-def _has_command(name: str) -> bool:
-    return any(ROOT.glob(f"apps/*/management/commands/{name}.py"))
 
 
 def main() -> int:

@@ -40,7 +40,10 @@ def test_postgres_killed_keeps_the_committed_row(layout):
     again.prepare()
     process = serve("postgres", again, layout)
     with psycopg.connect(again.url("portal")) as connection:
-        assert connection.execute("SELECT n, current_setting('lc_ctype') FROM kept").fetchone() == (7, "C.UTF-8")
+        assert connection.execute("SELECT n, datctype FROM kept, pg_database WHERE datname = 'portal'").fetchone() == (
+            7,
+            "C.UTF-8",
+        )
     assert stop_all(layout.run) == 1
     assert process.wait() == 0
 
