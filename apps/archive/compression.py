@@ -28,6 +28,15 @@ def decompress(data: bytes, dictionary: ZstdCompressionDict | None) -> bytes:
         raise ValueError(str(error)) from error
 
 
+def decompress_start(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: int) -> bytes:
+    """Return the first bytes of the content, without unpacking the rest. Raises `ValueError` as `decompress`."""
+    try:
+        with ZstdDecompressor(dict_data=dictionary).stream_reader(data) as reader:
+            return reader.read(size_bytes)
+    except ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
 def dictionary(data: bytes) -> ZstdCompressionDict:
     return ZstdCompressionDict(data)
 

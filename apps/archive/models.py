@@ -35,7 +35,11 @@ class Blob(models.Model):
 
 
 class ArchivedJob(models.Model):
-    """A job as it lay in the spool. Schedulers use ids again, so the submission's time belongs to its key."""
+    """A job as it lay in the spool. Schedulers use ids again, so the submission's time belongs to its key.
+
+    Request and stage are its owner's word, from its environment. The experiment is that of the request, until
+    accounting tells whose job it was.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, db_index=False)
     job_id = models.CharField(max_length=64)
@@ -54,10 +58,15 @@ class ArchivedJob(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["cluster", "job_id", "submitted_at"], name="archived_job_once"),
+            models.UniqueConstraint(fields=["job_id", "cluster", "submitted_at"], name="archived_job_once"),
         ]
         indexes = [
             models.Index(fields=["-submitted_at", "-id"], name="archived_job_newest"),
+            models.Index(
+                fields=["experiment", "-submitted_at", "-id"],
+                condition=models.Q(experiment__isnull=False),
+                name="archived_job_experiment",
+            ),
             models.Index(
                 fields=["request_key", "stage", "-submitted_at"],
                 condition=~models.Q(request_key=""),
@@ -66,4 +75,12 @@ class ArchivedJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.cluster} {self.job_id}"
+        return f"{self.job_id} on {self.cluster.name}"
+
+    @property
+    def script_sha256(self) -> str:
+        return bytes(self.script_id).hex()
+
+    @property
+    def environment_sha256(self) -> str:
+        return bytes(self.environment_id).hex()

@@ -1,20 +1,30 @@
 """Reading the archive: contents, the job behind a page, and checking that all is as it was stored."""
 
 import hashlib
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import groupby
 
 from django.db.models import F, Q, QuerySet
 from zstandard import ZstdCompressionDict
 
 from apps.archive import compression
 from apps.archive.models import ArchivedJob, Blob, Dictionary
+from apps.jobs.models import Job
+
+#: The spool's time may be later than accounting's by so much, and it is still the same submission.
+CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
 def read_blob(blob: Blob) -> bytes:
     """Return the content as it was stored. Raises `ValueError` where it is damaged."""
     return compression.decompress(bytes(blob.data), _dictionary(blob.dictionary_id))
+
+
+def read_start(blob: Blob, size_bytes: int) -> bytes:
+    """Return the first bytes of the content. Raises `ValueError` where it is damaged."""
+    return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), size_bytes)
 
 
 @lru_cache(maxsize=32)
@@ -29,6 +39,39 @@ def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = Non
     if submitted_at is not None:
         jobs = jobs.filter(submitted_at=submitted_at)
     return jobs.order_by("-submitted_at").first()
+
+
+def archived_job_for(job: Job) -> ArchivedJob | None:
+    """Return what was captured of a job: of those with its id in the spool, the last submitted before it.
+
+    Accounting gives a requeued job a later time than the spool, and counts in whole seconds.
+    """
+    jobs = ArchivedJob.objects.filter(
+        cluster_id=job.cluster_id, job_id=job.spool_id, submitted_at__lte=job.submitted_at + CLOCK_TOLERANCE
+    )
+    return jobs.select_related("script", "environment", "cluster").order_by("-submitted_at").first()
+
+
+def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
+    """Return what was captured of each job, by the job's primary key; for many jobs of one cluster in one query."""
+    found = {}
+    for cluster_id, of_cluster in groupby(sorted(jobs, key=lambda job: job.cluster_id), lambda job: job.cluster_id):
+        wanted = list(of_cluster)
+        rows = ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in={job.spool_id for job in wanted})
+        by_id: dict[str, list[ArchivedJob]] = {}
+        for row in rows.order_by("-submitted_at"):
+            by_id.setdefault(row.job_id, []).append(row)
+        for job in wanted:
+            latest = job.submitted_at + CLOCK_TOLERANCE
+            captured = next((row for row in by_id.get(job.spool_id, ()) if row.submitted_at <= latest), None)
+            if captured is not None:
+                found[job.pk] = captured
+    return found
+
+
+def jobs_for_list(user: object) -> QuerySet[ArchivedJob]:
+    """Return what the person may see, ready for a list; no content is read."""
+    return ArchivedJob.objects.visible_to(user).select_related("cluster", "experiment")
 
 
 def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:

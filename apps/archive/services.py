@@ -1,7 +1,7 @@
 """Keeping captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -11,10 +11,13 @@ from apps.archive import compression
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
-from apps.archive.selectors import read_blob
+from apps.archive.selectors import archived_jobs_for, read_blob
 from apps.clusters.models import Cluster
 from apps.clusters.services import ensure_cluster
 from apps.core.services import publish
+from apps.jobs.models import Job
+from apps.jobs.selectors import jobs_in_spool
+from apps.jobs.services import attach_origin
 
 #: A dictionary is trained when there are so many contents of a kind, and again when there are typical ones in plenty.
 TRAIN_AT = (500, 20_000)
@@ -28,7 +31,8 @@ Key = tuple[str, datetime]
 def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
     """Keep captured jobs of any clusters; return how many were new. Clusters not known yet are made.
 
-    Publishes `archive.stored` for each cluster whose new jobs name a request.
+    Publishes `archive.stored` with the new jobs that may have to be tied to jobs of accounting: those that name a
+    request, and those that are in accounting already.
     """
     stored = 0
     for name in dict.fromkeys(job.cluster for job in jobs):
@@ -38,10 +42,32 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
         _store_contents(new)
         _store_rows(cluster, new)
         stored += len(new)
-        told = sorted({job.job_id for job in new if job.request_key})
+        told = {job.job_id for job in new if job.request_key}
+        rest = [job.job_id for job in new if not job.request_key]
+        told.update(jobs_in_spool(cluster_id=cluster.pk, spool_ids=rest).values_list("spool_id", flat=True))
         if told:
-            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": told})
+            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": sorted(told)})
     return stored
+
+
+@transaction.atomic
+def link_jobs(*, jobs: Iterable[Job], at: datetime) -> int:
+    """Tie jobs of accounting to what was captured of them; return for how many there is something.
+
+    Request and stage of the environment go to the job; the job's experiment goes to the archive, where accounting's
+    word is worth more than the environment's.
+    """
+    captured = archived_jobs_for(jobs)
+    origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
+    attach_origin(origins=origins, at=at)
+    experiments = dict(Job.objects.filter(pk__in=captured).values_list("pk", "experiment_id"))
+    changed = {}
+    for pk, row in captured.items():
+        if experiments.get(pk) not in (None, row.experiment_id):
+            row.experiment_id = experiments[pk]
+            changed[row.pk] = row
+    ArchivedJob.objects.bulk_update(changed.values(), ["experiment"], batch_size=1000)
+    return len(captured)
 
 
 @transaction.atomic
@@ -114,9 +140,9 @@ def _store_rows(cluster: Cluster, jobs: Sequence[CapturedJob]) -> None:
 
 def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
     """Return the experiment of each request, by the experiment's key with which the request's begins."""
-    prefixes = {key: key.rpartition("-")[0] for key in request_keys}
-    experiments = {experiment.key: experiment for experiment in Experiment.objects.filter(key__in=prefixes.values())}
-    return {key: experiments[prefix] for key, prefix in prefixes.items() if prefix in experiments}
+    by_key = {experiment.key.casefold(): experiment for experiment in Experiment.objects.all()} if request_keys else {}
+    found = {key: by_key.get(key.rpartition("-")[0].casefold()) for key in request_keys}
+    return {key: experiment for key, experiment in found.items() if experiment}
 
 
 def _compressor(kind: BlobKind) -> tuple[Dictionary | None, compression.Compressor]:

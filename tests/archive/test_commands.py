@@ -261,8 +261,8 @@ def test_verify_fails_and_names_the_damaged_job(capsys):
         call_command("archive", "verify", "--cluster", "alps")
 
     err = capsys.readouterr().err
-    assert "(jobs: alps 2)" in err
-    assert "job alps 1: its sizes" in err
+    assert "(jobs: 2 on alps)" in err
+    assert "job 1 on alps: its sizes" in err
     call_command("archive", "verify", "--cluster", "jura")
 
 

@@ -54,8 +54,8 @@ class Migration(migrations.Migration):
                 ('script', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs_by_script', to='archive.blob')),
             ],
             options={
-                'indexes': [models.Index(fields=['-submitted_at', '-id'], name='archived_job_newest'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'stage', '-submitted_at'], name='archived_job_request')],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'job_id', 'submitted_at'), name='archived_job_once')],
+                'indexes': [models.Index(fields=['-submitted_at', '-id'], name='archived_job_newest'), models.Index(condition=models.Q(('experiment__isnull', False)), fields=['experiment', '-submitted_at', '-id'], name='archived_job_experiment'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'stage', '-submitted_at'], name='archived_job_request')],
+                'constraints': [models.UniqueConstraint(fields=('job_id', 'cluster', 'submitted_at'), name='archived_job_once')],
             },
         ),
         # The content is compressed already: PostgreSQL need not try again.

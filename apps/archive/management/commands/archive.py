@@ -16,6 +16,7 @@ class Command(BaseCommand):
     """Reads only."""
 
     help = "List, show and verify archived jobs."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
@@ -68,7 +69,7 @@ class Command(BaseCommand):
         differences = 0
         for blob, difference in damaged_blobs(cluster=cluster):
             differences += 1
-            users = ", ".join(f"{job.cluster.name} {job.job_id}" for job in jobs_with(blob)[:5])
+            users = ", ".join(str(job) for job in jobs_with(blob)[:5])
             self.stderr.write(f"{blob.kind} {blob} {difference} (jobs: {users or 'none'})")
         for job in wrong_sizes(cluster=cluster):
             differences += 1

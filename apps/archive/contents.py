@@ -1,0 +1,57 @@
+"""What a page shows of a script and an environment: text made from bytes that may be anything."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SHOWN_BYTES = 200_000
+SHOWN_LINES = 5_000
+
+_COUNT_BYTES = 4
+_MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
+# Control characters, and those that turn the direction of text so that it reads as something else.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownScript:
+    """The beginning of a script by lines; `whole` where nothing is left out."""
+
+    lines: list[str]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable; `masked` where the value is the fingerprint of a secret."""
+
+    name: str
+    value: str
+    masked: bool
+
+
+def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
+    """Show a script of `size_bytes` that begins with `start`."""
+    lines = start[:SHOWN_BYTES].split(b"\n")
+    if lines[-1] == b"" and len(lines) > 1:
+        lines.pop()
+    whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(lines) <= SHOWN_LINES
+    return ShownScript([printable(line) for line in lines[:SHOWN_LINES]], whole)
+
+
+def show_environment(environment: bytes) -> list[Variable]:
+    """Show the variables of an environment, by name."""
+    return sorted(_variables(environment), key=lambda variable: variable.name)
+
+
+def _variables(environment: bytes) -> Iterator[Variable]:
+    """Read the spool's format: a count of four bytes, then `NAME=value` and a NUL for each."""
+    for pair in environment[_COUNT_BYTES:].split(b"\0")[:-1]:
+        name, _, value = map(printable, pair.partition(b"="))
+        yield Variable(name, value, bool(_MASKED.fullmatch(value)))
+
+
+def printable(raw: bytes) -> str:
+    """Return bytes as text; what is no UTF-8, and what would not be seen, shows as an escape."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

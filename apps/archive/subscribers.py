@@ -1,0 +1,18 @@
+"""What the archive does when something happens elsewhere, or in itself."""
+
+from apps.archive.services import link_jobs
+from apps.core.models import Event
+from apps.core.outbox import subscribe
+from apps.jobs.models import Job
+from apps.jobs.selectors import jobs_in_spool
+
+
+@subscribe("archive.link_collected_jobs", "jobs.collected")
+def on_jobs_collected(event: Event) -> None:
+    link_jobs(jobs=Job.objects.filter(pk__in=event.data["jobs"]), at=event.at)
+
+
+@subscribe("archive.link_stored_jobs", "archive.stored")
+def on_archive_stored(event: Event) -> None:
+    stored = jobs_in_spool(cluster_id=int(event.target_id), spool_ids=event.data["job_ids"])
+    link_jobs(jobs=stored, at=event.at)

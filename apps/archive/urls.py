@@ -1,0 +1,11 @@
+from django.urls import path
+
+from apps.archive import views
+
+app_name = "archive"
+urlpatterns = [
+    path("archive/", views.jobs, name="jobs"),
+    path("archive/<int:pk>/", views.job, name="job"),
+    path("archive/<int:pk>/script/", views.script, name="script"),
+    path("archive/<int:pk>/environment/", views.environment, name="environment"),
+]

@@ -1,0 +1,175 @@
+import pytest
+from django.urls import reverse
+
+from apps.archive.models import ArchivedJob
+
+from .conftest import captured_job
+from .spool_writer import environment_bytes
+from .test_services import store
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = b"#!/bin/sh\necho '<script>alert(1)</script>' \x1b[2J\n"
+
+
+@pytest.fixture
+def archived(nova):
+    """Three jobs: of NOvA, of NOvA with another stage, of nobody."""
+    store(
+        captured_job(
+            11,
+            request_key="NOVA-0231",
+            stage="sim",
+            script=HOSTILE,
+            environment=environment_bytes([("A", "<b>"), ("T", "<masked:0123456789abcdef>")]),
+            masked_names=("T",),
+        ),
+        captured_job(12, minutes=1, request_key="NOVA-0231", stage="reco"),
+        captured_job(13, minutes=2, cluster="jura"),
+    )
+    return {job.job_id: job for job in ArchivedJob.objects.all()}
+
+
+def ids(response):
+    return [job.job_id for job in response.context["page"].rows]
+
+
+def test_list_shows_each_person_what_they_may_see(client, archived, liaison, other_liaison, shifter):
+    for user, expected in ((shifter, ["13", "12", "11"]), (liaison, ["12", "11"]), (other_liaison, [])):
+        client.force_login(user)
+        assert ids(client.get(reverse("archive:jobs"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("cluster=jura", ["13"]),
+        ("job_id=12", ["12"]),
+        ("request=nova-0231", ["12", "11"]),
+        ("stage=sim", ["11"]),
+        ("since=2026-11-20&until=2026-11-20", ["13", "12", "11"]),
+        ("since=2026-11-21", []),
+        ("since=yesterday", []),
+        ("cluster=nowhere", []),
+        ("script=zz", []),
+        ("job_id=12&after=nonsense", ["12"]),
+    ],
+)
+def test_list_is_filtered_by_its_address(client, archived, shifter, query, expected):
+    client.force_login(shifter)
+
+    assert ids(client.get(f"{reverse('archive:jobs')}?{query}")) == expected
+
+
+def test_list_finds_jobs_with_the_same_script(client, archived, shifter):
+    store(captured_job(14, script=HOSTILE))
+    client.force_login(shifter)
+
+    response = client.get(reverse("archive:jobs"), {"script": archived["11"].script_sha256})
+
+    assert sorted(ids(response)) == ["11", "14"]
+
+
+def test_list_goes_on_where_a_page_ends(client, shifter):
+    store(*(captured_job(i, minutes=i // 10) for i in range(1, 76)))
+    client.force_login(shifter)
+
+    first = client.get(reverse("archive:jobs"), {"cluster": "alps"})
+    second = client.get(reverse("archive:jobs") + first.context["page"].next_query)
+
+    assert len(ids(first)) == 50
+    assert sorted(map(int, ids(first) + ids(second))) == list(range(1, 76))
+    assert b'rel="next"' not in second.content
+
+
+def test_empty_list_says_so(client, shifter):
+    client.force_login(shifter)
+
+    assert b"Nothing is archived" in client.get(reverse("archive:jobs")).content
+    assert b"No archived job fits" in client.get(reverse("archive:jobs"), {"stage": "x"}).content
+
+
+def test_list_reads_no_content_and_asks_as_often_for_many(client, shifter, django_assert_max_num_queries):
+    store(*(captured_job(i) for i in range(1, 40)))
+    client.force_login(shifter)
+
+    with django_assert_max_num_queries(12) as queries:
+        client.get(reverse("archive:jobs"))
+
+    assert not any("archive_blob" in query["sql"] for query in queries.captured_queries)
+
+
+def test_job_page_shows_script_and_environment_escaped(client, archived, liaison):
+    client.force_login(liaison)
+
+    page = client.get(reverse("archive:job", args=[archived["11"].pk])).content.decode()
+
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert" not in page
+    assert "\\x1b[2J" in page
+    assert '<div id="L2"><a href="#L2">2</a>' in page
+    assert "&lt;b&gt;" in page
+    assert "&lt;masked:0123456789abcdef&gt;" in page
+    assert "2 variables, 1 masked" in page
+
+
+def test_job_page_of_a_long_script_leads_to_the_raw_one(client, shifter):
+    store(captured_job(1, script=b"x" * 300_000))
+    client.force_login(shifter)
+
+    response = client.get(reverse("archive:job", args=[ArchivedJob.objects.get().pk]))
+
+    assert b"Only the beginning is shown" in response.content
+    assert len(response.content) < 250_000
+
+
+@pytest.mark.parametrize("name", ["job", "script", "environment"])
+def test_others_find_nothing(client, archived, other_liaison, name):
+    client.force_login(other_liaison)
+
+    assert client.get(reverse(f"archive:{name}", args=[archived["11"].pk])).status_code == 404
+    assert client.get(reverse(f"archive:{name}", args=[999_999])).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["jobs", "job", "script", "environment"])
+def test_stranger_is_sent_to_the_login(client, archived, name):
+    response = client.get(reverse(f"archive:{name}", args=[] if name == "jobs" else [archived["11"].pk]))
+
+    assert response.status_code == 302
+    assert response["Location"].startswith(reverse("accounts:login"))
+
+
+def test_raw_contents_come_as_stored_and_never_as_a_page(client, archived, liaison):
+    client.force_login(liaison)
+
+    script = client.get(reverse("archive:script", args=[archived["11"].pk]))
+    environment = client.get(reverse("archive:environment", args=[archived["11"].pk]))
+
+    assert script.content == HOSTILE
+    assert environment.content == environment_bytes([("A", "<b>"), ("T", "<masked:0123456789abcdef>")])
+    assert script["Content-Type"] == "text/plain; charset=utf-8"
+    assert script["X-Content-Type-Options"] == "nosniff"
+    assert script["Content-Disposition"] == 'attachment; filename="job.11_script"'
+
+
+def test_api_lists_and_gives_contents(client, archived, liaison, other_liaison):
+    client.force_login(liaison)
+    address = reverse("api:archived-job-list")
+
+    (row,) = client.get(address, {"stage": "sim"}).json()["results"]
+
+    assert (row["job_id"], row["cluster"], row["experiment"], row["request"]) == ("11", "alps", "NOVA", "NOVA-0231")
+    assert row["script_sha256"] == archived["11"].script_sha256
+    assert client.get(f"{address}{row['id']}/").json() == row
+    assert client.get(f"{address}{row['id']}/script/").content == HOSTILE
+    assert client.get(f"{address}{row['id']}/environment/").content.startswith(b"\2\0\0\0A=<b>\0")
+
+    client.force_login(other_liaison)
+    assert client.get(address).json()["results"] == []
+    assert client.get(f"{address}{row['id']}/script/").status_code == 404
+
+
+def test_admin_shows_archived_jobs(admin_client, archived):
+    assert admin_client.get(reverse("admin:archive_archivedjob_changelist")).status_code == 200
+    assert admin_client.get(reverse("admin:archive_archivedjob_change", args=[archived["11"].pk])).status_code == 200
+    assert admin_client.get(reverse("admin:archive_dictionary_changelist")).status_code == 200
