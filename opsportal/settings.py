@@ -212,6 +212,11 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "core-beat-heart": {"task": "apps.core.tasks.beat_heart", "schedule": 10.0, "options": {"expires": 30}},
     "core-deliver-waiting": {"task": "apps.core.tasks.deliver_waiting", "schedule": 10.0, "options": {"expires": 30}},
+    "diagnosis-requeue-waiting": {"task": "apps.diagnosis.tasks.requeue_waiting", "schedule": 30.0, "options": {"expires": 60}},
+    "diagnosis-recount-causes": {"task": "apps.diagnosis.tasks.recount_causes", "schedule": 15.0, "options": {"expires": 60}},
+    "services-parse-waiting": {"task": "apps.services.tasks.parse_waiting", "schedule": 30.0, "options": {"expires": 60}},
+    "services-watch-clock": {"task": "apps.services.tasks.watch_clock", "schedule": 30.0, "options": {"expires": 60}},
+    "services-drop-old-payloads": {"task": "apps.services.tasks.drop_old_payloads", "schedule": 86_400.0},
     "jobs-collect": {"task": "apps.jobs.tasks.collect_all", "schedule": 15.0, "options": {"expires": 30}},
     "jobs-totals": {"task": "apps.jobs.tasks.recompute_totals", "schedule": 5.0, "options": {"expires": 15}},
 }

@@ -1,0 +1,291 @@
+"""Reading the status board: states now, history by day, what was out during a job. Constant numbers of queries."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Literal
+
+from django.db.models import QuerySet
+
+from apps.services.enums import TROUBLE, Cause, State, Watch, worst
+from apps.services.models import Announcement, DowntimeWindow, Incident, Service, StateInterval
+from apps.services.timeline import BEGINNING, Span, clip
+
+DAYS = 90
+
+Answer = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A service in one state for a while; `ended_at` None: it goes on."""
+
+    state: State
+    started_at: datetime
+    ended_at: datetime | None
+    cause: Cause
+    incident: Incident | None = None
+
+
+@dataclass(frozen=True)
+class ServiceOutage:
+    """Whether a service was out at some time while a job ran, and its stretches then, each cut to that time.
+
+    `state` is the worst of them, so that a page can tell degraded ("partly") from down.
+    """
+
+    service: Service
+    answer: Answer
+    state: State
+    intervals: tuple[Stretch, ...]
+
+
+def outages_during(
+    service_ids: Collection[int], started_at: datetime, ended_at: datetime | None, at: datetime
+) -> list[ServiceOutage]:
+    """Return, for each service by name, whether it was out during [started_at, ended_at), or until `at` if not ended.
+
+    Any moment down, degraded or in maintenance: yes. Else any moment unknown: unknown. Else no. Touching ends have no
+    moment in common; a job without length is asked for the moment of its start.
+    """
+    end = max(ended_at or at, started_at)
+    asked = Span(started_at, end)
+    wide = end if end > started_at else started_at + timedelta(microseconds=1)
+    rows = StateInterval.objects.filter(service__in=service_ids).overlapping(started_at, wide)
+    by_service: dict[int, list[Stretch]] = defaultdict(list)
+    for row in rows.select_related("incident").order_by("started_at"):
+        if part := clip(Span(row.started_at, row.ended_at), asked):
+            by_service[row.service_id].append(
+                Stretch(State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident)
+            )
+    services = Service.objects.filter(pk__in=service_ids).order_by("name", "pk")
+    return [_outage(service, by_service[service.pk]) for service in services]
+
+
+def _outage(service: Service, stretches: list[Stretch]) -> ServiceOutage:
+    state = worst(stretch.state for stretch in stretches)
+    answer: Answer = "no" if state == State.UP else "unknown" if state == State.UNKNOWN else "yes"
+    return ServiceOutage(service, answer, state, tuple(stretches))
+
+
+@dataclass(frozen=True)
+class Day:
+    """One day of a service: its worst state, and for how many seconds it was in each."""
+
+    date: date
+    state: State
+    seconds: Mapping[State, float]
+
+    @property
+    def words(self) -> str:
+        """Tell the day in words, for the mark's title."""
+        told = [f"{state.value} {_length(self.seconds[state])}" for state in State if self.seconds.get(state)]
+        return f"{self.date:%a} {self.date.day} {self.date:%b}: " + ", ".join(told or ["unknown"])
+
+
+def _length(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    return (
+        "all day"
+        if minutes >= 23 * 60
+        else f"{minutes // 60} h {minutes % 60:02d}"
+        if minutes >= 60
+        else f"{minutes} min"
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One service on the board. `state` counts its children in; `own` is its own alone."""
+
+    service: Service
+    depth: int
+    state: State
+    own: State
+    since: datetime | None
+    until: datetime | None
+    cause: Cause
+    incident: Incident | None
+    next_window: DowntimeWindow | None
+    days: tuple[Day, ...] = ()
+
+    @property
+    def worse_below(self) -> bool:
+        """Tell whether the state is that of a child, not its own."""
+        return self.state != self.own
+
+    @property
+    def says(self) -> str:
+        """Say in a few words who or what holds it to be in its own state."""
+        if self.incident is not None:
+            source = self.incident.source.name if self.incident.source else self.incident.opened_by
+            return f"{source}, not heard of since" if self.cause == Cause.LAPSED else source
+        if self.service.source is not None and self.cause in (Cause.SILENCE, Cause.FEED):
+            return f"{self.service.source.name}{' is silent' if self.cause == Cause.SILENCE else ''}"
+        return self.cause.label
+
+
+@dataclass
+class _Board:
+    """What is read at once for all services."""
+
+    now: dict[int, StateInterval] = field(default_factory=dict)
+    windows: dict[int, DowntimeWindow] = field(default_factory=dict)
+    days: dict[int, tuple[Day, ...]] = field(default_factory=dict)
+
+
+def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
+    """Return all services in the order of their tree, with state, since when, next window and days in `zone`."""
+    services = list(Service.objects.select_related("source").order_by("name", "pk"))
+    read = _Board(now=_now(at), windows=_next_windows(at))
+    if days:
+        read.days = daily(services, at, zone=zone, days=days)
+    children: dict[int | None, list[Service]] = defaultdict(list)
+    for service in services:
+        children[service.parent_id].append(service)
+    return [row for top in children[None] for row in _branch(top, 0, children, read, at)]
+
+
+def _branch(
+    service: Service, depth: int, children: Mapping[int | None, list[Service]], read: _Board, at: datetime
+) -> list[Row]:
+    below = [row for child in children.get(service.pk, []) for row in _branch(child, depth + 1, children, read, at)]
+    row = read.now.get(service.pk)
+    own = State(row.state) if row else State.UNKNOWN
+    states = [found.state for found in below if found.depth == depth + 1]
+    # A service that nobody watches and that has parts is a name for them: it has no state of its own.
+    is_group = bool(states) and service.watch == Watch.NOBODY and own == State.UNKNOWN
+    return [
+        Row(
+            service=service,
+            depth=depth,
+            state=worst(states if is_group else [own, *states]),
+            own=own,
+            since=row.started_at if row and row.started_at > BEGINNING else None,
+            until=row.ended_at if row and row.state == State.MAINTENANCE else None,
+            cause=Cause(row.cause) if row else Cause.NOBODY,
+            incident=row.incident if row else None,
+            next_window=read.windows.get(service.pk),
+            days=read.days.get(service.pk, ()),
+        ),
+        *below,
+    ]
+
+
+def _now(at: datetime) -> dict[int, StateInterval]:
+    rows = StateInterval.objects.current(at).select_related("incident__source", "window")
+    return {row.service_id: row for row in rows}
+
+
+def _next_windows(at: datetime) -> dict[int, DowntimeWindow]:
+    plans = DowntimeWindow.services.through.objects.filter(
+        downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
+    )
+    found: dict[int, DowntimeWindow] = {}
+    for plan in plans.select_related("downtimewindow").order_by("downtimewindow__starts_at"):
+        found.setdefault(plan.service_id, plan.downtimewindow)
+    return found
+
+
+def daily(
+    services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
+) -> dict[int, tuple[Day, ...]]:
+    """Return each service's last days in `zone`, oldest first, the last one up to `at`."""
+    last = at.astimezone(zone).date()
+    dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
+    edges = [datetime.combine(day, time(), zone).astimezone(UTC) for day in dates] + [at]
+    seconds: dict[int, list[dict[State, float]]] = {service.pk: [{} for _ in dates] for service in services}
+    rows = StateInterval.objects.filter(service__in=seconds).overlapping(edges[0], at)
+    for service_id, state, started_at, ended_at in rows.values_list("service_id", "state", "started_at", "ended_at"):
+        start, end = max(started_at, edges[0]), min(ended_at or at, at)
+        place = max(0, (start - edges[0]).days - 1)
+        while place < len(dates) and edges[place] < end:
+            part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
+            if part > 0:
+                of_day = seconds[service_id][place]
+                of_day[State(state)] = of_day.get(State(state), 0) + part
+            place += 1
+    return {
+        pk: tuple(Day(day, worst(found), found) for day, found in zip(dates, by_day, strict=True))
+        for pk, by_day in seconds.items()
+    }
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A service that does not work just now."""
+
+    service: Service
+    state: State
+    since: datetime
+    until: datetime | None
+    incident: Incident | None
+
+
+def troubles(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTENANCE)) -> list[Trouble]:
+    """Return the services in one of these states, longest first. One query."""
+    rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
+    return [
+        Trouble(
+            row.service,
+            State(row.state),
+            row.started_at,
+            row.ended_at if row.state == State.MAINTENANCE else None,
+            row.incident,
+        )
+        for row in rows.order_by("started_at", "service__name")
+    ]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What every page says when something is wrong; false when nothing is."""
+
+    troubles: list[Trouble]
+    announcements: list[Announcement]
+
+    def __bool__(self) -> bool:
+        return bool(self.troubles or self.announcements)
+
+
+def strip(at: datetime, user: object) -> Strip:
+    """Return what is down or in maintenance, and the announcements that advise against submitting. Two queries."""
+    advised = Announcement.objects.visible_to(user).current(at).filter(do_not_submit=True)
+    return Strip(troubles(at), list(advised))
+
+
+def announcements_for(user: object, at: datetime) -> QuerySet[Announcement]:
+    """Return the announcements that this person is shown now, newest first."""
+    return Announcement.objects.visible_to(user).current(at).prefetch_related("experiments", "services")
+
+
+def stretches_of(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
+    """Return a service's states from `started_at` to `at`, newest first; the one that holds at `at` has no end."""
+    rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
+    found = list(rows.select_related("incident", "window").order_by("-started_at"))
+    for row in found:
+        if row.ended_at and row.ended_at > at and row.state != State.MAINTENANCE:
+            row.ended_at = None
+    return found
+
+
+def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) -> QuerySet[Incident]:
+    """Return a service's incidents, of one day in `zone` if asked, newest first."""
+    incidents = Incident.objects.filter(service=service).select_related("source", "service")
+    if day is not None:
+        start = datetime.combine(day, time(), zone)
+        incidents = incidents.overlapping(start, datetime.combine(day + timedelta(days=1), time(), zone))
+    return incidents.order_by("-started_at", "-pk")
+
+
+def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
+    """Return incidents that nobody has closed, newest first."""
+    incidents = Incident.objects.filter(ended_at=None, state__in=TROUBLE).select_related("source", "service")
+    return incidents if services is None else incidents.filter(service__in=services)
+
+
+def windows_ahead(at: datetime) -> QuerySet[DowntimeWindow]:
+    """Return planned windows that go on or will come, next first."""
+    ahead = DowntimeWindow.objects.filter(ends_at__gt=at, cancelled_at=None)
+    return ahead.prefetch_related("services").order_by("starts_at", "pk")
