@@ -63,7 +63,7 @@ def main() -> int:
     os.environ["PATH"] = f"{BINARIES}{os.pathsep}{PATH}"
     marks = ["-m", f"not ({' or '.join(PARTS)})"] if fast else []
     say("running the tests")
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--durations", "5", *marks, *options]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "--durations", "5", *marks, *options]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     if failed:
         print(f"error: failed checks: {', '.join(failed)}", file=sys.stderr)
