@@ -84,7 +84,10 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One short sentence of a verdict. `target` is what to link: `output:OFFSET`, `error:OFFSET`, `service:SLUG` or ""."""
+    """One short sentence of a verdict.
+
+    `target` is what to link: `output:OFFSET` or `error:OFFSET` in the logs, `service:SLUG`, or "".
+    """
 
     kind: ReasonKind
     text: str

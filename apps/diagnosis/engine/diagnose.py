@@ -39,9 +39,11 @@ def diagnose(
     """
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     told = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
-    for block in blocks:
-        if not block.is_whole:
-            told.append(Reason(ReasonKind.LOG, f"Read were the last {len(block.data):,} of {block.file_bytes:,} bytes"))
+    told.extend(
+        Reason(ReasonKind.LOG, f"Read were the last {len(block.data):,} of {block.file_bytes:,} bytes")
+        for block in blocks
+        if not block.is_whole
+    )
     found = [hit for finding in findings for hit in finding.hits]
     hits = sorted(found, key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
     verdict = decide(facts, hits, outages=outages, reasons=told, searched=bool(blocks))

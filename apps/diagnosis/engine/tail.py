@@ -130,6 +130,22 @@ def read_back(
     return Block(whole[skip:], offset, size, _line_number(descriptor, offset, size))
 
 
+def read_around(descriptor: int, offset: int, *, lines: int, budget_bytes: int = BUDGET_BYTES) -> Block:
+    """Read about `lines` whole lines around the one that begins at `offset`, half of them after it."""
+    size = os.fstat(descriptor).st_size
+    offset = max(0, min(offset, size))
+    after = _pread(descriptor, offset, min(size, offset + budget_bytes // 2))
+    end = 0
+    for _ in range(lines // 2 + 1):
+        newline = after.find(b"\n", end)
+        if newline < 0:
+            end = len(after)
+            break
+        end = newline + 1
+    before = read_back(descriptor, end=offset, lines=lines // 2, budget_bytes=budget_bytes // 2)
+    return Block(before.data + after[:end], before.offset, size, before.first_line)
+
+
 def _pread(descriptor: int, begin: int, end: int) -> bytes:
     parts = []
     while begin < end and (data := os.pread(descriptor, end - begin, begin)):

@@ -1,0 +1,68 @@
+"""Harvests, evidence, verdicts and totals, to look at only; a log can be had read again."""
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.core.admin import ReadOnlyAdmin
+from apps.core.errors import DomainError
+from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Evidence, LogExcerpt, LogHarvest, Verdict
+from apps.diagnosis.services import harvest_again
+
+
+@admin.register(LogHarvest)
+class LogHarvestAdmin(ReadOnlyAdmin):
+    list_display = ["job", "state", "attempts", "due_at", "harvested_at", "last_error"]
+    list_filter = ["state"]
+    list_select_related = ["job__cluster"]
+    ordering = ["-id"]
+    actions = ["read_again"]
+
+    @admin.action(description="Read the logs again")
+    def read_again(self, request: HttpRequest, queryset: QuerySet[LogHarvest]) -> None:
+        for harvest in queryset.select_related("job"):
+            try:
+                harvest_again(job=harvest.job, by=request.user, at=timezone.now())
+            except DomainError as error:
+                messages.error(request, str(error))
+
+
+@admin.register(LogExcerpt)
+class LogExcerptAdmin(ReadOnlyAdmin):
+    list_display = ["harvest", "stream", "path", "size_bytes", "first_line_number"]
+    list_select_related = ["harvest__job__cluster"]
+    ordering = ["-id"]
+    exclude = ["data"]
+
+
+@admin.register(Evidence)
+class EvidenceAdmin(ReadOnlyAdmin):
+    list_display = ["harvest", "pattern", "role", "category", "service", "stream", "line", "text"]
+    list_filter = ["role", "category"]
+    search_fields = ["pattern"]
+    list_select_related = ["harvest__job__cluster"]
+    ordering = ["-id"]
+
+
+@admin.register(Verdict)
+class VerdictAdmin(ReadOnlyAdmin):
+    list_display = ["job", "verdict", "advice", "category", "confidence", "cause", "service", "overridden_by"]
+    list_filter = ["verdict", "category", "confidence", ("overridden_at", admin.EmptyFieldListFilter)]
+    search_fields = ["cause", "service"]
+    list_select_related = ["job__cluster"]
+    ordering = ["-id"]
+
+
+@admin.register(CauseTotals)
+class CauseTotalsAdmin(ReadOnlyAdmin):
+    list_display = ["hour", "cluster", "experiment", "verdict", "cause", "service", "jobs", "wall_seconds"]
+    list_filter = ["verdict"]
+    list_select_related = ["cluster", "experiment"]
+    ordering = ["-hour"]
+
+
+@admin.register(DirtyCauseHour)
+class DirtyCauseHourAdmin(ReadOnlyAdmin):
+    list_display = ["hour"]
+    ordering = ["-id"]

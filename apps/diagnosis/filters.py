@@ -1,0 +1,59 @@
+"""Filters in the address of the failure pages and the API; a value that makes no sense finds nothing."""
+
+from typing import Any
+
+import django_filters
+from django import forms
+from django.db.models import QuerySet
+
+from apps.accounts.models import Experiment
+from apps.clusters.models import Cluster
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import CauseTotals, Verdict
+
+WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
+NONE = "-"
+
+
+class _OfExperiment(django_filters.FilterSet):
+    experiment = django_filters.ModelChoiceFilter(
+        queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
+    )
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.none() if self.form.errors else super().filter_queryset(queryset)
+
+
+class Failures(_OfExperiment):
+    """Totals of a window, an experiment, a cluster."""
+
+    hours = django_filters.ChoiceFilter(choices=WINDOWS, method="in_window", label="Window", empty_label=None)
+    cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
+
+    class Meta:
+        model = CauseTotals
+        fields = ["hours", "experiment", "cluster"]
+
+    def in_window(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Leave the window to the page, which needs its bounds for its links as well."""
+        return rows
+
+
+class FailedJobs(_OfExperiment):
+    """Verdicts of a kind, cause and service (`-` for none) on jobs that ended in [start, end)."""
+
+    verdict = django_filters.ChoiceFilter(choices=[(kind.value, kind.value) for kind in VerdictKind], empty_label="Any")
+    cause = django_filters.CharFilter(method="exactly", label="Known error")
+    service = django_filters.CharFilter(method="exactly")
+    cluster = django_filters.ModelChoiceFilter(
+        field_name="job__cluster", queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"
+    )
+    start = django_filters.IsoDateTimeFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
+    end = django_filters.IsoDateTimeFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)
+
+    class Meta:
+        model = Verdict
+        fields = ["verdict", "cause", "service", "experiment", "cluster", "start", "end"]
+
+    def exactly(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(**{name: "" if value == NONE else value})

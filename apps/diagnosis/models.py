@@ -1,0 +1,179 @@
+"""What is kept of each job's diagnosis: the reading of its logs, what was found, the verdict, and totals by cause."""
+
+from enum import StrEnum
+from typing import Self
+
+from django.db import models
+
+from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.clusters.models import Cluster
+from apps.diagnosis.enums import Advice, Category, Confidence, HarvestState, Role, Stream, VerdictKind
+from apps.jobs.models import Job
+
+
+def _choices(words: type[StrEnum]) -> list[tuple[str, str]]:
+    return [(word.value, word.value.replace("_", " ")) for word in words]
+
+
+class LogHarvest(models.Model):
+    """The reading of the logs of one attempt of a job: how far it is, and why it went no further."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="harvest")
+    state = models.CharField(max_length=16, choices=_choices(HarvestState), default=HarvestState.QUEUED)
+    attempts = models.PositiveIntegerField(default=0, help_text="Since it was last asked for.")
+    last_error = models.TextField(blank=True)
+    due_at = models.DateTimeField(help_text="When it is next to be started, or, running, when it is held for dead.")
+    harvested_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(state__in=list(HarvestState)), name="harvest_state"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"],
+                condition=models.Q(state__in=[HarvestState.QUEUED, HarvestState.RUNNING]),
+                name="harvest_waiting",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"log of {self.job}"
+
+
+class LogExcerpt(models.Model):
+    """The end of one log as it was when it was read: whole lines, byte for byte."""
+
+    harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="excerpts")
+    stream = models.CharField(max_length=8, choices=_choices(Stream))
+    path = models.TextField()
+    size_bytes = models.BigIntegerField(help_text="Of the whole log.")
+    data = models.BinaryField()
+    first_offset = models.BigIntegerField(help_text="Where in the log the excerpt begins.")
+    first_line_number = models.BigIntegerField(null=True, blank=True, help_text="Empty: too far into the log to count.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["harvest", "stream"], name="excerpt_once")]
+
+    def __str__(self) -> str:
+        return f"{self.stream} of {self.harvest}"
+
+
+class Evidence(models.Model):
+    """A known error found in a log. Pattern and service are texts: catalogues change, what was found stays."""
+
+    harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="evidence")
+    stream = models.CharField(max_length=8, choices=_choices(Stream))
+    pattern = models.CharField(max_length=64)
+    role = models.CharField(max_length=16, choices=_choices(Role))
+    category = models.CharField(max_length=16, choices=_choices(Category))
+    service = models.CharField(max_length=64, blank=True)
+    line = models.BigIntegerField(null=True, blank=True)
+    offset = models.BigIntegerField()
+    text = models.TextField()
+
+    class Meta:
+        verbose_name_plural = "evidence"
+        constraints = [
+            models.UniqueConstraint(fields=["harvest", "stream", "offset", "pattern"], name="evidence_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pattern} at byte {self.offset}"
+
+
+class VerdictQuerySet(ExperimentQuerySet):
+    """Verdicts; those on jobs of no experiment are seen by the OPG alone."""
+
+    def between(self, start: object, end: object) -> Self:
+        """Keep verdicts on jobs that ended in [start, end)."""
+        return self.filter(ended_at__gte=start, ended_at__lt=end)
+
+
+class Verdict(models.Model):
+    """Whose problem a job's failure is, what to do, and why.
+
+    `verdict` and `advice` are in force; where a person corrected them, `machine_verdict` keeps what the rules say.
+    Experiment and end are the job's, here for fast lists.
+    """
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="verdict")
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.PROTECT, null=True, blank=True, related_name="verdicts", db_index=False
+    )
+    ended_at = models.DateTimeField()
+    verdict = models.CharField(max_length=16, choices=_choices(VerdictKind))
+    advice = models.CharField(max_length=16, choices=_choices(Advice))
+    machine_verdict = models.CharField(max_length=16, choices=_choices(VerdictKind))
+    category = models.CharField(max_length=16, choices=_choices(Category))
+    confidence = models.CharField(max_length=8, choices=_choices(Confidence))
+    cause = models.CharField(max_length=64, blank=True, help_text="Id of the known error that decided.")
+    service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
+    summary = models.TextField()
+    reasons = models.JSONField(default=list)
+    catalogue_version = models.CharField(max_length=16)
+    decided_at = models.DateTimeField()
+    overridden_by = models.CharField(max_length=150, blank=True)
+    overridden_at = models.DateTimeField(null=True, blank=True)
+    override_reason = models.TextField(blank=True)
+
+    objects = VerdictQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(verdict__in=list(VerdictKind)), name="verdict_kind"),
+            models.CheckConstraint(
+                condition=models.Q(overridden_at=None, overridden_by="")
+                | models.Q(overridden_at__isnull=False) & ~models.Q(overridden_by=""),
+                name="verdict_overridden_by_and_at",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-ended_at", "-id"], name="verdict_newest"),
+            models.Index(fields=["verdict", "cause", "-ended_at"], name="verdict_by_cause"),
+            models.Index(fields=["experiment", "-ended_at"], name="verdict_of_experiment"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.advice}, for {self.job}"
+
+    @property
+    def is_overridden(self) -> bool:
+        return self.overridden_at is not None
+
+
+class CauseTotals(models.Model):
+    """Sums over the verdicts on jobs that ended in one hour; every figure equals a recount."""
+
+    hour = models.DateTimeField()
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    verdict = models.CharField(max_length=16, choices=_choices(VerdictKind))
+    cause = models.CharField(max_length=64, blank=True)
+    service = models.CharField(max_length=64, blank=True)
+    jobs = models.PositiveIntegerField()
+    wall_seconds = models.BigIntegerField()
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "cause totals"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "cluster", "experiment", "verdict", "cause", "service"],
+                nulls_distinct=False,
+                name="cause_totals_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h {self.verdict} {self.cause}: {self.jobs}"
+
+
+class DirtyCauseHour(models.Model):
+    """A note that verdicts on jobs of this hour have changed since its totals were counted; several are normal."""
+
+    hour = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h"

@@ -1,0 +1,173 @@
+"""Reading what a diagnosis needs, and verdicts and failures by cause for pages. Logs are shown by `log_windows`."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from django.db.models import Max, QuerySet, Sum
+from django.urls import reverse
+
+from apps.archive.selectors import archived_job_for, read_blob
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine.base import JobFacts, Outage
+from apps.diagnosis.enums import HarvestState, Overlap, Stream, VerdictKind
+from apps.diagnosis.models import CauseTotals, LogHarvest, Verdict
+from apps.jobs.models import Job
+from apps.production.models import Stage
+from apps.services.enums import State
+from apps.services.models import Service
+from apps.services.selectors import Stretch, outages_during
+
+ANSWERS = {
+    VerdictKind.SERVICE: "Service problem: retry.",
+    VerdictKind.CODE: "Code problem: debug.",
+    VerdictKind.RESOURCE: "A limit was reached: ask for more.",
+    VerdictKind.USER: "Ended by a person: hold.",
+    VerdictKind.UNKNOWN: "Not known: somebody must look.",
+}
+
+
+def facts_of(job: Job) -> JobFacts:
+    """Return what the scheduler says of a job, as the engine takes it."""
+    return JobFacts(
+        scheduler=job.cluster.scheduler,
+        state=JobState(job.state),
+        exit_code=job.exit_code,
+        signal=job.signal,
+        cancelled_by=job.cancelled_by,
+        host=job.host,
+        experiment=job.experiment.key if job.experiment else "",
+        wall_seconds=job.wall_seconds,
+        time_limit_seconds=job.time_limit_seconds,
+        max_memory_bytes=job.max_memory_bytes,
+        requested_memory_bytes=job.requested_memory_bytes,
+    )
+
+
+def log_paths(job: Job) -> list[tuple[Stream, str]]:
+    """Return the job's logs that can exist: none for a job that never started, and none in /dev/null."""
+    paths = [(Stream.OUTPUT, job.log_path), (Stream.ERROR, job.error_log_path)]
+    return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
+
+
+def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
+    """Return script and environment as captured; empty where the job was not."""
+    archived = archived_job_for(job)
+    if archived is None:
+        return b"", {}
+    return read_blob(archived.script), _variables(read_blob(archived.environment))
+
+
+def _variables(environment: bytes) -> dict[str, str]:
+    """Read `NAME=value` pairs; what stands before the first name (a count, in Slurm's file) is no part of it."""
+    pairs = (entry.partition(b"=") for entry in environment[4:].split(b"\0"))
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs if name}
+
+
+def needed_services(job: Job) -> list[Service]:
+    """Return the services that the job's stage needs, and the one that stands for its cluster.
+
+    The environment that names the stage is the job owner's word: only requests of its own experiment count.
+    """
+    stages = Stage.objects.filter(request__key=job.request_key, request__experiment=job.experiment_id, name=job.stage)
+    needed = list(Service.objects.filter(stages__in=stages).distinct()) if job.request_key else []
+    of_cluster = job.cluster.service
+    return needed + ([of_cluster] if of_cluster and of_cluster not in needed else [])
+
+
+def outages_while(job: Job) -> list[Outage]:
+    """Return for each service that the job needs whether it was out while the job ran; none if it never ran."""
+    if job.started_at is None:
+        return []
+    ids = [service.pk for service in needed_services(job)]
+    found = outages_during(ids, job.started_at, job.ended_at, at=job.ended_at)
+    return [Outage(each.service.slug, Overlap(each.answer), _in_words(each.intervals)) for each in found]
+
+
+def _in_words(stretches: Iterable[Stretch]) -> str:
+    """Tell when a service was not up, in UTC: `down 20 Nov 12:03 to 12:40`; what goes on past the job is cut there."""
+    told = [
+        f"{stretch.state.value} {stretch.started_at.astimezone(UTC):%d %b %H:%M} to {_end(stretch)} UTC"
+        for stretch in stretches
+        if stretch.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
+    ]
+    return ", ".join(told[:3]) + (" and more" if len(told) > 3 else "")
+
+
+def _end(stretch: Stretch) -> str:
+    return f"{stretch.ended_at.astimezone(UTC):%H:%M}" if stretch.ended_at else "the end"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownReason:
+    """A reason of a verdict with the address of what it speaks of; `link` is the words for it."""
+
+    kind: str
+    text: str
+    url: str = ""
+    link: str = ""
+
+
+def _shown(job: Job, reason: Mapping[str, str]) -> ShownReason:
+    what, _, where = reason.get("target", "").partition(":")
+    shown = ShownReason(reason.get("kind", ""), reason.get("text", ""))
+    if what in list(Stream) and where.isdigit():
+        url = reverse("diagnosis:log", args=[job.pk])
+        return replace(shown, url=f"{url}?stream={what}&at={where}#b{where}", link="in the log")
+    if what == "service" and where:
+        return replace(shown, url=reverse("services:service-detail", args=[where]), link=where)
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class JobDiagnosis:
+    """All that a job's page shows of its diagnosis. Without a verdict, `harvest` tells how far the log is read."""
+
+    job: Job
+    verdict: Verdict | None
+    harvest: LogHarvest | None
+    answer: str
+    reasons: tuple[ShownReason, ...] = ()
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.harvest is not None and self.harvest.state in {HarvestState.QUEUED, HarvestState.RUNNING}
+
+
+def job_diagnosis(job: Job) -> JobDiagnosis:
+    """Return the verdict on a job and how far its log is read."""
+    verdict = Verdict.objects.filter(job=job).first()
+    harvest = LogHarvest.objects.filter(job=job).first()
+    if verdict is None:
+        return JobDiagnosis(job, None, harvest, "")
+    reasons = tuple(_shown(job, reason) for reason in verdict.reasons)
+    return JobDiagnosis(job, verdict, harvest, ANSWERS[VerdictKind(verdict.verdict)], reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    """One cause of failures in a window of time."""
+
+    verdict: str
+    cause: str
+    service: str
+    jobs: int
+    wall_seconds: int
+
+
+def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
+    """Sum totals by verdict, cause and service, the one with most jobs first."""
+    rows = (
+        totals.order_by()
+        .values_list("verdict", "cause", "service")
+        .annotate(all_jobs=Sum("jobs"), wall=Sum("wall_seconds"))
+        .order_by("-all_jobs", "verdict", "cause", "service")
+    )
+    return [CauseRow(*row) for row in rows]
+
+
+def last_decided_at() -> datetime | None:
+    """Return when the newest verdict was decided."""
+    last: datetime | None = Verdict.objects.aggregate(last=Max("decided_at"))["last"]
+    return last

@@ -1,0 +1,59 @@
+"""A verdict as the API shows it."""
+
+from rest_framework import serializers
+
+from apps.diagnosis.models import Evidence, Verdict
+
+
+class EvidenceSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Evidence
+        fields = ["stream", "line", "offset", "pattern", "role", "category", "service", "text"]
+
+
+class ReasonSerializer(serializers.Serializer):
+    kind = serializers.CharField()
+    text = serializers.CharField()
+    target = serializers.CharField(help_text="`output:OFFSET` or `error:OFFSET` in the logs, `service:SLUG`, or empty.")
+
+
+class VerdictSerializer(serializers.ModelSerializer):
+    cluster = serializers.CharField(source="job.cluster.name")
+    job_id = serializers.CharField(source="job.job_id")
+    attempt = serializers.IntegerField(source="job.attempt")
+    experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
+    reasons = ReasonSerializer(many=True)
+
+    class Meta:
+        model = Verdict
+        fields = [
+            "job",
+            "cluster",
+            "job_id",
+            "attempt",
+            "experiment",
+            "ended_at",
+            "verdict",
+            "advice",
+            "machine_verdict",
+            "category",
+            "confidence",
+            "cause",
+            "service",
+            "summary",
+            "reasons",
+            "catalogue_version",
+            "decided_at",
+            "overridden_by",
+            "overridden_at",
+            "override_reason",
+        ]
+
+
+class VerdictDetailSerializer(VerdictSerializer):
+    """With the known errors found in its logs."""
+
+    evidence = EvidenceSerializer(source="job.harvest.evidence", many=True)
+
+    class Meta(VerdictSerializer.Meta):
+        fields = [*VerdictSerializer.Meta.fields, "evidence"]

@@ -1,0 +1,28 @@
+"""What diagnosis does when something happens elsewhere."""
+
+from apps.archive.services import link_jobs
+from apps.core.models import Event
+from apps.core.outbox import subscribe
+from apps.diagnosis.services import follow_experiments, queue_harvests
+from apps.jobs.models import Job
+from apps.jobs.selectors import jobs_in_spool
+
+
+@subscribe("diagnosis.queue_harvests", "jobs.collected")
+def on_jobs_collected(event: Event) -> None:
+    """Tie the jobs to what was captured first: it tells which services they need, and where their logs lie."""
+    link_jobs(jobs=Job.objects.filter(pk__in=event.data["jobs"]), at=event.at)
+    queue_harvests(job_ids=event.data["jobs"], at=event.at)
+
+
+@subscribe("diagnosis.harvest_captured_late", "archive.stored")
+def on_archive_stored(event: Event) -> None:
+    """Decide again on jobs that were collected before what was captured of them arrived."""
+    jobs = jobs_in_spool(cluster_id=int(event.target_id), spool_ids=event.data["job_ids"])
+    link_jobs(jobs=jobs, at=event.at)
+    queue_harvests(job_ids=jobs.filter(harvest__isnull=False).values_list("pk", flat=True), at=event.at)
+
+
+@subscribe("diagnosis.follow_experiments", "account.mapped")
+def on_account_mapped(event: Event) -> None:
+    follow_experiments()

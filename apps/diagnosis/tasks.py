@@ -1,0 +1,24 @@
+"""Celery tasks: reading logs, sending again what waits, and the totals by cause."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.diagnosis import services
+from apps.diagnosis.models import LogHarvest
+
+
+@shared_task(acks_late=True)
+def harvest_log(*, harvest_id: int) -> None:
+    harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
+    if harvest is not None:
+        services.harvest_log(harvest=harvest, at=timezone.now())
+
+
+@shared_task
+def requeue_waiting() -> None:
+    services.requeue_waiting(at=timezone.now())
+
+
+@shared_task
+def recount_causes() -> None:
+    services.recount_dirty_hours()

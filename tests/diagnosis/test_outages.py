@@ -1,0 +1,100 @@
+"""Which services a job needs, whether they were out while it ran, and what that does to its verdict."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.diagnosis import services
+from apps.diagnosis.enums import Overlap
+from apps.diagnosis.models import LogHarvest, Verdict
+from apps.diagnosis.selectors import needed_services, outages_while
+from apps.production.models import Request, Stage
+from apps.services.enums import State, Watch
+from apps.services.services.incidents import close_incident, open_incident
+from apps.services.services.tree import ensure_service
+
+
+@pytest.fixture
+def samweb(db, at):
+    return ensure_service(slug="samweb", name="SAM web", watch=Watch.PEOPLE, by="test", at=at - timedelta(days=30))
+
+
+@pytest.fixture
+def stage(nova, samweb, liaison, at):
+    request = Request.objects.create(key="NOVA-0001", experiment=nova, created_at=at, created_by=liaison)
+    stage = Stage.objects.create(request=request, position=0, name="reco")
+    stage.services.add(samweb)
+    return stage
+
+
+@pytest.fixture
+def job(make_job, stage):
+    return make_job(log="nothing known\n", request_key="NOVA-0001", stage="reco")
+
+
+@pytest.fixture
+def outage(samweb, shifter, at):
+    """SAM web was down from 20 to 10 minutes before the job's end."""
+    incident = open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="SAM web does not answer",
+        by=shifter,
+        at=at,
+        started_at=at - timedelta(minutes=20),
+    )
+    close_incident(incident=incident, by=shifter, at=at, reason="restarted", ended_at=at - timedelta(minutes=10))
+
+
+def judge(job, at) -> Verdict:
+    services.queue_harvests(job_ids=[job.pk], at=at)
+    services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    return Verdict.objects.get(job=job)
+
+
+def test_services_of_the_stage_are_needed(job, samweb):
+    assert needed_services(job) == [samweb]
+
+
+def test_service_of_the_cluster_is_needed(make_job, at):
+    job = make_job()
+    job.cluster.service = ensure_service(slug="alps", name="Alps", by="test", at=at)
+    assert [service.slug for service in needed_services(job)] == ["alps"]
+
+
+def test_request_of_another_experiment_is_not_believed(make_job, stage, dune):
+    assert needed_services(make_job(request_key="NOVA-0001", stage="reco", experiment=dune)) == []
+    assert needed_services(make_job(2, request_key="NOVA-0001", stage="reco", experiment=None)) == []
+
+
+def test_service_that_nobody_watches_is_unknown(job, stage, at):
+    stage.services.set([ensure_service(slug="tape", name="Tape", by="test", at=at)])
+    assert [(outage.service, outage.overlap) for outage in outages_while(job)] == [("tape", Overlap.UNKNOWN)]
+
+
+def test_job_that_never_started_met_no_outage(make_job, stage, outage):
+    assert outages_while(make_job(request_key="NOVA-0001", stage="reco", started_at=None)) == []
+
+
+def test_service_that_was_up_is_not_to_blame(job, at):
+    verdict = judge(job, at)
+    assert verdict.verdict == "unknown"
+    assert "samweb was not out while this job ran" in [reason["text"] for reason in verdict.reasons]
+
+
+def test_outage_is_the_best_guess_where_nothing_else_is_known(job, at, outage):
+    verdict = judge(job, at)
+    assert (verdict.verdict, verdict.confidence, verdict.service) == ("service", "low", "samweb")
+    expected = "samweb was out while this job ran: down 20 Nov 11:40 to 11:50 UTC"
+    assert verdict.reasons[0] == {"kind": "outage", "text": expected, "target": "service:samweb"}
+
+
+def test_outage_and_its_error_in_the_log_make_sure(make_job, stage, at, outage):
+    log = "Exception: samweb: FetchError: Retry count exceeded\n"
+    verdict = judge(make_job(log=log, request_key="NOVA-0001", stage="reco"), at)
+    assert (verdict.verdict, verdict.confidence, verdict.service) == ("service", "high", "samweb")
+
+
+def test_job_that_ended_before_the_outage_is_not_excused(make_job, stage, at, outage):
+    job = make_job(log="nothing\n", request_key="NOVA-0001", stage="reco", ended_at=at - timedelta(minutes=20))
+    assert judge(job, at).verdict == "unknown"

@@ -1,0 +1,155 @@
+"""Pages: what they show, to whom, with and without htmx; hostile text stays text."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.diagnosis import services
+from apps.diagnosis.models import LogHarvest, Verdict
+
+HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
+
+
+@pytest.fixture
+def job(make_job, at):
+    made = make_job(log=HOSTILE)
+    services.queue_harvests(job_ids=[made.pk], at=at)
+    services.harvest_log(harvest=LogHarvest.objects.get(), at=at)
+    return made
+
+
+def get(client, user, name, *args, htmx=False, **query):
+    client.force_login(user)
+    headers = {"HX-Request": "true"} if htmx else {}
+    return client.get(reverse(f"diagnosis:{name}", args=args), query, headers=headers)
+
+
+@pytest.mark.parametrize("name", ["verdict", "log"])
+def test_job_is_shown_to_its_experiment_and_the_opg_only(client, job, name, liaison, other_liaison, shifter):
+    assert get(client, liaison, name, job.pk).status_code == 200
+    assert get(client, shifter, name, job.pk).status_code == 200
+    assert get(client, other_liaison, name, job.pk).status_code == 404
+    client.logout()
+    assert client.get(reverse(f"diagnosis:{name}", args=[job.pk])).status_code == 302
+
+
+def test_verdict_comes_first_with_reasons_and_links(client, job, shifter):
+    html = get(client, shifter, "verdict", job.pk).content.decode()
+    assert "Service problem: retry." in html
+    assert "Known error XRD-AUTH at line 1: cause" in html
+    assert f'href="/jobs/{job.pk}/log/?stream=output&amp;at=0#b0"' in html
+
+
+def test_htmx_gets_the_part_only(client, job, shifter):
+    assert "<html" not in get(client, shifter, "verdict", job.pk, htmx=True).content.decode()
+    assert "<html" not in get(client, shifter, "log", job.pk, htmx=True).content.decode()
+    earlier = get(client, shifter, "log", job.pk, htmx=True, before="10").content.decode()
+    assert "<section" not in earlier
+
+
+def test_log_is_escaped_and_marked(client, job, shifter):
+    html = get(client, shifter, "log", job.pk).content.decode()
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert" in html
+    assert 'class="cause"' in html
+    assert "cause · xrootd" in html
+
+
+@pytest.mark.parametrize(
+    "query", [{"lines": "x"}, {"lines": "-1"}, {"before": "1e9"}, {"at": "٣"}, {"stream": "../x"}, {"at": "9" * 40}]
+)
+def test_odd_query_shows_the_end(client, job, shifter, query):
+    assert get(client, shifter, "log", job.pk, **query).status_code == 200
+
+
+def test_job_being_read_says_so_and_looks_again(client, make_job, at, shifter):
+    job = make_job(5, log="x\n")
+    services.queue_harvests(job_ids=[job.pk], at=at)
+    html = get(client, shifter, "verdict", job.pk).content.decode()
+    assert "Its log is being read." in html
+    assert 'hx-trigger="every 3s"' in html
+
+
+def test_job_without_harvest_offers_one(client, make_job, at, shifter, liaison):
+    job = make_job(5, log="x\n", state="completed", exit_code=0)
+    assert "Read its log" in get(client, shifter, "verdict", job.pk).content.decode()
+    client.force_login(liaison)
+    client.post(reverse("diagnosis:harvest-again", args=[job.pk]))
+    assert LogHarvest.objects.get().state == "queued"
+
+
+def test_correction_is_put_in_force(client, job, liaison):
+    client.force_login(liaison)
+    address = reverse("diagnosis:correct-verdict", args=[job.pk])
+    assert client.post(address, {"verdict": "code", "reason": ""}).status_code == 400
+    assert client.post(address, {"verdict": "nonsense", "reason": "x"}).status_code == 400
+    assert client.post(address, {"verdict": "code", "reason": "Our proxy."}).status_code == 302
+    assert Verdict.objects.get().verdict == "code"
+    html = get(client, liaison, "verdict", job.pk).content.decode()
+    assert "Code problem: debug." in html
+    assert "the rules say service" in html
+
+
+def test_correction_by_another_experiment_is_not_found(client, job, other_liaison):
+    client.force_login(other_liaison)
+    for name in ("correct-verdict", "harvest-again"):
+        assert client.post(reverse(f"diagnosis:{name}", args=[job.pk]), {"verdict": "code"}).status_code == 404
+
+
+@pytest.fixture
+def failed(make_job):
+    """Failures of the last hours, of two experiments and none, counted."""
+    now = timezone.now()
+    logs = ["[FATAL] Auth failed\n", "[FATAL] Auth failed\n", "KeyError: 'x'\n", "nothing\n"]
+    for number, log in enumerate(logs * 2):
+        fields = {"experiment": None} if number == 7 else {}
+        job = make_job(number, log=log, ended_at=now - timedelta(hours=number * 2), **fields)
+        services.queue_harvests(job_ids=[job.pk], at=now)
+        services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
+    services.recount_dirty_hours()
+
+
+def numbers_and_lists(client, html):
+    """Yield each number that is a link, and how many rows the list behind it has."""
+    for query, shown in re.findall(r'class="n"><a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html):
+        page = client.get(reverse("diagnosis:failed-jobs") + query.replace("&amp;", "&")).content.decode()
+        yield int(shown), page.count("<tr>") - 1
+
+
+def test_every_number_equals_the_list_behind_it(client, failed, shifter):
+    html = get(client, shifter, "failures").content.decode()
+    found = list(numbers_and_lists(client, html))
+    assert len(found) == 6
+    assert [shown for shown, _ in found] == [listed for _, listed in found]
+    assert "8 jobs" in html
+
+
+def test_window_leaves_out_older_failures(client, failed, shifter, at):
+    html = get(client, shifter, "failures", hours="168").content.decode()
+    assert "8 jobs" in html
+    assert "No job failed" in get(client, shifter, "failures", cluster="nowhere").content.decode()
+
+
+def test_failures_of_others_are_not_counted(client, failed, liaison, other_liaison):
+    assert "7 jobs" in get(client, liaison, "failures").content.decode()
+    assert "No job failed" in get(client, other_liaison, "failures").content.decode()
+    assert "No job fits" in get(client, other_liaison, "failed-jobs").content.decode()
+
+
+@pytest.mark.parametrize(
+    "query", [{"hours": "1e9"}, {"start": "x"}, {"verdict": "x"}, {"experiment": "x"}, {"after": "x"}]
+)
+def test_filters_that_make_no_sense_do_no_harm(client, failed, shifter, query):
+    assert get(client, shifter, "failures", **query).status_code == 200
+    assert get(client, shifter, "failed-jobs", **query).status_code == 200
+
+
+def test_list_costs_the_same_number_of_queries_for_any_length(client, failed, shifter, django_assert_max_num_queries):
+    client.force_login(shifter)
+    with django_assert_max_num_queries(12):
+        client.get(reverse("diagnosis:failed-jobs"))
+    with django_assert_max_num_queries(12):
+        client.get(reverse("diagnosis:failures"))

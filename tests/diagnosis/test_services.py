@@ -1,0 +1,277 @@
+"""Harvests: queued, read, tried again, broken off; verdicts: stored, replaced, corrected."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, OperationalError, transaction
+
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.models import Event
+from apps.diagnosis import services, tasks
+from apps.diagnosis.engine.tail import LogUnreadable
+from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
+from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
+from apps.jobs.models import Job
+
+FATAL = "start\n---- FileOpenError BEGIN\n    [FATAL] Auth failed\n"
+
+
+def harvest(job, at) -> LogHarvest:
+    """Queue and run one harvest; return its row as it is then."""
+    services.queue_harvests(job_ids=[job.pk], at=at)
+    row = LogHarvest.objects.get(job=job)
+    services.harvest_log(harvest=row, at=at)
+    row.refresh_from_db()
+    return row
+
+
+def test_log_is_read_into_excerpt_evidence_and_verdict(make_job, at):
+    row = harvest(make_job(log=FATAL), at)
+    assert (row.state, row.last_error, row.harvested_at) == ("done", "", at)
+    excerpt = LogExcerpt.objects.get()
+    assert (bytes(excerpt.data), excerpt.first_offset, excerpt.first_line_number) == (FATAL.encode(), 0, 1)
+    assert list(Evidence.objects.order_by("offset").values_list("pattern", "role", "line", "offset")) == [
+        ("ART-FILEOPEN", "symptom", 2, 6),
+        ("XRD-AUTH", "cause", 3, 31),
+    ]
+    verdict = Verdict.objects.get()
+    assert (verdict.verdict, verdict.advice, verdict.cause, verdict.service) == (
+        "service",
+        "retry",
+        "XRD-AUTH",
+        "xrootd",
+    )
+    assert verdict.reasons[0]["target"] == "output:31"
+
+
+def test_both_outputs_are_read(make_job, at):
+    job = make_job(log="fine\n", error_log="---- BadAlloc BEGIN\n")
+    harvest(job, at)
+    assert sorted(LogExcerpt.objects.values_list("stream", flat=True)) == ["error", "output"]
+    assert Verdict.objects.get().reasons[0]["target"] == "error:0"
+
+
+def test_harvest_twice_gives_the_same_rows_once(make_job, at):
+    job = make_job(log=FATAL)
+    harvest(job, at)
+    harvest(job, at)
+    assert (LogExcerpt.objects.count(), Evidence.objects.count(), Verdict.objects.count()) == (1, 2, 1)
+    assert Event.objects.filter(kind="verdict.decided").count() == 1
+
+
+def test_task_delivered_twice_reads_once(make_job, at, django_capture_on_commit_callbacks):
+    job = make_job(log=FATAL)
+    services.queue_harvests(job_ids=[job.pk], at=at)
+    row = LogHarvest.objects.get()
+    tasks.harvest_log(harvest_id=row.pk)
+    tasks.harvest_log(harvest_id=row.pk)
+    row.refresh_from_db()
+    assert (row.state, row.attempts) == ("done", 1)
+
+
+def test_task_of_a_harvest_that_is_gone_does_nothing(db):
+    tasks.harvest_log(harvest_id=4711)
+
+
+def test_two_workers_with_the_same_row_store_once(make_job, at):
+    services.queue_harvests(job_ids=[make_job(log=FATAL).pk], at=at)
+    first, second = LogHarvest.objects.get(), LogHarvest.objects.get()
+    assert services.harvest_log(harvest=first, at=at) is HarvestState.DONE
+    assert services.harvest_log(harvest=second, at=at) is None
+
+
+def test_completed_jobs_are_not_asked_for_and_others_are(make_job, at):
+    jobs = [make_job(n, state=state) for n, state in enumerate(["completed", "failed", "cancelled", "preempted"])]
+    assert services.queue_harvests(job_ids=[job.pk for job in jobs], at=at) == 3
+
+
+def test_missing_log_is_looked_for_three_times(make_job, at):
+    job = make_job()
+    for expected in ("queued", "queued", "no_log"):
+        services.harvest_log(harvest=LogHarvest.objects.filter(job=job).first() or queued(job, at), at=at)
+        assert LogHarvest.objects.get().state == expected
+    verdict = Verdict.objects.get()
+    assert verdict.verdict == "unknown"
+    assert any("no such file" in reason["text"] for reason in verdict.reasons)
+
+
+def queued(job, at) -> LogHarvest:
+    services.queue_harvests(job_ids=[job.pk], at=at)
+    return LogHarvest.objects.get(job=job)
+
+
+def test_log_that_comes_late_is_read(make_job, at, roots):
+    job = make_job()
+    assert services.harvest_log(harvest=queued(job, at), at=at) is HarvestState.QUEUED
+    (roots / "1.out").write_text(FATAL)
+    assert services.harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "{roots}/../secret", "{roots}/link", "{roots}"])
+def test_path_outside_of_the_roots_is_refused_at_once(make_job, at, roots, path):
+    (roots.parent / "secret").write_text("secret")
+    (roots / "link").symlink_to(roots.parent / "secret")
+    row = harvest(make_job(log_path=path.format(roots=roots)), at)
+    assert (row.state, row.attempts, LogExcerpt.objects.count()) == ("refused", 1, 0)
+    assert Verdict.objects.get().verdict == "unknown"
+
+
+def test_job_that_never_started_has_a_verdict_at_once(make_job, at):
+    row = harvest(make_job(state="cancelled", started_at=None, cancelled_by="alice"), at)
+    assert row.state == "no_log"
+    assert Verdict.objects.get().verdict == "user"
+
+
+def test_job_whose_output_went_nowhere_has_a_verdict_at_once(make_job, at):
+    assert harvest(make_job(log_path="/dev/null", state="timeout"), at).state == "no_log"
+    assert Verdict.objects.get().verdict == "resource"
+
+
+def test_nul_in_log_and_path_is_stored(make_job, at):
+    row = harvest(make_job(log="a\0b std::bad_alloc\0\n"), at)
+    assert row.state == "done"
+    assert "\0" not in Evidence.objects.get().text
+
+
+def test_excerpt_of_a_large_log_is_its_last_whole_lines(make_job, at):
+    lines = [f"line {n} " + "x" * 90 for n in range(1, 2001)]
+    harvest(make_job(log="\n".join(lines) + "\n"), at)
+    excerpt = LogExcerpt.objects.get()
+    data = bytes(excerpt.data).decode().splitlines()
+    assert len(excerpt.data) <= 64 * 1024
+    assert data[-1] == lines[-1]
+    assert data[0] == lines[excerpt.first_line_number - 1]
+    assert excerpt.size_bytes == excerpt.first_offset + len(excerpt.data)
+
+
+def test_killed_harvest_starts_again(make_job, at, django_capture_on_commit_callbacks):
+    row = queued(make_job(log=FATAL), at)
+    LogHarvest.objects.filter(pk=row.pk).update(state="running", attempts=1, due_at=at + services.HELD_FOR_DEAD)
+    assert services.requeue_waiting(at=at + timedelta(minutes=5)) == 0
+    with django_capture_on_commit_callbacks() as sends:
+        assert services.requeue_waiting(at=at + timedelta(minutes=13)) == 1
+    assert len(sends) == 1
+    assert services.harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
+
+
+def test_lost_message_is_sent_again_but_not_at_once(make_job, at):
+    queued(make_job(log=FATAL), at)
+    assert services.requeue_waiting(at=at + timedelta(seconds=30)) == 0
+    assert services.requeue_waiting(at=at + timedelta(seconds=61)) == 1
+    assert services.requeue_waiting(at=at + timedelta(seconds=62)) == 0
+
+
+def test_harvest_that_keeps_killing_its_worker_is_given_up(make_job, at):
+    row = queued(make_job(log=FATAL, state="timeout"), at)
+    LogHarvest.objects.filter(pk=row.pk).update(attempts=services.ATTEMPTS)
+    row.refresh_from_db()
+    assert services.harvest_log(harvest=row, at=at) is HarvestState.FAILED
+    assert Verdict.objects.get().verdict == "resource"
+
+
+def test_error_of_the_reader_ends_the_harvest_with_a_verdict(make_job, at, monkeypatch):
+    monkeypatch.setattr(services, "read_log", lambda *_: 1 / 0)
+    row = harvest(make_job(log=FATAL, state="timeout"), at)
+    assert (row.state, row.last_error) == ("failed", "ZeroDivisionError: division by zero")
+    assert Verdict.objects.get().verdict == "resource"
+
+
+def test_file_system_that_fails_is_tried_again_then_said(make_job, at, monkeypatch):
+    def unreadable(*_):
+        raise LogUnreadable("stale file handle")
+
+    monkeypatch.setattr(services, "read_log", unreadable)
+    job = make_job(log=FATAL)
+    row = queued(job, at)
+    for _ in range(3):
+        services.harvest_log(harvest=LogHarvest.objects.get(), at=at)
+    row.refresh_from_db()
+    assert (row.state, row.last_error) == ("failed", "stale file handle")
+
+
+def test_database_error_leaves_the_harvest_to_be_found_again(make_job, at, monkeypatch):
+    def fail(*_):
+        raise OperationalError("server closed the connection")
+
+    monkeypatch.setattr(services, "_store_verdict", fail)
+    row = queued(make_job(log=FATAL), at)
+    with pytest.raises(OperationalError):
+        services.harvest_log(harvest=row, at=at)
+    assert LogHarvest.objects.get().state == "running"
+    assert LogExcerpt.objects.count() == 0
+
+
+def test_person_has_the_last_word(make_job, at, liaison):
+    job = make_job(log=FATAL)
+    harvest(job, at)
+    services.override_verdict(job=job, verdict=VerdictKind.CODE, by=liaison, at=at, reason="Our proxy was wrong.")
+    harvest(job, at + timedelta(hours=1))
+    verdict = Verdict.objects.get()
+    assert (verdict.verdict, verdict.advice, verdict.machine_verdict) == ("code", "debug", "service")
+    assert (verdict.overridden_by, verdict.overridden_at) == ("nova-liaison", at)
+    assert verdict.decided_at == at + timedelta(hours=1)
+    event = Event.objects.get(kind="verdict.overridden")
+    assert (event.old, event.new, event.reason) == ("service", "code", "Our proxy was wrong.")
+
+
+def test_only_opg_and_own_liaisons_may_judge(make_job, at, other_liaison, shifter):
+    job = make_job(log=FATAL)
+    harvest(job, at)
+    with pytest.raises(NotAllowed):
+        services.override_verdict(job=job, verdict=VerdictKind.CODE, by=other_liaison, at=at, reason="x")
+    with pytest.raises(NotAllowed):
+        services.harvest_again(job=job, by=other_liaison, at=at)
+    services.override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
+
+
+def test_correction_needs_a_reason_and_a_verdict(make_job, at, shifter):
+    job = make_job(log=FATAL)
+    with pytest.raises(NotAllowed, match="no verdict yet"):
+        services.override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
+    harvest(job, at)
+    with pytest.raises(InvalidFields):
+        services.override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="  ")
+
+
+def test_harvest_again_starts_from_the_first_attempt(make_job, at, shifter):
+    job = make_job(log=FATAL)
+    harvest(job, at)
+    row = services.harvest_again(job=job, by=shifter, at=at)
+    assert (row.state, row.attempts) == ("queued", 0)
+    with pytest.raises(InvalidTransition):
+        services.harvest_again(job=job, by=shifter, at=at)
+
+
+@pytest.mark.parametrize("old", HarvestState)
+def test_every_state_has_a_way_on(old):
+    assert TRANSITIONS[old]
+    assert old not in TRANSITIONS[old]
+
+
+def test_half_a_correction_is_refused_by_the_database(make_job, at):
+    harvest(make_job(log=FATAL), at)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Verdict.objects.update(overridden_by="somebody")
+
+
+def test_collected_jobs_are_queued_by_the_event(make_job, at):
+    from apps.core.services import deliver, publish
+
+    job = make_job(log=FATAL)
+    event = publish(
+        kind="jobs.collected", target=job.cluster, by="test", at=at, data={"jobs": [job.pk], "failed": [job.pk]}
+    )
+    delivery = event.deliveries.get(subscriber="diagnosis.queue_harvests")
+    assert deliver(delivery_id=delivery.pk, at=at)
+    assert LogHarvest.objects.get().job == job
+    assert Job.objects.get().harvest.state == "queued"
+
+
+def test_verdict_follows_the_experiment_that_its_job_gets_later(make_job, at, nova):
+    job = make_job(log=FATAL, experiment=None)
+    harvest(job, at)
+    services.recount_dirty_hours()
+    Job.objects.update(experiment=nova)
+    assert services.follow_experiments() == 1
+    assert services.recount_dirty_hours() == 1
+    assert (Verdict.objects.get().experiment, CauseTotals.objects.get().experiment) == (nova, nova)

@@ -1,0 +1,91 @@
+"""Totals by cause equal a recount, whatever happened in whatever order."""
+
+from datetime import timedelta
+
+from django.db.models import Sum
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apps.diagnosis import services
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import CauseTotals, DirtyCauseHour, LogHarvest, Verdict
+from apps.jobs.records import hour_of
+
+LOGS = ["[FATAL] Auth failed\n", "KeyError: 'x'\n", "nothing\n", "---- BadAlloc BEGIN\n"]
+
+
+def recount():
+    counted: dict[tuple, list[int]] = {}
+    for verdict in Verdict.objects.select_related("job"):
+        key = (
+            hour_of(verdict.ended_at),
+            verdict.job.cluster_id,
+            verdict.experiment_id,
+            verdict.verdict,
+            verdict.cause,
+            verdict.service,
+        )
+        sums = counted.setdefault(key, [0, 0])
+        sums[0] += 1
+        sums[1] += verdict.job.wall_seconds
+    return {key: tuple(sums) for key, sums in counted.items()}
+
+
+def stored():
+    names = ("hour", "cluster_id", "experiment_id", "verdict", "cause", "service", "jobs", "wall_seconds")
+    return {row[:6]: row[6:] for row in CauseTotals.objects.values_list(*names)}
+
+
+def harvest(job, at):
+    services.queue_harvests(job_ids=[job.pk], at=at)
+    services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["new", "correct", "reread", "move", "recount"]),
+        st.integers(0, 20),
+        st.sampled_from(range(len(LOGS))),
+        st.integers(0, 150),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
+    jobs = []
+    Verdict.objects.all().delete()
+    LogHarvest.objects.all().delete()
+    CauseTotals.objects.all().delete()
+    DirtyCauseHour.objects.all().delete()
+    for number, (step, which, log, minutes) in enumerate(steps):
+        job = jobs[which % len(jobs)] if jobs else None
+        if step == "new":
+            new = make_job(
+                make_job.next_number(), log=LOGS[log], ended_at=at + timedelta(minutes=minutes), wall_seconds=minutes
+            )
+            harvest(new, at)
+            jobs.append(new)
+        elif step == "correct" and job:
+            kind = list(VerdictKind)[which % len(VerdictKind)]
+            services.override_verdict(job=job, verdict=kind, by=shifter, at=at, reason=f"step {number}")
+        elif step == "reread" and job:
+            harvest(job, at)
+        elif step == "move" and job:
+            job.ended_at = at + timedelta(minutes=minutes)
+            job.save(update_fields=["ended_at"])
+            harvest(job, at)
+        elif step == "recount":
+            services.recount_dirty_hours()
+    services.recount_dirty_hours()
+    assert stored() == recount()
+    assert not DirtyCauseHour.objects.exists()
+
+
+def test_recount_without_a_note_changes_nothing(make_job, at):
+    harvest(make_job(log=LOGS[0]), at)
+    assert services.recount_dirty_hours() == 1
+    assert services.recount_dirty_hours() == 0
+    assert CauseTotals.objects.aggregate(Sum("jobs"))["jobs__sum"] == 1
