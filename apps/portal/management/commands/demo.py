@@ -1,0 +1,60 @@
+"""Loads the demo: people, board, requests, and what the simulated cluster is to run for them."""
+
+from argparse import ArgumentParser
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from apps.clusters.services import ensure_cluster
+from apps.jobs.models import Collection
+from apps.jobs.services import collect_again
+from apps.portal.demo.board import load_board
+from apps.portal.demo.people import LOGINS, PASSWORD, load_people
+from apps.portal.demo.requests import load_requests
+from apps.portal.simulation.world import write_campaigns
+
+HISTORY = timedelta(days=3)
+
+
+class Command(BaseCommand):
+    """May be run again and again: what is there stays as it is."""
+
+    help = "Load the demo's people, services and requests. Works only with DEMO=true: the passwords are public."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dir", type=Path, help="what `simulate` is given; VAR_DIR/simulation/CLUSTER else")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        if not settings.DEMO:
+            raise CommandError("This makes accounts with public passwords: set DEMO=true if that is what you want.")
+        directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
+        load(directory, timezone.now())
+        for person in LOGINS:
+            self.stdout.write(f"  {person.username:<10} {PASSWORD:<6} {person.words}")
+
+
+def cluster_name() -> str:
+    return settings.CAPTURE_CLUSTER or "hepsim"
+
+
+def load(directory: Path, at: datetime) -> None:
+    """Make what is missing of the demo."""
+    begin = at - timedelta(days=40)
+    experiments, users = load_people(begin)
+    load_board(users=users, token_file=directory / "feed-token", since=at - HISTORY - timedelta(hours=1), at=at)
+    campaigns = load_requests(experiments=experiments, users=users, at=at)
+    write_campaigns(directory / "campaigns.json", campaigns)
+    (directory / "spool").mkdir(mode=0o700, exist_ok=True)
+    cluster = ensure_cluster(
+        name=cluster_name(),
+        scheduler="simulated",
+        options={"dir": str(directory)},
+        by="demo",
+        at=at,
+    )
+    if not Collection.objects.filter(cluster=cluster).exists():
+        collect_again(cluster=cluster, since=at - HISTORY - timedelta(hours=1), at=at)
