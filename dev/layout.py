@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import stat
 from pathlib import Path
 
@@ -52,3 +53,8 @@ class Layout:
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 65534):
             raise SetupError(f"{self.sockets} belongs to somebody else: remove it, or choose a shorter VAR")
+
+    def leave(self) -> None:
+        """Remove the sockets' directory where it is not under VAR."""
+        if self.var not in self.sockets.parents:
+            shutil.rmtree(self.sockets, ignore_errors=True)

@@ -194,6 +194,7 @@ def main() -> int:
         if watchdog.stdin:
             watchdog.stdin.close()
         watchdog.wait()
+        layout.leave()
     if status == 0:
         say("stopped")
     return status

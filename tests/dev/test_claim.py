@@ -64,7 +64,8 @@ def test_long_or_odd_var_has_its_sockets_in_a_short_directory(tmp_path):
         assert len(os.fsencode(layout.sockets)) < 60
         layout.create()
         assert layout.sockets.stat().st_mode & 0o777 == 0o700
-        layout.sockets.rmdir()
+        layout.leave()
+        assert not layout.sockets.exists()
 
 
 def test_sockets_of_somebody_else_are_refused(tmp_path, monkeypatch):
