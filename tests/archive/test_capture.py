@@ -16,6 +16,7 @@ from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.clusters.schedulers.base import EntryUnreadable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
+from .conftest import wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
@@ -74,13 +75,6 @@ def running(capture, rescan_seconds=600):
         capture.stop()
         thread.join(10)
     assert not thread.is_alive()
-
-
-def wait_for(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_once_captures_what_is_there(make_capture, spool, sink):

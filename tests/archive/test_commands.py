@@ -6,76 +6,18 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from apps.archive.capture.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
 
-from .conftest import START, captured_job
+from .conftest import START, captured_job, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def portal(transactional_db, tmp_path):
-    """Runs `manage.py` with this test's database."""
-    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
-    return Portal(os.environ | {"DATABASE_URL": url, "VAR_DIR": str(tmp_path / "var")})
-
-
-class Portal:
-    def __init__(self, environment):
-        self.environment = environment
-
-    def start(self, *arguments, **environment):
-        return subprocess.Popen(
-            [sys.executable, ROOT / "manage.py", *map(str, arguments)],
-            env=self.environment | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def run(self, *arguments, expected=0, **environment):
-        process = self.start(*arguments, **environment)
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == expected, err.decode()
-        return out, err.decode()
-
-    def capture(self, spool, *arguments, cluster="alps"):
-        return ("capture", "--cluster", cluster, "--scheduler", "slurm", "--spool", spool, *arguments)
-
-    @contextmanager
-    def capturing(self, spool, *arguments, **environment):
-        process = self.start(*self.capture(spool, *arguments), **environment)
-        try:
-            assert process.stdout.readline() == b"capturing the jobs of alps\n", process.stderr.read()
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
-
-    def listed(self, cluster="alps"):
-        out, _ = self.run("archive", "list", "--cluster", cluster)
-        return [json.loads(line) for line in out.splitlines()]
-
-
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 @pytest.fixture
