@@ -22,13 +22,14 @@ from apps.services.models import MonitoringSource, Service, StateInterval
 from apps.services.services.sources import source_of
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HISTORY = timedelta(hours=4)
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    load(tmp_path / "demo", AT)
+    load(tmp_path / "demo", AT, HISTORY)
     return tmp_path / "demo"
 
 
@@ -95,7 +96,7 @@ def test_demo_token_is_private_and_valid(directory: Path) -> None:
 
 
 def test_demo_services_were_watched_through_the_history(directory: Path) -> None:
-    moment = AT - timedelta(hours=50)
+    moment = AT - timedelta(hours=3)
     states = {
         interval.service.slug: interval.state
         for interval in StateInterval.objects.current(moment).select_related("service")

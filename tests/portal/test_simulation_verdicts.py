@@ -39,7 +39,7 @@ def verdict_on(record: JobRecord, logs: Path) -> str:
 
 
 def test_verdicts_agree_with_the_truth(tmp_path: Path) -> None:
-    simulator = Simulator(Config(tmp_path, tmp_path / "spool", seed=11, days=3, jobs_per_day=600), NOW)
+    simulator = Simulator(Config(tmp_path, tmp_path / "spool", seed=11, days=3, jobs_per_day=350), NOW)
     list(simulator.advance(NOW))
     simulator.close()
     until = datetime.fromtimestamp(NOW, UTC)

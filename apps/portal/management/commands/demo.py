@@ -41,11 +41,11 @@ def cluster_name() -> str:
     return settings.CAPTURE_CLUSTER or "hepsim"
 
 
-def load(directory: Path, at: datetime) -> None:
-    """Make what is missing of the demo."""
-    begin = at - timedelta(days=40)
+def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
+    """Make what is missing of the demo; `history` is how far back there are jobs."""
+    begin, since = at - timedelta(days=40), at - history - timedelta(hours=1)
     experiments, users = load_people(begin)
-    load_board(users=users, token_file=directory / "feed-token", since=at - HISTORY - timedelta(hours=1), at=at)
+    load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
     campaigns = load_requests(experiments=experiments, users=users, at=at)
     write_campaigns(directory / "campaigns.json", campaigns)
     (directory / "spool").mkdir(mode=0o700, exist_ok=True)
@@ -57,4 +57,4 @@ def load(directory: Path, at: datetime) -> None:
         at=at,
     )
     if not Collection.objects.filter(cluster=cluster).exists():
-        collect_again(cluster=cluster, since=at - HISTORY - timedelta(hours=1), at=at)
+        collect_again(cluster=cluster, since=since, at=at)
