@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.urls import reverse
 
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production.content import MAX_LENGTH, STAGE_MAX_LENGTH
@@ -88,6 +89,9 @@ class Request(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+    def get_absolute_url(self) -> str:
+        return reverse("production:request-detail", args=[self.key])
 
 
 class Stage(models.Model):

@@ -1,5 +1,6 @@
 """Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,9 +13,11 @@ from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.checks import Facts, Problems, check_content
 from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageContent
-from apps.production.enums import RequestState
+from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
+from apps.production.permissions import may, moves_for
 from apps.services.models import Service
+from apps.services.selectors import Row, board
 
 
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
@@ -114,3 +117,104 @@ def _of_role(user: Any, role: Role) -> Q:
     if scope.has(role):
         return Q()
     return Q(experiment__in=[experiment for held, experiment in scope.roles if held == role])
+
+
+@dataclass(frozen=True)
+class Need:
+    """A service that a request needs, its state now, and which of the stages need it."""
+
+    row: Row
+    stages: tuple[str, ...]
+
+
+def needs_of(request: Request, at: datetime) -> list[Need]:
+    """Return the services that a request's stages need, with their states now."""
+    users: dict[int, list[str]] = {}
+    for stage in request.stages.all():
+        for service in stage.services.all():
+            users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
+    if not users:
+        return []
+    return [Need(row, tuple(users[row.service.pk])) for row in board(at, days=0) if row.service.pk in users]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the bar that shows where a request stands: `done`, `now` or `ahead`."""
+
+    label: str
+    place: str
+    note: str = ""
+
+
+def steps_of(request: Request) -> list[Step]:
+    """Return the steps of a request's life, with the one it is in; one that ended early ends with that."""
+    state = RequestState(request.state)
+    if state in {RequestState.REJECTED, RequestState.WITHDRAWN}:
+        passed = [("Draft", True), ("Approval", request.submitted_at), ("Queue", request.approved_at)]
+        steps = [Step(label, "done") for label, reached in passed if reached]
+        return [*steps, Step(state.label.capitalize(), "now")]
+    place, note = _PLACES[state]
+    labels = ("Draft", "Approval", "Queue", "Done")
+    return [
+        Step(label, "done" if i < place else "now" if i == place else "ahead", note if i == place else "")
+        for i, label in enumerate(labels)
+    ]
+
+
+_PLACES = {
+    RequestState.DRAFT: (0, ""),
+    RequestState.SUBMITTED: (1, "waits for the OPG"),
+    RequestState.CHANGES_ASKED: (1, "changes asked"),
+    RequestState.APPROVED: (2, ""),
+    RequestState.DONE: (3, ""),
+}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a request stands in words: the answer first, then what comes next; the last event that moved it."""
+
+    answer: str
+    next_step: str
+    last: Event | None
+
+
+def standing_of(request: Request, events: Sequence[Event], user: Any) -> Standing:
+    """Say what this person, or whom else, the request waits for."""
+    state, experiment = RequestState(request.state), request.experiment
+    last = next((event for event in reversed(events) if event.new == state), None)
+    mine = bool(moves_for(user, request))
+    if state == RequestState.DRAFT:
+        words = (
+            "Not submitted yet.",
+            "Complete it and submit it." if mine else f"A liaison of {experiment} writes it.",
+        )
+    elif state == RequestState.SUBMITTED and may(user, Who.APPROVER, request):
+        words = ("Waiting for you.", "Approve it, ask for changes or reject it.")
+    elif state == RequestState.SUBMITTED:
+        words = ("Waiting for an approver of the OPG.", "Whoever made or submitted it cannot approve it.")
+    elif state == RequestState.CHANGES_ASKED:
+        who = "you" if mine else f"a liaison of {experiment}"
+        words = (f"Waiting for {who}.", "Change it and submit it again.")
+    elif state == RequestState.APPROVED:
+        words = ("In the queue.", "The OPG produces requests by rank.")
+    else:
+        words = (f"{state.label.capitalize()}.", "Nothing more happens to it.")
+    return Standing(*words, last=last)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A request's sums over its stages, of what is filled in: jobs, and wall seconds if each job ran to its limit."""
+
+    jobs: int
+    wall_seconds: int
+
+
+def totals_of(request: Request) -> Totals:
+    stages = request.stages.all()
+    return Totals(
+        jobs=sum(stage.jobs or 0 for stage in stages),
+        wall_seconds=sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in stages),
+    )

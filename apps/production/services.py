@@ -64,7 +64,7 @@ def save_draft(*, request: Request, content: RequestContent, version: int, by: U
         raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
     _lock(request, version)
     if request.state not in EDITABLE:
-        raise InvalidTransition(f"{request} is {_words(request)}: it can be changed no more.")
+        raise InvalidTransition(f"{request} is {_words(request)} and can be changed no more.")
     _check_shape(content, at)
     changed = changes(content_of(request), content)
     if not changed:
@@ -143,7 +143,7 @@ def set_priority(
         raise NotAllowed(_refusal(request, by, Who.APPROVER))
     _lock(request, version)
     if request.state not in PRIORITISED:
-        raise InvalidTransition(f"{request} is {_words(request)}: its priority no longer matters.")
+        raise InvalidTransition(f"{request} is {_words(request)}: its priority does not matter now.")
     problems = _reason_problems(reason, needed=True)
     if not 0 <= priority <= MAX_PRIORITY:
         problems["priority"] = [f"A whole number from 0 to {MAX_PRIORITY:,}."]
@@ -231,7 +231,7 @@ def _lock(request: Request, version: int | None) -> None:
     if request.version != current.version or version not in {None, current.version}:
         last = events_of(request).last()
         who = f" by {last.actor}" if last else ""
-        raise StaleState(f"{request} was changed{who} meanwhile and is {_words(current)}. Nothing was overwritten.")
+        raise StaleState(f"{request} was changed{who} meanwhile: it is now {_words(current)}. Nothing was overwritten.")
 
 
 def _check_shape(content: RequestContent, at: datetime) -> None:
@@ -288,4 +288,4 @@ def _ranks(step: Transition, request: Request, before: int | None) -> dict[str, 
 
 
 def _words(request: Request) -> str:
-    return str(request.get_state_display())
+    return f"“{request.get_state_display()}”"

@@ -1,0 +1,96 @@
+"""Requests in the back office: to look at, with the moves of the workflow as actions."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+
+from apps.core.admin import ReadOnlyAdmin
+from apps.core.errors import DomainError
+from apps.production import services
+from apps.production.enums import Verb
+from apps.production.models import Request, RequestCounter, Stage
+
+
+class StageInline(admin.TabularInline):
+    model = Stage
+    fields = ["position", "name", "release", "configuration", "events", "jobs", "memory_bytes", "wall_seconds"]
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Request)
+class RequestAdmin(ReadOnlyAdmin):
+    """Every field is read-only here: requests are written on their form, and moved by the actions below.
+
+    The actions ask for a reason and call the same services as the pages, as the person who is logged in: an admin who
+    is no approver is told so.
+    """
+
+    list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
+    list_filter = ["state", "experiment", "requested_priority"]
+    search_fields = ["key", "title"]
+    list_select_related = ["experiment", "created_by"]
+    ordering = ["-id"]
+    inlines = [StageInline]
+    actions = ["approve", "ask_for_changes", "reject", "withdraw", "mark_done"]
+
+    @admin.action(description="Approve…")
+    def approve(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
+        return self._move(request, queryset, Verb.APPROVE, "approve")
+
+    @admin.action(description="Ask for changes…")
+    def ask_for_changes(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
+        return self._move(request, queryset, Verb.ASK_FOR_CHANGES, "ask_for_changes")
+
+    @admin.action(description="Reject…")
+    def reject(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
+        return self._move(request, queryset, Verb.REJECT, "reject")
+
+    @admin.action(description="Withdraw…")
+    def withdraw(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
+        return self._move(request, queryset, Verb.WITHDRAW, "withdraw")
+
+    @admin.action(description="Mark as done…")
+    def mark_done(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
+        return self._move(request, queryset, Verb.DONE, "mark_done")
+
+    def _move(self, request: HttpRequest, chosen: QuerySet[Request], verb: Verb, action: str) -> HttpResponse | None:
+        """Ask for the reason; then move each chosen request by itself, and tell what became of it."""
+        if "reason" not in request.POST:
+            context = {
+                **self.admin_site.each_context(request),
+                "title": f"{verb.label}: say why",
+                "chosen": chosen,
+                "verb": verb,
+                "action": action,
+                "checkbox": ACTION_CHECKBOX_NAME,
+                "opts": self.model._meta,
+            }
+            return TemplateResponse(request, "production/admin_reason.html", context)
+        for one in chosen:
+            try:
+                moved = services.SERVICES[verb](
+                    request=one, by=request.user, at=timezone.now(), reason=request.POST["reason"]
+                )
+            except DomainError as error:
+                text = str(error)
+                self.message_user(request, text if one.key in text else f"{one}: {text}", messages.ERROR)
+            else:
+                self.message_user(request, f"{moved} is now “{moved.get_state_display()}”.", messages.SUCCESS)
+        return None
+
+
+@admin.register(RequestCounter)
+class RequestCounterAdmin(ReadOnlyAdmin):
+    list_display = ["experiment", "last"]

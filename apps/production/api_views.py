@@ -1,0 +1,154 @@
+"""Requests in the API: read, write drafts, and every move, through the same services as the pages."""
+
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import mixins, status
+from rest_framework.decorators import action
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.viewsets import GenericViewSet
+
+from apps.core.errors import InvalidFields
+from apps.production import services
+from apps.production.content import RequestContent
+from apps.production.enums import Verb
+from apps.production.filters import RequestFilter
+from apps.production.models import Request
+from apps.production.selectors import content_of, queue_ranks, with_stages
+from apps.production.serializers import (
+    ChangedRequestWriter,
+    NewRequestWriter,
+    PriorityWriter,
+    ReasonWriter,
+    RequestReader,
+    problems,
+)
+
+W = TypeVar("W", bound=Serializer[Any])
+
+_REFUSALS: dict[int, OpenApiResponse] = {
+    400: OpenApiResponse(description="Problems by field path, such as `stages.0.memory_bytes`."),
+    403: OpenApiResponse(description="You may not do this."),
+    404: OpenApiResponse(description="No such request that you may see."),
+    409: OpenApiResponse(
+        description="Somebody else changed it meanwhile, or it is past this; nothing was overwritten."
+    ),
+}
+_ANSWERS: dict[int, Any] = {200: RequestReader, **_REFUSALS}
+
+
+@extend_schema_view(
+    list=extend_schema(description="Requests that you may see, the newest first."),
+    retrieve=extend_schema(description="One request with its stages."),
+)
+class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]):
+    """Production requests."""
+
+    queryset = Request.objects.none()
+    serializer_class = RequestReader
+    filterset_class = RequestFilter
+    lookup_field = "key"
+    lookup_value_regex = "[^/.]+"
+
+    def get_queryset(self) -> QuerySet[Request]:
+        return with_stages(Request.objects.visible_to(self.request.user))
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        ranks = {} if getattr(self, "swagger_fake_view", False) else queue_ranks()
+        return {**super().get_serializer_context(), "ranks": ranks}
+
+    @extend_schema(request=NewRequestWriter, responses={201: RequestReader, **_REFUSALS})
+    def create(self, request: ApiRequest) -> Response:
+        """Make a draft; a liaison of the experiment may."""
+        sent = self._read(NewRequestWriter)
+        made = services.create_draft(
+            experiment=sent.validated_data["experiment"],
+            content=sent.content(),
+            by=request.user,  # type: ignore[arg-type]
+            at=timezone.now(),
+        )
+        return self._answer(made.key, status.HTTP_201_CREATED)
+
+    @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
+    def update(self, request: ApiRequest, key: str) -> Response:
+        """Write a draft anew: what is not sent is emptied."""
+        return self._save(RequestContent())
+
+    @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
+    def partial_update(self, request: ApiRequest, key: str) -> Response:
+        """Change some fields of a draft: what is not sent stays; `version` is always needed."""
+        return self._save(None)
+
+    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"])
+    def submit(self, request: ApiRequest, key: str) -> Response:
+        """Send a complete request for approval."""
+        return self._move(Verb.SUBMIT)
+
+    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"])
+    def approve(self, request: ApiRequest, key: str) -> Response:
+        """Sign a request; an approver who is not the requester may."""
+        return self._move(Verb.APPROVE)
+
+    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"], url_path="ask-for-changes")
+    def ask_for_changes(self, request: ApiRequest, key: str) -> Response:
+        """Give a request back to its liaisons; needs a reason."""
+        return self._move(Verb.ASK_FOR_CHANGES)
+
+    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"])
+    def reject(self, request: ApiRequest, key: str) -> Response:
+        """End a request that will not be produced; needs a reason."""
+        return self._move(Verb.REJECT)
+
+    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"])
+    def withdraw(self, request: ApiRequest, key: str) -> Response:
+        """End a request that is needed no more; needs a reason once it was submitted."""
+        return self._move(Verb.WITHDRAW)
+
+    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"])
+    def done(self, request: ApiRequest, key: str) -> Response:
+        """Close a request that has been produced."""
+        return self._move(Verb.DONE)
+
+    @extend_schema(request=PriorityWriter, responses=_ANSWERS)
+    @action(detail=True, methods=["post"], url_path="set-priority")
+    def set_priority(self, request: ApiRequest, key: str) -> Response:
+        """Set the number that ranks a request in the queue; needs a reason."""
+        wanted, sent = self.get_object(), self._read(PriorityWriter)
+        services.set_priority(request=wanted, by=request.user, at=timezone.now(), **sent.validated_data)  # type: ignore[arg-type]
+        return self._answer(wanted.key)
+
+    def _save(self, base: RequestContent | None) -> Response:
+        wanted, sent = self.get_object(), self._read(ChangedRequestWriter)
+        services.save_draft(
+            request=wanted,
+            content=sent.content(content_of(wanted) if base is None else base),
+            version=sent.validated_data["version"],
+            by=self.request.user,  # type: ignore[arg-type]
+            at=timezone.now(),
+        )
+        return self._answer(wanted.key)
+
+    def _move(self, verb: Verb) -> Response:
+        wanted, sent = self.get_object(), self._read(ReasonWriter)
+        services.SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **sent.validated_data)
+        return self._answer(wanted.key)
+
+    def _read(self, writer: type[W]) -> W:
+        sent = writer(data=self.request.data)
+        if not sent.is_valid():
+            raise InvalidFields(problems(sent.errors))
+        return sent
+
+    def _answer(self, key: str, code: int = status.HTTP_200_OK) -> Response:
+        """Answer with the request as it is now."""
+        return Response(self.get_serializer(self.get_queryset().get(key=key)).data, status=code)

@@ -1,0 +1,49 @@
+"""The filters of the request list, in its address and in the API."""
+
+from typing import Any
+
+import django_filters as filters
+from django import forms
+from django.db.models import Q, QuerySet
+
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.production.enums import RequestState
+from apps.production.models import Request
+from apps.production.selectors import waiting_for
+
+
+def _experiments(request: Any) -> QuerySet[Experiment]:
+    scope = scope_of(getattr(request, "user", None))
+    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+
+
+class RequestFilter(filters.FilterSet):
+    """Which requests to list."""
+
+    text = filters.CharFilter(
+        method="by_text", label="Number or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
+    )
+    state = filters.ChoiceFilter(choices=RequestState, label="State", empty_label="any")
+    experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="all")
+    mine = filters.ChoiceFilter(
+        method="by_person",
+        label="Whose",
+        empty_label="anybody's",
+        choices=[("yes", "mine"), ("turn", "my turn")],
+    )
+
+    class Meta:
+        model = Request
+        fields: list[str] = []
+
+    def by_text(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
+        return requests.filter(
+            Q(key__icontains=value) | Q(title__icontains=value) | Q(stages__output_dataset__icontains=value)
+        ).distinct()
+
+    def by_person(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
+        user = self.request.user
+        if value == "turn":
+            return requests.filter(pk__in=waiting_for(user).order_by().values("pk"))
+        return requests.filter(Q(created_by=user) | Q(submitted_by=user))

@@ -1,0 +1,165 @@
+"""What the API says of requests, and what it takes; writing goes through the services."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.accounts.models import Experiment
+from apps.production.content import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH, RequestContent, StageContent
+from apps.production.enums import RequestedPriority
+from apps.production.models import MAX_PRIORITY, Request, Stage
+
+
+class StageReader(serializers.ModelSerializer[Stage]):
+    services: Any = serializers.SlugRelatedField("slug", many=True, read_only=True)
+
+    class Meta:
+        model = Stage
+        fields = [
+            "name",
+            "release",
+            "configuration",
+            "input_dataset",
+            "events",
+            "jobs",
+            "memory_bytes",
+            "wall_seconds",
+            "output_dataset",
+            "services",
+        ]
+        read_only_fields = fields
+
+
+class RequestReader(serializers.ModelSerializer[Request]):
+    """A request; write it with the `version` you have read, so that nothing of others is overwritten."""
+
+    experiment = serializers.CharField(source="experiment.key", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
+    submitted_by = serializers.CharField(source="submitted_by.username", read_only=True, allow_null=True, default=None)
+    approved_by = serializers.CharField(source="approved_by.username", read_only=True, allow_null=True, default=None)
+    closed_by = serializers.CharField(source="closed_by.username", read_only=True, allow_null=True, default=None)
+    stages = StageReader(many=True, read_only=True)
+    rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
+
+    class Meta:
+        model = Request
+        fields = [
+            "key",
+            "experiment",
+            "title",
+            "purpose",
+            "deadline",
+            "requested_priority",
+            "priority_reason",
+            "state",
+            "priority",
+            "rank",
+            "version",
+            "created_at",
+            "created_by",
+            "submitted_at",
+            "submitted_by",
+            "approved_at",
+            "approved_by",
+            "closed_at",
+            "closed_by",
+            "stages",
+        ]
+        read_only_fields = fields
+
+    @extend_schema_field({"type": "integer", "nullable": True})
+    def get_rank(self, request: Request) -> int | None:
+        ranks: dict[int, int] = self.context.get("ranks", {})
+        return ranks.get(request.pk)
+
+
+def _text(limit: int, **more: Any) -> serializers.CharField:
+    return serializers.CharField(required=False, allow_blank=True, max_length=limit, **more)
+
+
+def _number(name: str) -> serializers.IntegerField:
+    return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=STAGE_MAX[name])
+
+
+class StageWriter(serializers.Serializer[Any]):
+    """One step of the chain; without `input_dataset` it reads the output of the one before."""
+
+    name = _text(STAGE_MAX_LENGTH["name"])
+    release = _text(STAGE_MAX_LENGTH["release"])
+    configuration = _text(STAGE_MAX_LENGTH["configuration"])
+    input_dataset = _text(STAGE_MAX_LENGTH["input_dataset"])
+    events = _number("events")
+    jobs = _number("jobs")
+    memory_bytes = _number("memory_bytes")
+    wall_seconds = _number("wall_seconds")
+    output_dataset = _text(STAGE_MAX_LENGTH["output_dataset"])
+    services = serializers.ListField(
+        child=serializers.CharField(max_length=64), required=False, max_length=100, help_text="Slugs of services."
+    )
+
+
+class RequestWriter(serializers.Serializer[Any]):
+    """A draft, which may be incomplete; everything is needed to submit it. `stages` replaces the whole chain."""
+
+    title = _text(MAX_LENGTH["title"])
+    purpose = _text(MAX_LENGTH["purpose"])
+    deadline = serializers.DateField(required=False, allow_null=True)
+    requested_priority = serializers.ChoiceField(required=False, choices=RequestedPriority.choices)
+    priority_reason = _text(MAX_LENGTH["priority_reason"])
+    stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
+
+    def content(self, base: RequestContent | None = None) -> RequestContent:
+        """Return what was sent, over `base` for what was not."""
+        sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
+        if "stages" in sent:
+            sent["stages"] = tuple(_stage(stage) for stage in sent["stages"])
+        kept = {} if base is None else vars(base)
+        return RequestContent(**{**kept, **sent})
+
+
+def _stage(values: Mapping[str, Any]) -> StageContent:
+    services = tuple(values.get("services", ()))
+    return StageContent(**{**values, "services": services})
+
+
+class NewRequestWriter(RequestWriter):
+    """A new draft of an experiment."""
+
+    experiment = serializers.SlugRelatedField("key", queryset=Experiment.objects.all())
+
+
+class ChangedRequestWriter(RequestWriter):
+    """A draft as it shall be; `version` is the one that you have read."""
+
+    version = serializers.IntegerField(min_value=1)
+
+
+class ReasonWriter(serializers.Serializer[Any]):
+    """Why a move is made; with `version`, only if nobody changed the request since."""
+
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
+    version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
+
+
+class PriorityWriter(ReasonWriter):
+    """A number for the queue: the higher, the sooner."""
+
+    priority = serializers.IntegerField(min_value=0, max_value=MAX_PRIORITY)
+
+
+def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
+    """Flatten nested errors to one message list by field path, such as `stages.0.memory_bytes`."""
+    if isinstance(errors, Mapping):
+        parts = errors.items()
+    elif any(isinstance(error, Mapping | list) for error in errors):
+        parts = dict(enumerate(errors)).items()
+    else:
+        return {path: [str(error) for error in errors]} if errors else {}
+    found: dict[str, list[str]] = {}
+    for name, inner in parts:
+        here = path if name == "non_field_errors" and path else f"{path}.{name}" if path else str(name)
+        for place, messages in problems(inner, here).items():
+            found.setdefault(place, []).extend(messages)
+    return found

@@ -1,0 +1,97 @@
+"""How requests are written on pages: ranks, quantities, and what an event did."""
+
+from django import template
+
+from apps.core.models import Event
+from apps.core.templatetags.look import event_words
+from apps.production import quantities
+
+register = template.Library()
+
+#: What the actor of an event did, by its kind.
+WORDS = {
+    "request.created": "started the draft",
+    "request.edited": "changed it",
+    "request.submitted": "sent it for approval",
+    "request.approved": "approved it",
+    "request.changes_asked": "asked for changes",
+    "request.rejected": "rejected it",
+    "request.withdrawn": "withdrew it",
+    "request.done": "marked it as done",
+}
+#: A line of the timeline names no more changed fields than this.
+SHOWN_CHANGES = 6
+
+
+@register.filter
+def ordinal(rank: int | None) -> str:
+    """`1` as `1st`, `12` as `12th`."""
+    if rank is None:
+        return "–"
+    suffix = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return f"{rank}{suffix}"
+
+
+@register.filter
+def brief_count(count: int | None) -> str:
+    """`20,000,000` as `20 M`, where that loses nothing."""
+    if count is None:
+        return "–"
+    for unit, factor in (("G", 10**9), ("M", 10**6)):
+        if count >= factor and count % (factor // 10) == 0:
+            return f"{count / factor:g} {unit}"
+    return quantities.format_count(count)
+
+
+@register.filter
+def exact_size(count: int | None) -> str:
+    """Bytes as they were typed, or as close as a unit allows."""
+    return "–" if count is None else quantities.format_size(count)
+
+
+@register.filter
+def exact_duration(seconds: int | None) -> str:
+    return "–" if seconds is None else quantities.format_duration(seconds)
+
+
+@register.filter
+def did(event: Event) -> str:
+    """Say what the actor of this event did."""
+    if event.kind != "request.priority_set":
+        return WORDS.get(event.kind, event_words(event.kind))
+    old = f"{event.old} → " if event.old else ""
+    return f"set the priority {old}{event.new}{_ranks(event)}"
+
+
+@register.filter
+def moved(event: Event) -> str:
+    """Say from which rank of the queue to which an event moved its request; empty if it did not."""
+    return _ranks(event).removeprefix(", ")
+
+
+def _ranks(event: Event) -> str:
+    old, new = event.data.get("rank_old"), event.data.get("rank_new")
+    if old is None and new is None:
+        return ""
+    if old is None or new is None:
+        return f", {ordinal(new)} in the queue" if old is None else f", out of the queue ({ordinal(old)})"
+    return f", {ordinal(old)} → {ordinal(new)} in the queue" if old != new else f", still {ordinal(new)} in the queue"
+
+
+@register.filter
+def changed_fields(event: Event) -> list[dict[str, str]]:
+    """Return the first changes of an event, each with words for its place."""
+    return [{**change, "place": _place(change["path"])} for change in event.data.get("changes", [])[:SHOWN_CHANGES]]
+
+
+@register.filter
+def more_changes(event: Event) -> int:
+    """Return how many changes `changed_fields` leaves out."""
+    count: int = event.data.get("count", 0)
+    return max(0, count - SHOWN_CHANGES)
+
+
+def _place(path: str) -> str:
+    parts = path.split(".")
+    name = parts[-1].removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+    return f"stage {int(parts[1]) + 1} › {name}" if len(parts) == 3 else name

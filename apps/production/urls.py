@@ -1,0 +1,14 @@
+from django.urls import path
+
+from apps.production import form_views, views
+
+app_name = "production"
+urlpatterns = [
+    path("requests/", views.request_list, name="request-list"),
+    path("requests/queue/", views.queue, name="queue"),
+    path("requests/new/", form_views.new_request, name="request-new"),
+    path("requests/<str:key>/", views.request_detail, name="request-detail"),
+    path("requests/<str:key>/edit/", form_views.edit_request, name="request-edit"),
+    path("requests/<str:key>/priority/", views.prioritise, name="request-priority"),
+    path("requests/<str:key>/<str:verb>/", views.move_request, name="request-move"),
+]

@@ -1,0 +1,152 @@
+"""List, queue and page of requests, and the moves made there. The form is in `form_views`."""
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.accounts.permissions import is_opg
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.pagination import newest_first
+from apps.core.selectors import events_of
+from apps.production import services
+from apps.production.enums import RequestState, Verb
+from apps.production.filters import RequestFilter
+from apps.production.forms import PriorityForm, ReasonForm, add_problems, writable_experiments
+from apps.production.models import Request
+from apps.production.permissions import may_edit, may_prioritise, moves_for
+from apps.production.selectors import (
+    needs_of,
+    queue_history,
+    queue_part,
+    queue_ranks,
+    standing_of,
+    steps_of,
+    totals_of,
+    with_stages,
+)
+
+
+@require_safe
+def request_list(request: HttpRequest) -> HttpResponse:
+    visible = Request.objects.visible_to(request.user).select_related("experiment", "created_by")
+    found = RequestFilter(request.GET, queryset=visible, request=request)
+    shown = found.qs if found.is_valid() else visible.none()
+    context = {
+        "filter": found,
+        "filtered": not found.is_valid() or any(value not in (None, "") for value in found.form.cleaned_data.values()),
+        "page": newest_first(shown, by="created_at", query=request.GET),
+        "may_write": writable_experiments(request.user).exists(),
+    }
+    return render(request, "production/request_list.html", context)
+
+
+@require_safe
+def queue(request: HttpRequest) -> HttpResponse:
+    after = request.GET.get("after", "")
+    part = queue_part(user=request.user, after=int(after) if after.isascii() and after.isdigit() else 0)
+    context = {
+        "part": part,
+        "rows": [(row, may_prioritise(request.user, row.request)) for row in part.rows],
+        "history": queue_history(user=request.user),
+        "sees_all": is_opg(request.user),
+    }
+    return render(request, "production/queue.html", context)
+
+
+@require_safe
+def request_detail(request: HttpRequest, key: str) -> HttpResponse:
+    """The page of a request; `?do=approve` opens the form of a move that this person may make now."""
+    wanted = _wanted(request, key)
+    asked = request.GET.get("do", "")
+    return _detail(request, wanted, asked=asked)
+
+
+@require_POST
+def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
+    """Make one move; problems come back beside the form, a lost race as a message on the request as it is now."""
+    if verb not in Verb.values:
+        raise Http404
+    wanted, form = _wanted(request, key), ReasonForm(request.POST)
+    if not form.is_valid():
+        return _detail(request, wanted, asked=verb, form=form)
+    try:
+        services.SERVICES[Verb(verb)](
+            request=wanted, by=cast(User, request.user), at=timezone.now(), **form.cleaned_data
+        )
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except (InvalidTransition, StaleState) as error:
+        messages.error(request, str(error))
+    except InvalidFields as error:
+        if "reason" not in error.problems:
+            return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
+        add_problems(form, error.problems)
+        return _detail(request, wanted, asked=verb, form=form)
+    else:
+        messages.success(request, f"{wanted} is now “{wanted.get_state_display()}”.")
+    return redirect("production:request-detail", key=key)
+
+
+@require_POST
+def prioritise(request: HttpRequest, key: str) -> HttpResponse:
+    wanted, form = _wanted(request, key), PriorityForm(request.POST)
+    if not form.is_valid():
+        return _detail(request, wanted, asked="priority", form=form)
+    try:
+        services.set_priority(request=wanted, by=cast(User, request.user), at=timezone.now(), **form.cleaned_data)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except (InvalidTransition, StaleState) as error:
+        messages.error(request, str(error))
+    except InvalidFields as error:
+        add_problems(form, error.problems)
+        return _detail(request, wanted, asked="priority", form=form)
+    else:
+        messages.success(request, f"{wanted} has priority {wanted.priority}.")
+    if request.POST.get("back") == "queue":
+        return redirect("production:queue")
+    return redirect("production:request-detail", key=key)
+
+
+def _wanted(request: HttpRequest, key: str) -> Request:
+    found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    return found
+
+
+def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
+    user, status = request.user, 400 if form is not None else 200
+    moves, events = moves_for(user, wanted), list(events_of(wanted))
+    step = next((move for move in moves if move.verb == asked), None)
+    prioritises = may_prioritise(user, wanted)
+    if form is None and step is not None:
+        form = ReasonForm(initial={"version": wanted.version}, reason_needed=step.reason_needed)
+    elif form is None and asked == "priority" and prioritises:
+        form = PriorityForm(initial={"version": wanted.version, "priority": wanted.priority}, reason_needed=True)
+    elif form is not None and step is None and not (asked == "priority" and prioritises):
+        raise PermissionDenied
+    queued = wanted.state == RequestState.APPROVED
+    ranks = queue_ranks() if queued else {}
+    context = {
+        "object": wanted,
+        "standing": standing_of(wanted, events, user),
+        "steps": steps_of(wanted),
+        "stages": wanted.stages.all(),
+        "totals": totals_of(wanted),
+        "needs": needs_of(wanted, timezone.now()),
+        "events": events,
+        "moves": moves,
+        "step": step,
+        "form": form,
+        "may_edit": may_edit(user, wanted),
+        "may_prioritise": prioritises,
+        "rank": ranks.get(wanted.pk),
+        "queue_length": len(ranks),
+    }
+    return render(request, "production/request_detail.html", context, status=status)

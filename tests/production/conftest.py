@@ -1,0 +1,40 @@
+import pytest
+from django.test import Client
+
+from apps.services.models import Service
+from tests.people import person
+from tests.production.written import AT
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch):
+    """The edges' clock stands at the moment in which the tests' requests are written."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: AT)
+
+
+@pytest.fixture
+def browse():
+    """Return a client that is logged in as this person."""
+
+    def login(user) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return login
+
+
+@pytest.fixture
+def second_approver(db):
+    return person("opg-two", ("approver", None))
+
+
+@pytest.fixture
+def both(nova):
+    """Somebody who is a liaison of NOvA and an approver."""
+    return person("two-hats", ("liaison", nova), ("approver", None))
+
+
+@pytest.fixture
+def samweb(db):
+    return Service.objects.create(slug="samweb", name="SAM web")

@@ -1,0 +1,219 @@
+"""Pages of requests: who sees what, what each button does, and what happens to hostile text."""
+
+import pytest
+from django.urls import reverse
+
+from apps.core.models import Event
+from apps.core.selectors import events_of
+from apps.production import services
+from apps.production.enums import RequestState
+from apps.production.models import Request
+from tests.production.written import AT, draft, request_in, stage
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def detail(request: Request, query: str = "") -> str:
+    return reverse("production:request-detail", args=[request.key]) + query
+
+
+def move(request: Request, verb: str) -> str:
+    return reverse("production:request-move", args=[request.key, verb])
+
+
+@pytest.mark.parametrize("role", ["liaison", "approver", "shifter", "admin"])
+@pytest.mark.parametrize("state", RequestState.values)
+def test_detail_shows_state_to_all_who_may_see_it(state, role, nova, liaison, approver, browse, request):
+    obj = request_in(state, by=liaison, experiment=nova, approver=approver)
+    page = browse(request.getfixturevalue(role)).get(detail(obj))
+    assert page.status_code == 200
+    assert f">{obj.get_state_display()}</span>" in page.content.decode()
+
+
+@pytest.mark.parametrize("path", ["", "edit/"])
+def test_request_of_another_experiment_is_not_found(path, nova, liaison, other_liaison, browse):
+    obj = draft(liaison, nova)
+    assert browse(other_liaison).get(detail(obj) + path).status_code == 404
+    assert browse(other_liaison).post(move(obj, "submit")).status_code == 404
+
+
+def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, approver, other_liaison, browse):
+    obj = request_in("approved", by=liaison, experiment=nova, approver=approver)
+    for name in ("production:request-list", "production:queue"):
+        assert obj.key not in browse(other_liaison).get(reverse(name)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("state", "role", "offered"),
+    [
+        ("draft", "liaison", ["withdraw", "submit"]),
+        ("draft", "approver", []),
+        ("submitted", "liaison", ["withdraw"]),
+        ("submitted", "approver", ["approve", "ask-for-changes", "reject", "priority"]),
+        ("submitted", "shifter", []),
+        ("changes_asked", "liaison", ["withdraw", "submit"]),
+        ("approved", "approver", ["done", "priority"]),
+        ("approved", "liaison", ["withdraw"]),
+        ("done", "approver", []),
+    ],
+)
+def test_detail_offers_only_what_this_person_may_do_now(state, role, offered, nova, liaison, approver, browse, request):
+    obj = request_in(state, by=liaison, experiment=nova, approver=approver)
+    page = browse(request.getfixturevalue(role)).get(detail(obj)).content.decode()
+    every = ["submit", "approve", "ask-for-changes", "reject", "withdraw", "done", "priority"]
+    assert {verb for verb in every if f'href="?do={verb}#do"' in page} == set(offered)
+
+
+def test_form_of_a_move_that_is_not_possible_is_not_shown(nova, liaison, browse):
+    obj = draft(liaison, nova)
+    assert 'id="do"' not in browse(liaison).get(detail(obj, "?do=approve")).content.decode()
+
+
+def test_approve_moves_and_says_so(nova, liaison, approver, browse):
+    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    page = browse(approver).post(move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True)
+    assert "NOVA-0001 is now “approved”." in page.content.decode()
+    assert Request.objects.get().approved_by == approver
+
+
+def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver, browse):
+    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    page = browse(approver).post(move(obj, "reject"), {"version": obj.version, "reason": "  "})
+    assert page.status_code == 400
+    assert "Say why: the others will read it." in page.content.decode()
+
+
+def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, browse):
+    obj = services.submit_request(request=draft(both, nova), by=both, at=AT)
+    assert browse(both).post(move(obj, "approve")).status_code == 403
+    assert Request.objects.get().state == "submitted"
+
+
+@pytest.mark.parametrize("verb", ["submit", "approve", "ask-for-changes", "reject", "withdraw", "done"])
+def test_shifter_is_forbidden_every_move(verb, nova, liaison, approver, shifter, browse):
+    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    assert browse(shifter).post(move(obj, verb), {"reason": "x"}).status_code == 403
+
+
+def test_unknown_move_is_not_found_and_moves_are_posts(nova, liaison, browse):
+    obj = draft(liaison, nova)
+    assert browse(liaison).post(move(obj, "explode")).status_code == 404
+    assert browse(liaison).get(move(obj, "submit")).status_code == 405
+
+
+def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, second_approver, browse):
+    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    services.ask_for_changes(request=obj, by=approver, at=AT, reason="no")
+    page = browse(second_approver).post(move(obj, "approve"), {"version": obj.version - 1}, follow=True)
+    assert "NOVA-0001 was changed by opg-one meanwhile: it is now “changes asked”. Nothing was overwritten." in (
+        page.content.decode()
+    )
+
+
+def test_submit_of_an_incomplete_draft_leads_to_its_problems(nova, liaison, browse):
+    obj = draft(liaison, nova, title="", deadline=None)
+    page = browse(liaison).post(move(obj, "submit"), follow=True).content.decode()
+    assert '<a href="#id_title">Title</a>: Give it a title that others will recognise.' in page
+    assert '<a href="#id_deadline">Needed by</a>: Say by which day it is needed.' in page
+
+
+def test_priority_is_set_from_the_queue_and_told_in_its_history(nova, liaison, approver, browse):
+    first = request_in("approved", by=liaison, experiment=nova, approver=approver)
+    second = request_in("approved", by=liaison, experiment=nova, approver=approver, title="The other")
+    path = reverse("production:request-priority", args=[second.key])
+    page = browse(approver).post(
+        path, {"priority": 50, "reason": "freeze", "version": second.version, "back": "queue"}, follow=True
+    )
+    assert page.redirect_chain == [(reverse("production:queue"), 302)]
+    assert [row.request.key for row, _ in page.context["rows"]] == [second.key, first.key]
+    assert "2nd → 1st in the queue: “freeze”" in page.content.decode()
+
+
+def test_priority_with_garbage_is_shown_beside_its_field(nova, liaison, approver, browse):
+    obj = request_in("approved", by=liaison, experiment=nova, approver=approver)
+    path = reverse("production:request-priority", args=[obj.key])
+    page = browse(approver).post(path, {"priority": "100000", "reason": ""})
+    assert page.status_code == 400
+    assert "less than or equal to 1000" in page.content.decode()
+    assert browse(liaison).post(path, {"priority": 5, "reason": "x"}).status_code == 403
+
+
+def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
+    obj = request_in(
+        "submitted",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        title=HOSTILE,
+        purpose=HOSTILE,
+        requested_priority="high",
+        priority_reason=HOSTILE,
+        stages=(stage(release=HOSTILE, configuration=HOSTILE, input_dataset=HOSTILE),),
+    )
+    services.ask_for_changes(request=obj, by=approver, at=AT, reason=HOSTILE)
+    paths = [detail(obj), detail(obj) + "edit/", reverse("production:request-list"), reverse("portal:home")]
+    for path in paths:
+        assert HOSTILE not in browse(liaison).get(path).content.decode()
+
+
+def test_list_filters_by_what_its_address_says(nova, dune, liaison, other_liaison, approver, shifter, browse):
+    request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    draft(other_liaison, dune, title="Something of beam tests")
+    found = {}
+    for query in ("", "?state=draft", "?experiment=NOVA", "?text=beam+tests", "?text=dune-0", "?mine=yes", "?state=x"):
+        page = browse(shifter).get(reverse("production:request-list") + query)
+        found[query] = [row.key for row in page.context["page"].rows]
+    assert found == {
+        "": ["DUNE-0001", "NOVA-0001"],
+        "?state=draft": ["DUNE-0001"],
+        "?experiment=NOVA": ["NOVA-0001"],
+        "?text=beam+tests": ["DUNE-0001"],
+        "?text=dune-0": ["DUNE-0001"],
+        "?mine=yes": [],
+        "?state=x": [],
+    }
+    mine = browse(approver).get(reverse("production:request-list") + "?mine=turn").context["page"].rows
+    assert [row.key for row in mine] == ["NOVA-0001"]
+
+
+@pytest.mark.parametrize("name", ["request-list", "queue", "request-detail", "request-edit"])
+def test_page_queries_do_not_grow_with_rows(
+    name, nova, liaison, approver, samweb, browse, django_assert_num_queries, django_assert_max_num_queries
+):
+    client, counts = browse(liaison), []
+    for rows in (1, 3):
+        for _ in range(rows - Request.objects.count()):
+            state = "draft" if name == "request-edit" else "approved"
+            chain = tuple(stage(f"s{i}", services=("samweb",)) for i in range(rows))
+            obj = request_in(state, by=liaison, experiment=nova, approver=approver, stages=chain)
+        path = reverse(f"production:{name}", args=[obj.key] if "detail" in name or "edit" in name else [])
+        client.get(path)
+        with django_assert_max_num_queries(25) as seen:
+            assert client.get(path).status_code == 200
+        counts.append(len(seen))
+    assert counts[0] == counts[1]
+
+
+def test_empty_pages_say_what_to_do(nova, liaison, shifter, browse):
+    assert "Write the first" in browse(liaison).get(reverse("production:request-list")).content.decode()
+    assert "The queue is empty" in browse(shifter).get(reverse("production:queue")).content.decode()
+    assert not Event.objects.filter(kind="request.created").exists()
+
+
+def test_detail_names_needed_service_with_its_state(nova, liaison, samweb, browse):
+    obj = draft(liaison, nova, stages=(stage(services=("samweb",)),))
+    page = browse(liaison).get(detail(obj)).content.decode()
+    assert "SAM web" in page
+    assert '<span class="state unknown">unknown</span>' in page
+
+
+def test_edited_fields_are_named_in_the_timeline(nova, liaison, browse):
+    obj = draft(liaison, nova, stages=(stage(release="v09_70"),))
+    from tests.production.written import content
+
+    services.save_draft(
+        request=obj, content=content(stages=(stage(release="v09_72"),)), version=obj.version, by=liaison, at=AT
+    )
+    page = browse(liaison).get(detail(obj)).content.decode()
+    assert "stage 1 › release: <span class=\"mono\">v09_70 → v09_72</span>" in page
+    assert events_of(obj).last().data["count"] == 1
