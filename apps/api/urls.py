@@ -4,9 +4,12 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
 from rest_framework.routers import DefaultRouter
 
+from apps.jobs.api_views import JobViewSet
+
 app_name = "api"
 router = DefaultRouter()
 router.include_root_view = False
+router.register("jobs", JobViewSet, basename="job")
 
 urlpatterns = [
     path("", include(router.urls)),

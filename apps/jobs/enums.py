@@ -21,6 +21,9 @@ FAILED_STATES = frozenset(
 #: Neither completed nor failed: a person or the scheduler took the job away.
 TAKEN_AWAY_STATES = frozenset({JobState.CANCELLED, JobState.PREEMPTED, JobState.REQUEUED})
 
+#: Names for these groups where a state is asked for.
+ANY_FAILURE, TAKEN_AWAY = "any_failure", "taken_away"
+
 
 class LogPathSource(models.TextChoices):
     """How the path of a job's log is known."""

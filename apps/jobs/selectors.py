@@ -16,24 +16,22 @@ RELATED = 20
 
 def jobs_for_list(user: object) -> QuerySet[Job]:
     """Return what the person may see, ready for a list."""
-    return Job.objects.visible_to(user).select_related("cluster", "experiment")
+    return Job.objects.visible_to(user).select_related("cluster", "experiment", "site")
 
 
-def other_attempts(job: Job, user: object) -> list[Job]:
-    """Return the other attempts of the same job that the person may see, first to last."""
-    attempts = Job.objects.visible_to(user).filter(
-        cluster_id=job.cluster_id, job_id=job.job_id, raw_id=job.raw_id, user=job.user
+def other_attempts(job: Job) -> list[Job]:
+    """Return the other attempts of the same job, first to last, to whoever may see this one."""
+    attempts = Job.objects.filter(
+        cluster=job.cluster_id, job_id=job.job_id, raw_id=job.raw_id, user=job.user, experiment=job.experiment
     )
     return list(attempts.exclude(pk=job.pk).order_by("attempt", "pk")[:RELATED])
 
 
-def array_siblings(job: Job, user: object) -> list[Job]:
-    """Return other tasks of the same array that the person may see, those that failed first."""
-    tasks = (
-        Job.objects.visible_to(user)
-        .filter(cluster_id=job.cluster_id, spool_id=job.spool_id, submitted_at=job.submitted_at)
-        .exclude(job_id=job.job_id)
-    )
+def array_siblings(job: Job) -> list[Job]:
+    """Return other tasks of the same array, those that failed first, to whoever may see this one."""
+    tasks = Job.objects.filter(
+        cluster=job.cluster_id, spool_id=job.spool_id, submitted_at=job.submitted_at, experiment=job.experiment
+    ).exclude(job_id=job.job_id)
     failed = list(tasks.failed().order_by("-ended_at", "-pk")[:RELATED])
     rest = tasks.exclude(pk__in=[task.pk for task in failed]).order_by("-ended_at", "-pk")
     return failed + list(rest[: RELATED - len(failed)])

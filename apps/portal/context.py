@@ -7,6 +7,8 @@ from django.http import HttpRequest
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
 PLACES = [
     ("Operations", "portal:home", ("/services/",)),
+    ("Jobs", "jobs:list", ("/jobs/",)),
+    ("Reports", "jobs:reports", ("/reports/",)),
 ]
 
 

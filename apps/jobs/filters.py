@@ -1,0 +1,69 @@
+"""The filters of the job list, in its address and in the API."""
+
+from typing import Any
+
+import django_filters as filters
+from django import forms
+from django.db.models import QuerySet
+
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.clusters.models import Cluster
+from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES, TAKEN_AWAY, TAKEN_AWAY_STATES
+from apps.jobs.models import Job
+from apps.jobs.selectors import matches_id
+
+_GROUPS = {ANY_FAILURE: FAILED_STATES, TAKEN_AWAY: TAKEN_AWAY_STATES}
+_INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
+
+
+def _experiments(request: Any) -> QuerySet[Experiment]:
+    scope = scope_of(getattr(request, "user", None))
+    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+
+
+def _moment(example: str) -> forms.DateTimeInput:
+    return forms.DateTimeInput(attrs={"placeholder": example, "autocomplete": "off"})
+
+
+class WholeNumberFilter(filters.NumberFilter):
+    field_class = forms.IntegerField
+
+
+class JobFilter(filters.FilterSet):
+    """Which jobs to list; every text must match whole."""
+
+    job = filters.CharFilter(method="by_id", label="Job id", max_length=64)
+    state = filters.ChoiceFilter(
+        method="by_state",
+        label="Ended",
+        empty_label="in any way",
+        choices=[(ANY_FAILURE, "any failure"), *STATE_CHOICES, (TAKEN_AWAY, "taken away")],
+    )
+    experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="all")
+    cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="all")
+    request = filters.CharFilter(field_name="request_key", label="Request", max_length=64)
+    stage = filters.CharFilter(lookup_expr="iexact", label="Stage", max_length=64)
+    host = filters.CharFilter(label="Host", max_length=255)
+    user = filters.CharFilter(label="User", max_length=255)
+    account = filters.CharFilter(label="Account", max_length=255)
+    exit_code = WholeNumberFilter(label="Exit code", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT)
+    ended_from = filters.DateTimeFilter(
+        field_name="ended_at", lookup_expr="gte", label="Ended from", widget=_moment("2026-11-20 09:00")
+    )
+    ended_to = filters.DateTimeFilter(
+        field_name="ended_at", lookup_expr="lt", label="Ended before", widget=_moment("2026-11-21")
+    )
+
+    class Meta:
+        model = Job
+        fields: list[str] = []
+
+    #: Shown at once; the others behind "More filters".
+    FIRST = ("job", "state", "experiment", "request", "host", "user")
+
+    def by_id(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        return jobs.filter(matches_id(value))
+
+    def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))

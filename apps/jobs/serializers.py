@@ -1,0 +1,32 @@
+"""What the API tells of a job."""
+
+from rest_framework import serializers
+
+from apps.jobs.models import Job
+from apps.jobs.records import RECORD_FIELDS
+
+
+class JobSerializer(serializers.ModelSerializer):
+    """One attempt of one finished job."""
+
+    cluster = serializers.CharField(source="cluster.name")
+    experiment = serializers.CharField(source="experiment.key", default=None)
+    site = serializers.CharField(source="site.name", default=None)
+    request = serializers.CharField(source="request_key")
+
+    class Meta:
+        model = Job
+        fields = [
+            "id",
+            "cluster",
+            "site",
+            *RECORD_FIELDS,
+            "log_path",
+            "error_log_path",
+            "log_path_source",
+            "experiment",
+            "request",
+            "stage",
+            "collected_at",
+        ]
+        read_only_fields = fields

@@ -1,0 +1,212 @@
+"""Reading the hourly totals: progress of requests, hours lost, the week's report. Never counts jobs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta, tzinfo
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Max, QuerySet, Sum
+from django.db.models.functions import TruncDate
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, TAKEN_AWAY
+from apps.jobs.models import HourlyTotals
+from apps.jobs.records import hour_of
+from apps.production.models import Request, Stage
+from apps.production.selectors import queue
+
+DAYS = 7
+#: How many rows a table of stages and how many requests the home page shows.
+MOST_STAGES, MOST_REQUESTS = 12, 12
+
+
+@dataclass
+class Sums:
+    """Totals of some jobs that ended; `name` and `query` say which, the latter as parameters of the job list."""
+
+    name: str = ""
+    query: dict[str, str] = field(default_factory=dict)
+    jobs: int = 0
+    completed: int = 0
+    failed: int = 0
+    core_seconds: int = 0
+    lost_core_seconds: int = 0
+    last_ended_at: datetime | None = None
+
+    @property
+    def address(self) -> str:
+        """Return the query string of the list of these jobs."""
+        return "?" + urlencode(self.query)
+
+    @property
+    def completed_address(self) -> str:
+        return self._address_of(JobState.COMPLETED.value)
+
+    @property
+    def failed_address(self) -> str:
+        return self._address_of(ANY_FAILURE)
+
+    @property
+    def taken_away_address(self) -> str:
+        return self._address_of(TAKEN_AWAY)
+
+    def _address_of(self, state: str) -> str:
+        return "?" + urlencode({"state": state, **self.query})
+
+    @property
+    def taken_away(self) -> int:
+        return self.jobs - self.completed - self.failed
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.jobs += row["jobs"]
+        self.core_seconds += row["core_seconds"]
+        if row["state"] == JobState.COMPLETED:
+            self.completed += row["jobs"]
+        elif row["state"] in FAILED_STATES:
+            self.failed += row["jobs"]
+            self.lost_core_seconds += row["core_seconds"]
+        self.last_ended_at = max(filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None)
+
+
+@dataclass
+class StageProgress:
+    """How far one stage of a request is; `wanted` is None where the request does not say how many jobs it takes."""
+
+    request: Request
+    stage: str
+    wanted: int | None
+    sums: Sums
+
+    @property
+    def percent(self) -> float | None:
+        return min(100.0, 100 * self.sums.completed / self.wanted) if self.wanted else None
+
+
+def progress_of(request: Request) -> list[StageProgress]:
+    """Return the progress of each stage in order, then of stages that only its jobs name."""
+    return _progress([request], {request.pk: list(request.stages.order_by("position"))})[request.pk]
+
+
+def production_now(user: object) -> list[StageProgress]:
+    """Return the progress of the approved requests a person may see, first in the queue first, stage by stage."""
+    requests = list(queue().filter(pk__in=Request.objects.visible_to(user))[:MOST_REQUESTS])
+    stages: dict[int, list[Stage]] = {request.pk: [] for request in requests}
+    for stage in Stage.objects.filter(request__in=requests).order_by("request", "position"):
+        stages[stage.request_id].append(stage)
+    progress = _progress(requests, stages)
+    return [row for request in requests for row in progress[request.pk]]
+
+
+def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[int, list[StageProgress]]:
+    found: dict[tuple[str, int | None], dict[str, Sums]] = {}
+    totals = (
+        HourlyTotals.objects.filter(request_key__in=[request.key for request in requests])
+        .values("request_key", "experiment_id", "stage", "state")
+        .annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"), last_ended_at=Max("last_ended_at"))
+        .order_by("stage")
+    )
+    for total in totals:
+        named = found.setdefault((total["request_key"], total["experiment_id"]), {})
+        named.setdefault(total["stage"].casefold(), Sums(total["stage"])).add(total)
+    progress = {}
+    for request in requests:
+        left = found.get((request.key, request.experiment_id), {})
+        rows = [
+            StageProgress(request, stage.name, stage.jobs, left.pop(stage.name.casefold(), Sums(stage.name)))
+            for stage in stages[request.pk]
+        ]
+        rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
+        for row in rows:
+            row.sums.query = {"request": request.key, "stage": row.stage}
+        progress[request.pk] = rows
+    return progress
+
+
+@dataclass
+class Report:
+    """The jobs that ended since `since`: all, and by what they are grouped by."""
+
+    since: datetime
+    all: Sums
+    by_state: list[Sums]
+    by_day: list[Sums] = field(default_factory=list)
+    by_cluster: list[Sums] = field(default_factory=list)
+    by_stage: list[Sums] = field(default_factory=list)
+
+    @property
+    def lost_by_state(self) -> list[Sums]:
+        """Return the ends that count as failure, dearest first."""
+        failures = [sums for sums in self.by_state if sums.failed]
+        return sorted(failures, key=lambda sums: -sums.lost_core_seconds)
+
+
+def hours_lost(user: object, *, at: datetime) -> Report:
+    """Return what the failures of the last seven days cost, by how the jobs ended."""
+    since = hour_of(at - timedelta(days=DAYS))
+    rows = list(_sums(_since(user, since), "state"))
+    return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
+
+
+def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
+    """Return the report of today and the six days before it, as days are in `zone`."""
+    first = at.astimezone(zone).date() - timedelta(days=DAYS - 1)
+    since = _midnight(first, zone)
+    totals = _since(user, since)
+    rows = list(_sums(totals, "cluster__name", "state"))
+    stages = _grouped(
+        _sums(totals.exclude(request_key=""), "request_key", "stage", "state"),
+        since,
+        request="request_key",
+        stage="stage",
+    )
+    return Report(
+        since=since,
+        all=_all(rows, since),
+        by_state=_grouped(rows, since, state="state"),
+        by_day=_by_day(totals, first, zone),
+        by_cluster=_grouped(rows, since, cluster="cluster__name"),
+        by_stage=sorted(stages, key=lambda sums: -sums.core_seconds)[:MOST_STAGES],
+    )
+
+
+def _since(user: object, since: datetime) -> QuerySet[HourlyTotals]:
+    return HourlyTotals.objects.visible_to(user).filter(hour__gte=since)
+
+
+def _sums(totals: QuerySet[HourlyTotals], *groups: str) -> Iterable[dict[str, Any]]:
+    return totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds")).order_by(*groups)
+
+
+def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
+    everything = Sums("all", {"ended_from": since.isoformat()})
+    for row in rows:
+        everything.add(row)
+    return everything
+
+
+def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) -> list[Sums]:
+    """Sum up rows that agree in some columns; `filters` maps parameters of the job list to those columns."""
+    groups: dict[tuple[str, ...], Sums] = {}
+    for row in rows:
+        values = {name: str(row[column]) for name, column in filters.items()}
+        query = {**values, "ended_from": since.isoformat()}
+        groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(row)
+    return list(groups.values())
+
+
+def _by_day(totals: QuerySet[HourlyTotals], first: date, zone: tzinfo) -> list[Sums]:
+    days = {}
+    for number in range(DAYS):
+        day = first + timedelta(days=number)
+        end = _midnight(day + timedelta(days=1), zone)
+        query = {"ended_from": _midnight(day, zone).isoformat(), "ended_to": end.isoformat()}
+        days[day] = Sums(f"{day:%a} {day.day} {day:%b}", query)
+    for row in _sums(totals.annotate(day=TruncDate("hour", tzinfo=zone)), "day", "state"):
+        if row["day"] in days:  # the clock may have passed midnight since
+            days[row["day"]].add(row)
+    return list(days.values())
+
+
+def _midnight(day: date, zone: tzinfo) -> datetime:
+    return datetime.combine(day, time(), zone)

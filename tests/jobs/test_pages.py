@@ -1,0 +1,333 @@
+"""The job list, the progress panel, the report, the API: who sees what, and nothing that a job says is believed."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.template.loader import render_to_string
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.selectors import array_siblings, jobs_for_list, other_attempts, totals_as_of
+from apps.jobs.services import attach_origin, recompute_dirty_hours
+from apps.jobs.totals import hours_lost, production_now
+from apps.production.content import RequestContent, StageContent
+from apps.production.services import create_draft
+from tests.jobs.accounting import AT, failed, record, store
+
+HOSTILE = "<script>alert(1)</script>\"'&{{ x }}"
+
+
+@pytest.fixture
+def as_liaison(client, liaison):
+    client.force_login(liaison)
+    return client
+
+
+@pytest.fixture
+def as_shifter(client, shifter):
+    client.force_login(shifter)
+    return client
+
+
+def listed(client, **query):
+    answer = client.get(reverse("jobs:list"), query)
+    assert answer.status_code == 200
+    return [job.job_id for job in answer.context["page"].rows]
+
+
+def test_list_shows_only_jobs_of_own_experiments(alps, nova, dune, as_liaison):
+    store(alps, record(1), record(2, account="dune"), record(3, account="nobody"))
+    assert listed(as_liaison) == ["1"]
+
+
+def test_list_shows_the_opg_everything(alps, nova, dune, as_shifter):
+    store(alps, record(1), record(2, account="dune"), record(3, account="nobody"))
+    assert sorted(listed(as_shifter)) == ["1", "2", "3"]
+
+
+def test_list_needs_a_login(client, db):
+    assert client.get(reverse("jobs:list")).status_code == 302
+
+
+def test_list_goes_from_page_to_page_without_loss(alps, nova, as_liaison):
+    store(alps, *[record(n, ended_at=AT - timedelta(minutes=n // 3)) for n in range(120)])
+    seen, query = [], ""
+    for _ in range(3):
+        page = as_liaison.get(reverse("jobs:list") + query).context["page"]
+        seen += [job.job_id for job in page.rows]
+        query = page.next_query
+    assert query == ""
+    assert sorted(seen, key=int) == [str(n) for n in range(120)]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"job": "1"}, ["1"]),
+        ({"job": "86"}, ["86_3"]),
+        ({"job": " 86_3 "}, ["86_3"]),
+        ({"state": "any_failure"}, ["2"]),
+        ({"state": "timeout"}, ["2"]),
+        ({"state": "failed"}, []),
+        ({"state": "taken_away"}, ["4"]),
+        ({"cluster": "alps"}, ["1", "2", "4"]),
+        ({"experiment": "NOVA"}, ["1", "2", "4", "86_3"]),
+        ({"host": "node02"}, ["2"]),
+        ({"user": "novapro", "account": "NOVA"}, ["86_3"]),
+        ({"exit_code": "42"}, ["4"]),
+        ({"request": "NOVA-0007"}, ["1"]),
+        ({"request": "NOVA-0007", "stage": "RECO"}, ["1"]),
+        ({"request": "NOVA-0007", "stage": "merge"}, []),
+        ({"ended_from": "2026-11-20T11:30:00+00:00"}, ["2"]),
+        ({"ended_to": "2026-11-20T11:30:00+00:00"}, ["1", "4", "86_3"]),
+        ({"ended_from": "2026-11-20", "ended_to": "2026-11-20"}, []),
+    ],
+)
+def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, expected):
+    one, *_ = store(
+        alps,
+        record(1),
+        record(2, state=JobState.TIMEOUT, host="node02", ended_at=AT - timedelta(minutes=10)),
+        record(4, state=JobState.CANCELLED, exit_code=42),
+    )
+    store(jura, record(89, job_id="86_3", spool_id="86", account="NOVA"))
+    attach_origin(origins={one.pk: ("NOVA-0007", "reco")}, at=AT)
+    assert sorted(listed(as_liaison, **query)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cluster", "nosuch"),
+        ("cluster", "\0"),
+        ("experiment", "DUNE"),
+        ("state", "exploded"),
+        ("exit_code", "many"),
+        ("exit_code", "9" * 30),
+        ("ended_from", "yesterday"),
+        ("ended_to", "2026-13-45"),
+        ("job", "x" * 100),
+        ("job", "a\0b"),
+        ("user", "\0"),
+    ],
+)
+def test_filter_with_wrong_input_says_so_beside_the_field(alps, nova, dune, as_liaison, name, value):
+    store(alps, record(1))
+    answer = as_liaison.get(reverse("jobs:list"), {name: value})
+    assert answer.status_code == 200
+    assert list(answer.context["filter"].form.errors) == [name]
+    assert answer.context["page"].rows == []
+    assert "errorlist" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    "query", [{"after": "nonsense"}, {"ended_from": "9999-12-31 23:59"}, {"ended_to": "0001-01-01"}]
+)
+def test_list_survives_odd_addresses(alps, nova, as_liaison, query):
+    assert as_liaison.get(reverse("jobs:list"), query).status_code == 200
+
+
+def test_list_escapes_what_jobs_say(alps, nova, as_liaison):
+    store(alps, record(1, name=HOSTILE, host=HOSTILE, user=HOSTILE, comment=HOSTILE))
+    page = as_liaison.get(reverse("jobs:list")).content.decode()
+    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+
+
+def queries_of(client, address):
+    client.get(address)  # what is loaded once: the session, the person's roles
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(address).status_code == 200
+    return len(queries)
+
+
+@pytest.mark.parametrize("address", ["/jobs/", "/reports/"])
+def test_page_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, as_liaison, address):
+    now = timezone.now()
+    counts = []
+    for total in (1, 3):
+        store(alps, *[record(n, host=f"node{n}", ended_at=now - timedelta(minutes=n)) for n in range(total)], at=now)
+        recompute_dirty_hours(at=now)
+        counts.append(queries_of(as_liaison, address))
+    assert counts[0] == counts[1] < 20
+
+
+def test_list_says_what_to_do_when_no_cluster_is_collected(as_shifter):
+    assert b"No cluster has been collected yet" in as_shifter.get(reverse("jobs:list")).content
+
+
+def test_why_a_cluster_cannot_be_asked_is_told_to_the_opg_alone(alps, client, shifter, liaison):
+    store(alps, record(1))
+    alps.collection.last_error = "sacct: /secret/place"
+    alps.collection.save()
+    for person, told in [(shifter, True), (liaison, False)]:
+        client.force_login(person)
+        page = client.get(reverse("jobs:list")).content.decode()
+        assert "cannot be asked" in page
+        assert ("/secret/place" in page) is told
+
+
+# Progress
+
+
+@pytest.fixture
+def request_of_nova(nova, liaison):
+    stages = (StageContent(name="simulation", jobs=4), StageContent(name="reco"))
+    return create_draft(experiment=nova, content=RequestContent(title="Rock muons", stages=stages), by=liaison, at=AT)
+
+
+def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, dune, request_of_nova, as_liaison):
+    jobs = store(alps, record(1), record(2), failed(3), record(4, account="dune"), record(5))
+    stages = ["simulation", "SIMULATION", "simulation", "simulation", "extra"]
+    attach_origin(
+        origins={job.pk: (request_of_nova.key, stage) for job, stage in zip(jobs, stages, strict=True)}, at=AT
+    )
+    recompute_dirty_hours(at=AT)
+    answer = as_liaison.get(reverse("jobs:request-progress", args=[request_of_nova.key]))
+    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, r.percent) for r in answer.context["progress"]]
+    assert rows == [("simulation", 4, 2, 1, 50.0), ("reco", None, 0, 0, None), ("extra", None, 1, 0, None)]
+    row = answer.context["progress"][0]
+    assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
+    assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]
+
+
+def listed_at(client, address):
+    return [job.job_id for job in client.get(reverse("jobs:list") + address).context["page"].rows]
+
+
+def test_progress_of_another_experiment_is_not_found(request_of_nova, client, other_liaison):
+    client.force_login(other_liaison)
+    assert client.get(reverse("jobs:request-progress", args=[request_of_nova.key])).status_code == 404
+
+
+def test_progress_answers_htmx_with_the_panel_alone(request_of_nova, as_liaison):
+    address = reverse("jobs:request-progress", args=[request_of_nova.key])
+    assert b"<html" in as_liaison.get(address).content
+    assert b"<html" not in as_liaison.get(address, headers={"HX-Request": "true"}).content
+
+
+def test_production_now_is_empty_without_approved_requests(request_of_nova, liaison):
+    assert production_now(liaison) == []
+
+
+# Report
+
+
+def test_report_counts_what_ended_in_the_last_seven_days(alps, nova, dune, as_liaison):
+    now = timezone.now()
+    hour = timedelta(hours=1)
+    store(
+        alps,
+        record(1, ended_at=now - 0.01 * hour),
+        failed(2, ended_at=now - 0.01 * hour),
+        record(3, state=JobState.CANCELLED, ended_at=now - 0.01 * hour),
+        failed(4, account="dune", ended_at=now - 0.01 * hour),
+        failed(5, ended_at=now - timedelta(days=9)),
+    )
+    recompute_dirty_hours(at=now)
+    answer = as_liaison.get(reverse("jobs:reports"))
+    report = answer.context["report"]
+    everything = report.all
+    assert (everything.jobs, everything.completed, everything.failed, everything.taken_away) == (3, 1, 1, 1)
+    assert (everything.core_seconds, everything.lost_core_seconds) == (3 * 7200, 7200)
+    assert [day.jobs for day in report.by_day] == [0, 0, 0, 0, 0, 0, 3]
+    assert [(sums.name, sums.jobs) for sums in report.by_cluster] == [("alps", 3)]
+    assert [sums.name for sums in report.lost_by_state] == ["failed"]
+    assert [(bar.kind, bar.title.partition(": ")[2]) for bar in answer.context["bars"]] == [
+        ("down", "1 failed"),
+        ("planned", "1 taken away"),
+        ("up", "1 completed"),
+    ]
+    assert sum(bar.height for bar in answer.context["bars"]) == pytest.approx(160)
+    for bar in answer.context["bars"]:
+        assert len(listed_at(as_liaison, bar.address)) == 1
+    assert "ended_from" in everything.address
+
+
+def test_report_without_jobs_says_so(as_liaison):
+    assert b"No job has ended in these days" in as_liaison.get(reverse("jobs:reports")).content
+
+
+def test_report_reads_totals_and_never_jobs(alps, nova, as_liaison):
+    store(alps, *[record(number) for number in range(3)])
+    recompute_dirty_hours(at=AT)
+    with CaptureQueriesContext(connection) as queries:
+        as_liaison.get(reverse("jobs:reports"))
+    assert not [query for query in queries if '"jobs_job"' in query["sql"]]
+
+
+# Parts for other pages
+
+
+def test_home_parts_render_with_their_documented_context(alps, nova, liaison):
+    store(alps, failed(1))
+    recompute_dirty_hours(at=AT)
+    context = {"lost": hours_lost(liaison, at=AT), "as_of": totals_as_of(), "production": []}
+    assert "2.0 h of 2.0 h" in render_to_string("jobs/_hours_lost.html", context)
+    assert "No request is approved" in render_to_string("jobs/_production_now.html", context)
+
+
+def test_facts_tell_efficiency_and_escape_everything(alps, nova, liaison):
+    texts = ("name", "comment", "host", "user", "account", "partition", "work_dir", "submit_line", "reason")
+    (job,) = store(alps, record(1, **dict.fromkeys(texts, HOSTILE)))
+    page = render_to_string("jobs/_facts.html", {"job": jobs_for_list(liaison).first() or job})
+    assert "75.0 %" in page
+    assert "<script>" not in page
+
+
+def test_attempts_and_siblings_are_of_the_same_job(alps, nova):
+    first, second, task, _ = store(
+        alps,
+        record(7, job_id="7_1", spool_id="7", state=JobState.REQUEUED),
+        record(7, job_id="7_1", spool_id="7", attempt=2),
+        failed(8, job_id="7_2", spool_id="7"),
+        record(9),
+    )
+    assert other_attempts(second) == [first]
+    assert array_siblings(second) == [task]
+    page = render_to_string("jobs/_attempts.html", {"attempts": [first], "siblings": [task]}, RequestFactory().get("/"))
+    assert "7_2" in page
+
+
+# API
+
+
+@pytest.fixture
+def api(liaison):
+    client = APIClient()
+    client.force_authenticate(liaison)
+    return client
+
+
+def test_api_lists_and_shows_own_jobs_only(alps, nova, dune, api):
+    mine, theirs = store(alps, failed(1), record(2, account="dune"))
+    answer = api.get("/api/v1/jobs/")
+    assert [job["job_id"] for job in answer.json()["results"]] == ["1"]
+    one = api.get(f"/api/v1/jobs/{mine.pk}/").json()
+    assert (one["cluster"], one["experiment"], one["state"], one["request"]) == ("alps", "NOVA", "failed", "")
+    assert api.get(f"/api/v1/jobs/{theirs.pk}/").status_code == 404
+
+
+def test_api_takes_the_filters_of_the_list(alps, nova, api):
+    store(alps, failed(1), record(2))
+    assert [job["job_id"] for job in api.get("/api/v1/jobs/?state=any_failure").json()["results"]] == ["1"]
+    assert api.get("/api/v1/jobs/?exit_code=many").status_code == 400
+
+
+def test_api_reads_only(alps, nova, api):
+    (job,) = store(alps, record(1))
+    assert api.post("/api/v1/jobs/", {}).status_code == 405
+    assert api.delete(f"/api/v1/jobs/{job.pk}/").status_code == 405
+
+
+def test_api_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, api):
+    counts = []
+    for total in (1, 3):
+        store(alps, *[record(number) for number in range(total)])
+        counts.append(queries_of(api, "/api/v1/jobs/"))
+    assert counts[0] == counts[1] < 10
