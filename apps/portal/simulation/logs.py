@@ -18,7 +18,7 @@ _MODULES = {
     "merge": ("Concatenate/concat",),
     "analysis": ("Selection/numucuts", "Spectra/spectra"),
 }
-_LONG_LOG = 0.004  # share of the logs that run to some ten thousand lines
+_LONG_LOG = 0.004  # share of the logs that run to thousands of lines
 _EVENTS = {
     "generation": 5000,
     "simulation": 2500,
@@ -103,7 +103,9 @@ def _payload(
 def _events(campaign: Campaign, random: Random, began: int, ends: int, failed: bool) -> Iterator[str]:
     """One line for each of some records; the times in them run from the phase's begin to its end."""
     total = _EVENTS[campaign.kind]
-    count = random.randrange(9_000, 20_000) if random.random() < _LONG_LOG else random.randrange(40, 90)
+    count = random.randrange(40, 90) if failed else random.randrange(20, 45)
+    if random.random() < _LONG_LOG:
+        count *= 200
     run, subrun = random.randrange(11_000, 43_000), random.randrange(60)
     last = total if not failed else max(1, int(total * random.uniform(0.05, 0.95)))
     modules = _MODULES[campaign.kind]
