@@ -82,29 +82,30 @@ class SlurmServer:
         shown = self.scontrol("--oneliner", "show", "job", job_id)
         return dict(re.findall(r"^JobId=(\d+) .*? JobState=(\w+) ", shown, re.MULTILINE | re.DOTALL))
 
-    def wait_state(self, job_id: str, state: str, *, seconds: float = 60) -> None:
-        """Wait until a job is in this state by slurmctld."""
+    def wait_state(self, job_id: str, state: str, *, reason: str = "", seconds: float = 60) -> None:
+        """Wait until a job is in this state by slurmctld, and for this reason where one is given."""
+        wanted = rf"^   JobState={state} Reason={reason or '.*'} "
         deadline = time.monotonic() + seconds
-        while (states := set(self.states(job_id).values())) != {state}:
-            assert time.monotonic() < deadline, f"job {job_id} is {states}, not {state}, after {seconds} s"
+        while not re.search(wanted, shown := self.scontrol("show", "job", job_id), re.MULTILINE):
+            assert time.monotonic() < deadline, f"job {job_id} is not {state} {reason} after {seconds} s: {shown}"
             time.sleep(0.1)
 
     def wait_ended(self, job_ids: Iterable[str], *, seconds: float = 100) -> None:
         """Wait until these jobs have ended, by slurmctld and by accounting."""
         deadline = time.monotonic() + seconds
         for job_id in job_ids:
-            while not self._has_ended(job_id):
-                assert time.monotonic() < deadline, f"job {job_id} is {self.states(job_id)} after {seconds} s"
+            while True:
+                states = self.states(job_id)
+                recorded = self._recorded_states(states) if ENDED.issuperset(states.values()) else {}
+                if recorded == states:
+                    break
+                assert time.monotonic() < deadline, f"job {job_id} is {states}, recorded {recorded}, after {seconds} s"
                 time.sleep(0.2)
 
-    def _has_ended(self, job_id: str) -> bool:
-        states = self.states(job_id)
-        if not ENDED.issuperset(states.values()):
-            return False
+    def _recorded_states(self, raw_ids: Iterable[str]) -> dict[str, str]:
         # The end of a quick job may be recorded before all the rest of it, its directory included.
-        rows = self.run("sacct", "-nPX", "-o", "JobIDRaw,State,WorkDir", "-j", ",".join(states)).splitlines()
-        recorded = {job: state.split(" ")[0] for job, state, work_dir in (row.split("|") for row in rows) if work_dir}
-        return recorded == states
+        rows = self.run("sacct", "-nPX", "-o", "JobIDRaw,State,WorkDir", "-j", ",".join(raw_ids)).splitlines()
+        return {job: state.split(" ")[0] for job, state, work_dir in (row.split("|") for row in rows) if work_dir}
 
 
 @pytest.fixture(scope="session")

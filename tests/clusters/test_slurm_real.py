@@ -122,8 +122,8 @@ def submit_jobs_that_are_ended(jobs: Jobs) -> None:
     jobs.submit("dependent", SLEEP, f"--dependency=afterok:{failed}", "--kill-on-invalid-dep=yes")
     for job_id in running:
         jobs.slurm.wait_state(job_id, "RUNNING")
-    # A limit is whole minutes and looked at twice a minute; moving the end is the same to Slurm, and quick.
-    jobs.slurm.scontrol("update", f"jobid={jobs.ids['limit']}", "endtime=now")
+    # A limit is whole minutes and looked at twice a minute; to move the end is the same to Slurm, and quicker.
+    jobs.slurm.scontrol("update", f"jobid={jobs.ids['limit']}", "endtime=now+3")
     for name in ("cancelled", "pending", "pending array"):
         jobs.slurm.run("scancel", jobs.ids[name])
 
@@ -133,7 +133,7 @@ def requeue_a_job(jobs: Jobs) -> None:
     job_id = jobs.submit("requeued", script)
     jobs.slurm.wait_state(job_id, "RUNNING")
     jobs.slurm.scontrol("requeue", job_id)
-    jobs.slurm.wait_state(job_id, "PENDING")
+    jobs.slurm.wait_state(job_id, "PENDING", reason="BeginTime")  # two minutes from now, unless it is changed
     jobs.slurm.scontrol("update", f"jobid={job_id}", "starttime=now")
 
 
