@@ -16,6 +16,7 @@ from apps.jobs.selectors import array_siblings, jobs_for_list, other_attempts, t
 from apps.jobs.services import attach_origin, recompute_dirty_hours
 from apps.jobs.totals import hours_lost, production_now
 from apps.production.content import RequestContent, StageContent
+from apps.production.models import Request
 from apps.production.services import create_draft
 from tests.jobs.accounting import AT, failed, record, store
 
@@ -213,6 +214,22 @@ def test_progress_answers_htmx_with_the_panel_alone(request_of_nova, as_liaison)
 
 def test_production_now_is_empty_without_approved_requests(request_of_nova, liaison):
     assert production_now(liaison) == []
+
+
+def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, liaison, other_liaison, approver):
+    (job,) = store(alps, failed(1))
+    attach_origin(origins={job.pk: (request_of_nova.key, "simulation")}, at=AT)
+    recompute_dirty_hours(at=AT)
+    stamps = {"submitted_at": AT, "submitted_by": liaison, "approved_at": AT, "approved_by": approver}
+    Request.objects.filter(pk=request_of_nova.pk).update(state="approved", **stamps)
+    rows = production_now(liaison)
+    assert [(row.request.key, row.stage, row.sums.failed) for row in rows] == [
+        (request_of_nova.key, "simulation", 1),
+        (request_of_nova.key, "reco", 0),
+    ]
+    page = render_to_string("jobs/_production_now.html", {"production": rows, "as_of": AT})
+    assert page.count("Rock muons") == 1
+    assert production_now(other_liaison) == []
 
 
 # Report
