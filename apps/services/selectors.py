@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from apps.services.enums import TROUBLE, Cause, State, Watch, worst
-from apps.services.models import Announcement, DowntimeWindow, Incident, Service, StateInterval
+from apps.services.models import Announcement, DowntimeWindow, Incident, MonitoringSource, Service, StateInterval
 from apps.services.timeline import BEGINNING, Span, clip
 
 DAYS = 90
@@ -109,11 +109,12 @@ class Row:
     incident: Incident | None
     next_window: DowntimeWindow | None
     days: tuple[Day, ...] = ()
+    has_own_state: bool = True
 
     @property
     def worse_below(self) -> bool:
         """Tell whether the state is that of a child, not its own."""
-        return self.state != self.own
+        return self.has_own_state and self.state != self.own
 
     @property
     def says(self) -> str:
@@ -138,12 +139,22 @@ class _Board:
 def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
     """Return all services in the order of their tree, with state, since when, next window and days in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
+    return _tree(services, at, zone, days)
+
+
+def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> Row:
+    """Return what the board tells of one service, without its parts."""
+    return _tree([service], at, zone, DAYS)[0]
+
+
+def _tree(services: list[Service], at: datetime, zone: tzinfo, days: int) -> list[Row]:
     read = _Board(now=_now(at), windows=_next_windows(at))
     if days:
         read.days = daily(services, at, zone=zone, days=days)
     children: dict[int | None, list[Service]] = defaultdict(list)
+    known = {service.pk for service in services}
     for service in services:
-        children[service.parent_id].append(service)
+        children[service.parent_id if service.parent_id in known else None].append(service)
     return [row for top in children[None] for row in _branch(top, 0, children, read, at)]
 
 
@@ -168,6 +179,7 @@ def _branch(
             incident=row.incident if row else None,
             next_window=read.windows.get(service.pk),
             days=read.days.get(service.pk, ()),
+            has_own_state=not is_group,
         ),
         *below,
     ]
@@ -260,6 +272,11 @@ def announcements_for(user: object, at: datetime) -> QuerySet[Announcement]:
     return Announcement.objects.visible_to(user).current(at).prefetch_related("experiments", "services")
 
 
+def announcements_ahead(user: object, at: datetime) -> QuerySet[Announcement]:
+    """Return the announcements that this person is shown now or will be, newest first."""
+    return Announcement.objects.visible_to(user).coming(at).prefetch_related("experiments", "services")
+
+
 def stretches_of(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
     """Return a service's states from `started_at` to `at`, newest first; the one that holds at `at` has no end."""
     rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
@@ -289,3 +306,15 @@ def windows_ahead(at: datetime) -> QuerySet[DowntimeWindow]:
     """Return planned windows that go on or will come, next first."""
     ahead = DowntimeWindow.objects.filter(ends_at__gt=at, cancelled_at=None)
     return ahead.prefetch_related("services").order_by("starts_at", "pk")
+
+
+def windows_of(service: Service) -> QuerySet[DowntimeWindow]:
+    """Return a service's planned windows, past ones too, latest first."""
+    return DowntimeWindow.objects.filter(services=service).order_by("-starts_at", "-pk")
+
+
+def sources_with_counts() -> QuerySet[MonitoringSource]:
+    """Return the monitoring sources, each with how many services it covers and alerts it has that lead to none."""
+    return MonitoringSource.objects.annotate(
+        covered=Count("services", distinct=True), strays=Count("unmapped", distinct=True)
+    )
