@@ -206,7 +206,9 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_TIME_LIMIT = 600
 CELERY_TASK_SOFT_TIME_LIMIT = 540
+# Reading logs takes its time, so it has a queue of its own: a worker of both takes turns, and nothing waits behind it.
 CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_ROUTES = {"apps.diagnosis.tasks.harvest_log": {"queue": "harvest"}}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
@@ -234,5 +236,6 @@ LOGGING = {
         "django.server": {"handlers": [], "propagate": True},
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
         "watchdog": {"level": "WARNING"},
+        "axes": {"level": "WARNING"},
     },
 }

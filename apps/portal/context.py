@@ -3,26 +3,35 @@
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from apps.services.selectors import strip
 
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
 PLACES = [
     ("Operations", "portal:home", ("/services/",)),
+    ("Requests", "production:request-list", ("/requests/",)),
     ("Jobs", "jobs:list", ("/jobs/",)),
+    ("Failures", "diagnosis:failures", ("/failures/",)),
+    ("Archive", "archive:jobs", ("/archive/",)),
     ("Reports", "jobs:reports", ("/reports/",)),
 ]
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    if not getattr(request, "user", None) or not request.user.is_authenticated:
+    """Return the places and, read only where a template asks for it, the strip."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
         return {}
     return {
         "places": [
-            {
-                "name": name,
-                "url": url,
-                "current": any(request.path.startswith(p) for p in prefixes)
-                or (url == "portal:home" and request.path == "/"),
-            }
+            {"name": name, "url": url, "current": _is_current(request.path, url, prefixes)}
             for name, url, prefixes in PLACES
         ],
+        "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
     }
+
+
+def _is_current(path: str, url: str, prefixes: tuple[str, ...]) -> bool:
+    return path.startswith(prefixes) or (url == "portal:home" and path == "/")

@@ -5,4 +5,6 @@ from apps.portal import views
 app_name = "portal"
 urlpatterns = [
     path("", views.home, name="home"),
+    path("find/", views.search, name="find"),
+    path("jobs/<int:pk>/", views.job, name="job"),
 ]

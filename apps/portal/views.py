@@ -1,8 +1,46 @@
-"""Home."""
+"""Home, the page of a job, and the search box."""
+
+from typing import cast
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.models import User
+from apps.jobs.models import Job
+from apps.jobs.selectors import jobs_for_list
+from apps.portal.home_page import home_page
+from apps.portal.job_page import job_page
+from apps.portal.selectors import find
 
 
+@require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    return render(request, "portal/home.html")
+    context = home_page(user=cast(User, request.user), at=timezone.now())
+    return render(request, "portal/home.html", context)
+
+
+@require_safe
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(jobs_for_list(request.user), pk=pk)
+    context = job_page(job=found, user=cast(User, request.user), at=timezone.now())
+    return render(request, "portal/job.html", {**context, "job_ending": _ending(found)})
+
+
+def _ending(job: Job) -> str:
+    """Return how the job ended: `failed · exit 65`, `failed · signal 11`."""
+    words = job.state.replace("_", " ")
+    if job.signal:
+        return f"{words} · signal {job.signal}"
+    return f"{words} · exit {job.exit_code}" if job.exit_code else words
+
+
+@require_safe
+def search(request: HttpRequest) -> HttpResponse:
+    """Show what is found; a single thing at once."""
+    words = request.GET.get("q", "")[:200]
+    found = find(words=words, user=cast(User, request.user))
+    if only := found.only():
+        return redirect(only)
+    return render(request, "portal/find.html", {"words": words.strip(), "found": found})

@@ -1,0 +1,101 @@
+"""Everything that the home page shows, from the apps that know it; roll-ups only, no raw jobs."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Sum
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.accounts.enums import Role
+from apps.accounts.models import User
+from apps.accounts.permissions import is_opg, scope_of
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import CauseTotals
+from apps.diagnosis.selectors import CauseRow, failures_by_cause
+from apps.jobs.models import HourlyTotals
+from apps.jobs.selectors import totals_as_of
+from apps.jobs.totals import hours_lost, production_now
+from apps.production.selectors import waiting_for
+from apps.services.models import Service
+from apps.services.selectors import announcements_for, board
+
+#: How many causes the home page names; the rest is one line.
+CAUSES = 6
+HOURS = 24
+
+_WORDS = {
+    VerdictKind.SERVICE: "Service or site",
+    VerdictKind.CODE: "Code",
+    VerdictKind.RESOURCE: "Over a limit",
+    VerdictKind.USER: "Ended by a person",
+    VerdictKind.UNKNOWN: "Not explained yet",
+}
+_ADVICE = {
+    VerdictKind.SERVICE: "retry",
+    VerdictKind.CODE: "debug: with the experiment",
+    VerdictKind.RESOURCE: "ask for more",
+    VerdictKind.USER: "hold",
+    VerdictKind.UNKNOWN: "somebody must look",
+}
+_SIGNS = {
+    VerdictKind.SERVICE: "down",
+    VerdictKind.CODE: "",
+    VerdictKind.RESOURCE: "degraded",
+    VerdictKind.USER: "planned",
+    VerdictKind.UNKNOWN: "unknown",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One line of "why jobs failed": words, number, what to do, and the list behind it."""
+
+    words: str
+    jobs: int
+    advice: str
+    sign: str
+    url: str
+
+
+def home_page(*, user: User, at: datetime) -> dict[str, Any]:
+    """Return the context of the home page, for its own template and for the parts it includes."""
+    return {
+        "at": at,
+        "rows": board(at, zone=timezone.get_current_timezone()),
+        "announcements": announcements_for(user, at),
+        "production": production_now(user),
+        "lost": hours_lost(user, at=at),
+        "as_of": totals_as_of(),
+        "your_turn": waiting_for(user).select_related("experiment")[:10],
+        "may_request": scope_of(user).has_anywhere(Role.LIAISON),
+        "may_operate": is_opg(user),
+        **why_failed(user=user, at=at),
+    }
+
+
+def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
+    """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs."""
+    end = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    start = end - timedelta(hours=HOURS)
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)  # type: ignore[attr-defined]
+    rows = failures_by_cause(totals)
+    ended = HourlyTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).aggregate(jobs=Sum("jobs"))
+    names = dict(Service.objects.values_list("slug", "name"))
+    window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"}
+    causes = [_cause(row, names, window) for row in rows[:CAUSES]]
+    if rest := sum(row.jobs for row in rows[CAUSES:]):
+        causes.append(
+            Cause("Other causes", rest, f"{len(rows) - CAUSES} kinds", "unknown", reverse("diagnosis:failures"))
+        )
+    return {"causes": causes, "failed_jobs": sum(row.jobs for row in rows), "all_jobs": ended["jobs"] or 0}
+
+
+def _cause(row: CauseRow, names: dict[str, str], window: dict[str, str]) -> Cause:
+    kind = VerdictKind(row.verdict)
+    name = names.get(row.service, row.service)
+    words = f"{name} · {row.cause}" if name and row.cause else row.cause or name or _WORDS[kind]
+    query = {"verdict": row.verdict, "cause": row.cause or "-", "service": row.service or "-", **window}
+    return Cause(words, row.jobs, _ADVICE[kind], _SIGNS[kind], f"{reverse('diagnosis:failed-jobs')}?{urlencode(query)}")
