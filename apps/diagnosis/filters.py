@@ -46,7 +46,11 @@ class FailedJobs(_OfExperiment):
     cause = django_filters.CharFilter(method="exactly", label="Known error")
     service = django_filters.CharFilter(method="exactly")
     cluster = django_filters.ModelChoiceFilter(
-        field_name="job__cluster", queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"
+        field_name="job__cluster",
+        queryset=Cluster.objects.all(),
+        to_field_name="name",
+        empty_label="All",
+        label="Cluster",
     )
     start = django_filters.IsoDateTimeFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
     end = django_filters.IsoDateTimeFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)

@@ -114,7 +114,7 @@ def failed(make_job):
 
 def numbers_and_lists(client, html):
     """Yield each number that is a link, and how many rows the list behind it has."""
-    for query, shown in re.findall(r'class="n"><a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html):
+    for query, shown in re.findall(r'class="n">(?:<b>)?<a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html):
         page = client.get(reverse("diagnosis:failed-jobs") + query.replace("&amp;", "&")).content.decode()
         yield int(shown), page.count("<tr>") - 1
 
