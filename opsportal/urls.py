@@ -5,6 +5,7 @@ from django.urls import include, path
 
 urlpatterns = [
     path("", include("apps.core.urls")),
+    path("", include("apps.services.urls")),
     path("", include("apps.jobs.urls")),
     path("", include("apps.portal.urls")),
     path("accounts/", include("apps.accounts.urls")),

@@ -5,14 +5,26 @@ from rest_framework.permissions import AllowAny
 from rest_framework.routers import DefaultRouter
 
 from apps.jobs.api_views import JobViewSet
+from apps.services.api_views import (
+    AnnouncementViewSet,
+    IncidentViewSet,
+    ServiceViewSet,
+    WindowViewSet,
+    receive_feed,
+)
 
 app_name = "api"
 router = DefaultRouter()
 router.include_root_view = False
+router.register("services", ServiceViewSet, basename="service")
+router.register("incidents", IncidentViewSet, basename="incident")
+router.register("windows", WindowViewSet, basename="window")
+router.register("announcements", AnnouncementViewSet, basename="announcement")
 router.register("jobs", JobViewSet, basename="job")
 
 urlpatterns = [
     path("", include(router.urls)),
+    path("feeds/<slug:slug>/", receive_feed, name="feed"),
     # The schema tells nothing of anybody's data, and tools fetch it before they have a token.
     path("schema/", login_not_required(SpectacularAPIView.as_view(permission_classes=[AllowAny])), name="schema"),
 ]
