@@ -137,11 +137,20 @@ def write_jobs(spool, jobs):
 
 
 class User:
+    """Submits one script after another; users share tools, options and modules, and differ in how they use them."""
+
     def __init__(self, number):
         words = random.Random(number)
-        lines = [f"srun ./stage{i} --geometry {words.getrandbits(64):x} --field {words.random()}" for i in range(45)]
-        self.name, self.lines = f"user{number}", lines
-        self.variables = [(f"MODULE_{i}_ROOT", f"/cvmfs/sw/{words.getrandbits(80):x}/lib") for i in range(45)]
+        tools, options, modules = (make_words(kind, 150) for kind in ("tool", "option", "module"))
+        self.name = f"user{number}"
+        self.lines = [
+            f"srun ./{words.choice(tools)} --{words.choice(options)} {words.randrange(1000)} --{words.choice(options)}"
+            for _ in range(48)
+        ]
+        self.variables = [
+            (f"{module.upper()}_ROOT", f"/cvmfs/software/{module}/{words.randrange(20)}.{words.randrange(10)}/lib")
+            for module in words.sample(modules, 45)
+        ]
         self.last = None
 
     def submit(self, choose):
@@ -152,6 +161,11 @@ class User:
             script = (head + "\n".join(self.lines) + "\n").encode() + b"\0"
             self.last = script, environment_bytes([("USER", self.name), *work, *self.variables])
         return self.last
+
+
+def make_words(kind, count):
+    letters = random.Random(kind)
+    return [f"{kind}_" + "".join(letters.choices("abcdefghij", k=8)) for _ in range(count)]
 
 
 if __name__ == "__main__":

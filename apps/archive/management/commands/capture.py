@@ -3,6 +3,7 @@
 import logging
 import re
 import signal
+import sys
 import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from apps.core.services import beat_heart
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
+SWITCH_SECONDS = 0.0005  # the reader makes many small calls: it must not wait 5 ms after each for a busy drain
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MOST_TOLD = 20
 
@@ -79,6 +81,7 @@ class Command(BaseCommand):
             held = Journal(journal / cluster, sinks=[StoreSink.name])
         except JournalError as error:
             raise CommandError(f"The journal cannot be used: {error}") from error
+        sys.setswitchinterval(SWITCH_SECONDS)
         with closing(held):
             capture = Capture(
                 cluster=cluster,
