@@ -153,3 +153,10 @@ def test_list_costs_the_same_number_of_queries_for_any_length(client, failed, sh
         client.get(reverse("diagnosis:failed-jobs"))
     with django_assert_max_num_queries(12):
         client.get(reverse("diagnosis:failures"))
+
+
+def test_reason_about_a_service_leads_to_its_page(client, job, shifter):
+    reasons = [{"kind": "outage", "text": "samweb was out while this job ran", "target": "service:samweb"}]
+    Verdict.objects.update(reasons=reasons)
+    html = get(client, shifter, "verdict", job.pk).content.decode()
+    assert '<a href="/services/samweb/">samweb</a>' in html
