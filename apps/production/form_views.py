@@ -58,10 +58,10 @@ def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> 
     if request.method != "POST":
         return _render(request, forms, wanted)
     action = request.POST.get("do", "save")
-    moved = forms.move_rows(action) if forms.stages.management_form.is_valid() else None
+    moved = forms.move_rows(action)
     if moved is not None:
         new_for = request.user if wanted is None else None
-        return _render(request, _forms(moved, new_for=new_for), wanted, focus=_row_after(action, moved))
+        return _render(request, _forms(moved.data, new_for=new_for), wanted, focus=moved.focus)
     if not forms.is_valid():
         return _refused(request, forms, wanted, action)
     try:
@@ -109,16 +109,6 @@ def _submit(request: HttpRequest, forms: RequestForms, saved: Request) -> HttpRe
     return redirect("production:request-detail", key=saved.key)
 
 
-def _row_after(action: str, data: Any) -> int | None:
-    """Return which stage takes the focus: the one added or moved."""
-    verb, _, place = action.partition("-")
-    last = int(data["stages-TOTAL_FORMS"]) - 1
-    if verb == "add":
-        return last
-    shift = {"up": -1, "down": 1}.get(verb, 0)
-    return max(0, min(int(place or 0) + shift, last)) if place.isdigit() else None
-
-
 def _render(
     request: HttpRequest,
     forms: RequestForms,
@@ -128,7 +118,7 @@ def _render(
     focus: int | None = None,
     conflict: str = "",
 ) -> HttpResponse:
-    if focus is not None and focus < len(forms.stages.forms):
+    if focus is not None:
         forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
     context = {
         "object": wanted,

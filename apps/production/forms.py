@@ -1,7 +1,8 @@
 """The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.forms import BaseFormSet, formset_factory
@@ -127,6 +128,13 @@ FORMATS: dict[str, Callable[[int], str]] = {
 }
 
 
+class Moved(NamedTuple):
+    """What was typed with its rows in the new order, and the row that takes the focus."""
+
+    data: MultiValueDict[str, Any]
+    focus: int | None
+
+
 class RequestForms:
     """Request form and stage forms as one, always bound to what was typed, so that nothing typed is ever lost."""
 
@@ -137,9 +145,11 @@ class RequestForms:
             data,
             prefix="stages",
             form_kwargs={"services": services},
-            error_messages={"missing_management_form": BROKEN, "too_many_forms": TOO_MANY},
+            error_messages={"too_many_forms": TOO_MANY},
         )
-        self.loose: list[str] = []
+        management = self.stages.management_form
+        self.is_damaged = not management.is_valid() or management.cleaned_data["TOTAL_FORMS"] < 0
+        self.loose: list[str] = [BROKEN] if self.is_damaged else []
 
     def problems(self) -> list[tuple[str, str, str]]:
         """Return every problem as anchor, words for the place, and message, in the order of the form."""
@@ -149,14 +159,14 @@ class RequestForms:
             for name, messages in form.errors.items()
             for message in messages
         ]
-        general = [*self.stages.non_form_errors(), *self.loose]
+        general = [*self.loose, *([] if self.is_damaged else self.stages.non_form_errors())]
         return found + [("stages", "Stages", str(message)) for message in general]
 
     def _places(self) -> list[tuple[str, forms.Form]]:
         return [("", self.main), *((f"Stage {i} · ", form) for i, form in enumerate(self.stages.forms, start=1))]
 
     def is_valid(self) -> bool:
-        return self.main.is_valid() and self.stages.is_valid()
+        return self.main.is_valid() and self.stages.is_valid() and not self.is_damaged
 
     def add_problems(self, problems: Problems) -> None:
         """Put problems that checks or services found beside their fields; a field that has some already keeps those."""
@@ -180,22 +190,25 @@ class RequestForms:
         stages = tuple(StageContent(**_read(form, (*STAGE_FIELDS, "services"))) for form in self.stages.forms)
         return RequestContent(stages=stages, **_read(self.main, FIELDS))
 
-    def move_rows(self, action: str) -> "MultiValueDict[str, Any] | None":
-        """Return the data after `add`, `remove-2`, `up-2` or `down-2` (rows from 0); None for any other action."""
+    def move_rows(self, action: str) -> "Moved | None":
+        """Do `add`, `remove-2`, `up-2` or `down-2` (rows from 0); None for any other action, or a damaged form."""
         verb, _, place = action.partition("-")
-        rows = self._rows()
-        position = int(place) if place.isascii() and place.isdigit() and len(place) < 4 else -1
+        if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
+            return None
+        rows, focus = self._rows(), None
+        position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
         if verb == "add" and len(rows) < MAX_STAGES:
             rows.append({})
+            focus = len(rows) - 1
         elif verb == "remove" and 0 <= position < len(rows):
             del rows[position]
         elif verb == "up" and 0 < position < len(rows):
-            rows[position - 1 : position + 1] = [rows[position], rows[position - 1]]
+            focus = position - 1
+            rows.insert(focus, rows.pop(position))
         elif verb == "down" and 0 <= position < len(rows) - 1:
-            rows[position : position + 2] = [rows[position + 1], rows[position]]
-        elif verb not in {"add", "remove", "up", "down"}:
-            return None
-        return self._with_rows(rows)
+            focus = position + 1
+            rows.insert(focus, rows.pop(position))
+        return Moved(self._with_rows(rows), focus)
 
     def _rows(self) -> list[dict[str, list[str]]]:
         names = StageForm.base_fields

@@ -215,5 +215,5 @@ def test_edited_fields_are_named_in_the_timeline(nova, liaison, browse):
         request=obj, content=content(stages=(stage(release="v09_72"),)), version=obj.version, by=liaison, at=AT
     )
     page = browse(liaison).get(detail(obj)).content.decode()
-    assert "stage 1 › release: <span class=\"mono\">v09_70 → v09_72</span>" in page
+    assert 'stage 1 › release: <span class="mono">v09_70 → v09_72</span>' in page
     assert events_of(obj).last().data["count"] == 1

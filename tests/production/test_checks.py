@@ -1,0 +1,119 @@
+"""Each rule finds what it is for, names the field, and lets a good request pass."""
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from apps.production.checks import Facts, check_content, check_shape
+from apps.production.content import RequestContent, StageContent, changes
+from tests.production.written import content, stage
+
+FACTS = Facts(today=date(2026, 11, 20), services=frozenset({"samweb"}))
+
+
+def chain(*stages: StageContent) -> RequestContent:
+    return content(stages=stages)
+
+
+def test_good_request_has_no_problem():
+    assert check_content(content(), FACTS) == {}
+
+
+def test_empty_draft_can_be_saved_and_lacks_everything():
+    empty = RequestContent(stages=(StageContent(),))
+    assert check_shape(empty, FACTS) == {}
+    assert set(check_content(empty, FACTS)) == {
+        "title",
+        "purpose",
+        "deadline",
+        *(
+            f"stages.0.{name}"
+            for name in (
+                "name",
+                "release",
+                "configuration",
+                "events",
+                "jobs",
+                "memory_bytes",
+                "wall_seconds",
+                "output_dataset",
+            )
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "message"),
+    [
+        (content(stages=()), "stages", "Add at least one stage."),
+        (content(deadline=date(2026, 11, 20)), "deadline", "The deadline must be later than today."),
+        (content(requested_priority="high"), "priority_reason", "A priority of high needs a reason."),
+        (content(requested_priority="now"), "requested_priority", "Choose one of: low, normal, high, urgent."),
+        (content(title="x" * 201), "title", "At most 200 characters; this has 201."),
+        (content(purpose="a\0b"), "purpose", "Text cannot hold the character NUL."),
+        (content(stages=(stage(),) * 101), "stages", "At most 100 stages; this request has 101. Split it."),
+        (chain(stage(events=0)), "stages.0.events", "Must be more than zero."),
+        (chain(stage(jobs=-4)), "stages.0.jobs", "Must be more than zero."),
+        (chain(stage(memory_bytes=10**14)), "stages.0.memory_bytes", "At most 16 TB."),
+        (chain(stage(wall_seconds=31 * 86_400)), "stages.0.wall_seconds", "At most 30 days."),
+        (chain(stage(jobs=10, events=9)), "stages.0.jobs", "More jobs than events (9): some would have nothing to do."),
+        (chain(stage(services=("samweb", "nfs"))), "stages.0.services", "The portal knows no service “nfs”."),
+        (chain(stage("a"), stage("a", output_dataset="x")), "stages.1.name", "Stage 1 has this name already."),
+        (
+            chain(stage("two words")),
+            "stages.0.name",
+            "Letters, digits, “.”, “_” and “-” only: jobs carry this name in their environment.",
+        ),
+        (
+            chain(stage("a", output_dataset="x"), stage("b", output_dataset="x")),
+            "stages.1.output_dataset",
+            "Stage 1 writes this dataset already.",
+        ),
+        (
+            chain(stage("a", input_dataset="nova.mc.b"), stage("b")),
+            "stages.0.input_dataset",
+            "Stage 2 writes this only later: move it up, or read something else.",
+        ),
+        (chain(stage("a", input_dataset="nova.mc.a")), "stages.0.input_dataset", "A stage cannot read its own output."),
+        (
+            chain(stage("a", output_dataset=""), stage("b")),
+            "stages.1.input_dataset",
+            "Give an input here or an output in stage 1: there is nothing to read.",
+        ),
+        (
+            chain(stage("a", events=4000), stage("b", events=4001)),
+            "stages.1.events",
+            "Stage 1 writes only 4,000 events for it to read.",
+        ),
+    ],
+)
+def test_rule_finds_its_problem(written, path, message):
+    assert message in check_content(written, FACTS)[path]
+
+
+def test_stage_may_read_a_given_or_an_earlier_dataset():
+    written = chain(stage("a"), stage("b", input_dataset="nova.data.raw"), stage("c", input_dataset="nova.mc.a"))
+    assert check_content(written, FACTS) == {}
+
+
+def test_only_what_cannot_be_stored_keeps_a_draft_from_being_saved():
+    written = content(deadline=date(2020, 1, 1), stages=(stage("a"), stage("a", events=0)))
+    assert set(check_shape(written, FACTS)) == {"stages.1.events"}
+
+
+def test_changes_name_each_field_with_old_and_new():
+    old = content()
+    new = replace(old, title="Other", stages=(old.stages[0], replace(old.stages[1], services=("samweb",))))
+    assert changes(old, new) == [
+        {"path": "stages.1.services", "old": "", "new": "samweb"},
+        {"path": "title", "old": "ND rock muons, 2026 beam", "new": "Other"},
+    ]
+    assert changes(old, old) == []
+
+
+def test_changes_name_every_field_of_a_stage_that_went():
+    old = content()
+    gone = changes(old, replace(old, stages=old.stages[:1]))
+    assert {"path": "stages.1.release", "old": "v09_72", "new": ""} in gone
+    assert all(change["path"].startswith("stages.1.") for change in gone)

@@ -1,0 +1,211 @@
+"""The request form as a browser without JavaScript uses it."""
+
+import pytest
+from django.urls import reverse
+
+from apps.production import services
+from apps.production.forms import typed
+from apps.production.models import Request
+from apps.production.selectors import content_of
+from tests.people import person
+from tests.production.written import AT, content, draft, request_in, stage
+
+NEW = "/requests/new/"
+
+
+def post_of(written, **more) -> dict:
+    return dict(typed(written, **more).lists())
+
+
+@pytest.fixture
+def form(liaison, browse):
+    return browse(liaison)
+
+
+def edit(request: Request) -> str:
+    return reverse("production:request-edit", args=[request.key])
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [("liaison", 200), ("approver", 403), ("shifter", 403), ("admin", 403), ("both", 200)]
+)
+def test_new_form_is_for_liaisons(role, status, nova, browse, request):
+    assert browse(request.getfixturevalue(role)).get(NEW).status_code == status
+
+
+def test_new_form_offers_only_ones_own_experiments(nova, dune, form):
+    page = form.get(NEW).content.decode()
+    assert '<option value="NOVA"' in page
+    assert '<option value="DUNE"' not in page
+    answer = form.post(NEW, post_of(content(), experiment="DUNE", do="save"))
+    assert (answer.status_code, Request.objects.count()) == (400, 0)
+
+
+def test_saved_draft_holds_what_was_typed_in_human_units(nova, samweb, form):
+    written = content(stages=(stage("a", services=("samweb",)), stage("b", memory_bytes=3_900_000_000)))
+    data = post_of(written, experiment="NOVA", do="save")
+    assert data["stages-1-memory_bytes"] == ["3.9 GB"]
+    data |= {"stages-1-memory_bytes": "3900 MB", "stages-1-wall_seconds": "08:00:00", "stages-1-events": "20 M"}
+    answer = form.post(NEW, data)
+    made = Request.objects.get()
+    assert answer["Location"] == edit(made)
+    assert content_of(made) == written
+
+
+def test_incomplete_draft_is_saved(nova, form):
+    form.post(NEW, post_of(content(title="", deadline=None, stages=()), experiment="NOVA", do="save"))
+    assert Request.objects.get().state == "draft"
+
+
+def test_submit_sends_it_for_approval(nova, form, liaison):
+    page = form.post(NEW, post_of(content(), experiment="NOVA", do="submit"), follow=True)
+    made = Request.objects.get()
+    assert (made.state, made.submitted_by) == ("submitted", liaison)
+    assert "NOVA-0001 is sent for approval." in page.content.decode()
+
+
+def test_submit_of_an_incomplete_form_saves_it_and_shows_all_problems(nova, form):
+    data = post_of(content(title="", stages=(stage(jobs=None),)), experiment="NOVA", do="submit")
+    page = form.post(NEW, data, follow=True)
+    html = page.content.decode()
+    assert Request.objects.get().state == "draft"
+    assert '<a href="#id_title">Title</a>: Give it a title' in html
+    assert '<a href="#id_stages-0-jobs">Stage 1 · Jobs</a>: Say into how many jobs.' in html
+    assert html.count('aria-invalid="true"') == 2
+
+
+def test_submit_of_what_cannot_be_read_shows_all_problems_and_keeps_what_was_typed(nova, form):
+    data = post_of(content(title=""), experiment="NOVA", do="submit")
+    data |= {"stages-0-memory_bytes": "a lot", "stages-1-wall_seconds": "soon"}
+    answer = form.post(NEW, data)
+    html = answer.content.decode()
+    assert (answer.status_code, Request.objects.count()) == (400, 0)
+    assert 'value="a lot"' in html
+    assert 'value="soon"' in html
+    assert [anchor for anchor, _, _ in answer.context["problems"]] == [
+        "id_title",
+        "id_stages-0-memory_bytes",
+        "id_stages-1-wall_seconds",
+    ]
+
+
+def test_number_beyond_its_range_is_shown_beside_its_field(nova, form):
+    answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-0-memory_bytes": "17 TB"})
+    assert answer.status_code == 400
+    assert "At most 16 TB." in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("button", "names"),
+    [
+        ("add", ["a", "b", "c", ""]),
+        ("remove-1", ["a", "c"]),
+        ("up-2", ["a", "c", "b"]),
+        ("down-0", ["b", "a", "c"]),
+        ("up-0", ["a", "b", "c"]),
+        ("down-2", ["a", "b", "c"]),
+        ("remove-99", ["a", "b", "c"]),
+        ("up-x", ["a", "b", "c"]),
+        ("up-²", ["a", "b", "c"]),
+        ("remove", ["a", "b", "c"]),
+    ],
+)
+def test_row_buttons_change_rows_and_keep_what_was_typed(button, names, nova, form):
+    data = post_of(content(stages=(stage("a"), stage("b"), stage("c"))), experiment="NOVA", do=button)
+    answer = form.post(NEW, data | {"stages-0-memory_bytes": "a lot"})
+    assert [stage_form["name"].value() or "" for stage_form in answer.context["stages"]] == names
+    assert 'value="a lot"' in answer.content.decode()
+    assert Request.objects.count() == 0
+
+
+def test_rows_move_on_the_form_of_a_saved_draft(nova, liaison, samweb, form):
+    made = draft(liaison, nova, stages=(stage("a", services=("samweb",)), stage("b")))
+    answer = form.post(edit(made), post_of(content_of(made), version=1, do="down-0"))
+    ticks = [stage_form.ticks() for stage_form in answer.context["stages"]]
+    assert ticks == [[("samweb", "SAM web", False)], [("samweb", "SAM web", True)]]
+
+
+def test_second_editor_gets_the_form_back_with_a_clear_message(nova, liaison, browse):
+    made = draft(liaison, nova)
+    other = person("nova-two", ("liaison", nova))
+    services.save_draft(request=made, content=content(title="First"), version=1, by=other, at=AT)
+    answer = browse(liaison).post(edit(made), post_of(content(title="Second"), version=1, do="save"))
+    html = answer.content.decode()
+    assert answer.status_code == 409
+    assert "NOVA-0001 was changed by nova-two meanwhile" in html
+    assert 'value="Second"' in html
+    assert Request.objects.get().title == "First"
+
+
+@pytest.mark.parametrize("version", ["", "abc", "-1", "99"])
+def test_garbled_version_overwrites_nothing(version, nova, liaison, form):
+    made = draft(liaison, nova)
+    answer = form.post(edit(made), post_of(content(title="x"), version=version, do="save"))
+    assert answer.status_code in {400, 409}
+    assert Request.objects.get().title == content().title
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"stages-TOTAL_FORMS": ""},
+        {"stages-TOTAL_FORMS": "many"},
+        {"stages-TOTAL_FORMS": "-1"},
+        {"stages-INITIAL_FORMS": "x"},
+    ],
+)
+@pytest.mark.parametrize("button", ["save", "submit", "add"])
+def test_damaged_form_is_a_clear_message(damage, button, nova, form):
+    answer = form.post(NEW, post_of(content(), experiment="NOVA", do=button) | damage)
+    assert answer.status_code == 400
+    assert "arrived damaged" in answer.content.decode()
+
+
+@pytest.mark.parametrize("count", [101, 300, 100_000_000])
+def test_too_many_stages_is_a_clear_message(count, nova, form):
+    answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-TOTAL_FORMS": str(count)})
+    assert answer.status_code == 400
+    assert "At most 100 stages" in answer.content.decode()
+
+
+@pytest.mark.slow
+def test_hundred_stages_are_shown_saved_and_none_can_be_added(nova, liaison, samweb, form):
+    chain = tuple(stage(f"s{i}", services=("samweb",)) for i in range(100))
+    form.post(NEW, post_of(content(stages=chain), experiment="NOVA", do="save"))
+    made = Request.objects.get()
+    page = form.get(edit(made))
+    assert len(page.context["stages"]) == 100
+    assert "100 stages" in page.content.decode()
+    assert 'value="add"' not in page.content.decode()
+    more = form.post(edit(made), post_of(content_of(made), version=1, do="add"))
+    assert len(more.context["stages"]) == 100
+
+
+@pytest.mark.parametrize("state", ["submitted", "approved", "rejected", "withdrawn", "done"])
+def test_form_is_closed_once_submitted(state, nova, liaison, approver, form):
+    obj = request_in(state, by=liaison, experiment=nova, approver=approver)
+    assert form.get(edit(obj)).status_code == 403
+    answer = form.post(edit(obj), post_of(content(title="x"), version=obj.version, do="save"))
+    assert answer.status_code == 409
+    assert Request.objects.get().title == content().title
+
+
+@pytest.mark.parametrize("role", ["approver", "shifter", "admin"])
+def test_form_of_a_draft_is_closed_to_others(role, nova, liaison, browse, request):
+    made = draft(liaison, nova)
+    client = browse(request.getfixturevalue(role))
+    assert client.get(edit(made)).status_code == 403
+    assert client.post(edit(made), post_of(content(title="x"), version=1, do="save")).status_code == 403
+
+
+def test_removed_service_is_said_beside_its_stage(nova, liaison, samweb, form):
+    data = post_of(content(stages=(stage(services=("nfs",)),)), experiment="NOVA", do="save")
+    answer = form.post(NEW, data)
+    assert answer.status_code == 400
+    assert "The portal knows no service “nfs”." in answer.content.decode()
+
+
+def test_lines_of_purpose_are_the_same_from_form_and_api(nova, liaison, form):
+    made = draft(liaison, nova, purpose="one\ntwo")
+    form.post(edit(made), post_of(content(purpose="one\r\ntwo"), version=1, do="save"))
+    assert Request.objects.get().version == 1

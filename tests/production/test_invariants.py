@@ -1,0 +1,93 @@
+"""No sequence of verbs by any people breaks what must always hold."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apps.core.errors import DomainError, StaleState
+from apps.core.selectors import events_of
+from apps.production import services
+from apps.production.enums import CLOSED, MOVES, RequestState, Verb
+from apps.production.models import Request
+from tests.people import person
+from tests.production.written import AT, content, draft
+
+ROLES = ["liaison", "liaison_two", "both", "both_two", "approver", "shifter", "admin"]
+ACTIONS = [*Verb, "save", "set_priority"]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(ACTIONS), st.sampled_from(ROLES), st.sampled_from(["", "because"]), st.booleans()),
+    max_size=25,
+)
+
+
+@pytest.fixture
+def cast(nova, liaison, approver, shifter, admin, both):
+    return {
+        "liaison": liaison,
+        "liaison_two": person("nova-two", ("liaison", nova)),
+        "both": both,
+        "both_two": person("two-hats-two", ("liaison", nova), ("approver", None)),
+        "approver": approver,
+        "shifter": shifter,
+        "admin": admin,
+    }
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(maker=st.sampled_from(["liaison", "both"]), steps=STEPS)
+def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps):
+    with transaction.atomic():
+        obj = draft(cast[maker], nova)
+        stale = Request.objects.get(pk=obj.pk)
+        done = 1
+        for number, (action, role, reason, is_stale) in enumerate(steps):
+            target = stale if is_stale else Request.objects.get(pk=obj.pk)
+            before = Request.objects.get(pk=obj.pk)
+            done += act(target, action, cast[role], reason, number)
+            check(before, Request.objects.get(pk=obj.pk), done)
+        transaction.set_rollback(True)
+
+
+def act(target: Request, action: str, by, reason: str, number: int) -> int:
+    """Try one action; return whether it was done."""
+    at, version = AT + timedelta(minutes=number), target.version
+    try:
+        with transaction.atomic():
+            if action == "save":
+                new = content(title=f"Title {number}")
+                services.save_draft(request=target, content=new, version=version, by=by, at=at)
+            elif action == "set_priority":
+                services.set_priority(request=target, priority=number, by=by, at=at, reason=reason)
+            else:
+                services.SERVICES[action](request=target, by=by, at=at, reason=reason)
+    except DomainError:
+        return 0
+    return 1
+
+
+def check(before: Request, after: Request, done: int) -> None:
+    events = list(events_of(after))
+    assert len(events) == done == after.version
+    assert after.state == before.state or after.state in MOVES[before.state]
+    if before.state in CLOSED:
+        assert after.version == before.version
+    assert (after.approved_at is None) == (after.approved_by_id is None)
+    assert after.approved_by_id is None or after.approved_by_id not in {after.created_by_id, after.submitted_by_id}
+    assert (after.approved_at is not None) == any(event.kind == "request.approved" for event in events)
+    assert (after.closed_at is not None) == (after.state in CLOSED)
+    assert (after.submitted_at is not None) == any(event.kind == "request.submitted" for event in events)
+    path = [event.new for event in events if event.new in RequestState.values]
+    assert path[-1] == after.state
+    assert all(new in MOVES[old] for old, new in pairwise(path))
+
+
+def test_object_read_before_another_move_is_stale(nova, liaison, approver, both):
+    obj = draft(liaison, nova)
+    seen = Request.objects.get(pk=obj.pk)
+    services.submit_request(request=obj, by=liaison, at=AT)
+    with pytest.raises(StaleState):
+        services.withdraw_request(request=seen, by=both, at=AT)
