@@ -1,9 +1,10 @@
 """Jobs and totals to look at, and the map from accounts to experiments."""
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -20,7 +21,8 @@ class CappedPaginator(Paginator):
 
     @cached_property
     def count(self) -> int:
-        return len(self.object_list.order_by()[:MOST_ROWS].values_list("pk"))
+        rows = cast("QuerySet[Any]", self.object_list)
+        return len(rows.order_by().values_list("pk")[:MOST_ROWS])
 
 
 @admin.register(Job)

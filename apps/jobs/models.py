@@ -9,7 +9,7 @@ from apps.clusters.models import Cluster, Site
 from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, LogPathSource
 from apps.production.models import Request
 
-_FAILED = sorted(FAILED_STATES)
+_FAILED = sorted(state.value for state in FAILED_STATES)
 
 
 class JobQuerySet(ExperimentQuerySet[M]):
@@ -92,6 +92,8 @@ class Job(models.Model):
             models.Index(
                 fields=["request_key", "stage", "-ended_at"], condition=~models.Q(request_key=""), name="job_of_request"
             ),
+            models.Index(fields=["user", "-ended_at"], name="job_of_user"),
+            models.Index(fields=["exit_code", "-ended_at"], condition=~models.Q(exit_code=0), name="job_by_exit_code"),
             models.Index(fields=["job_id"], name="job_by_id"),
             models.Index(fields=["spool_id", "cluster"], name="job_in_spool"),
         ]

@@ -1,7 +1,9 @@
 """From an adapter's record to the fields of a job row, and back. No writes here."""
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from django.db import models
@@ -31,7 +33,7 @@ def key_of(record: JobRecord | Job) -> Key:
 
 def values_of(record: JobRecord) -> dict[str, Any]:
     """Return the record's values as the database can hold them, so that one odd record cannot stop the others."""
-    return {name: _storable(name, getattr(record, name)) for name in RECORD_FIELDS}
+    return {name: mend(getattr(record, name)) for name, mend in _menders().items()}
 
 
 def record_of(job: Job) -> JobRecord:
@@ -55,13 +57,18 @@ def clean_text(text: str, limit: int | None = None) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")[:limit]
 
 
-def _storable(name: str, value: Any) -> Any:
-    field = Job._meta.get_field(name)
-    if isinstance(value, str):
-        return clean_text(str(value), getattr(field, "max_length", None))
-    if isinstance(value, float) and isinstance(field, models.FloatField):
-        return value if math.isfinite(value) else 0.0
-    limits = _SECONDS if name.endswith("_seconds") else _RANGES.get(field.get_internal_type())
-    if value is None or limits is None:
-        return value
-    return max(limits[0], min(int(value), limits[1]))
+@cache
+def _menders() -> dict[str, Callable[[Any], Any]]:
+    return {name: _mender(name, Job._meta.get_field(name)) for name in RECORD_FIELDS}
+
+
+def _mender(name: str, field: Any) -> Callable[[Any], Any]:
+    """Return the function that makes a value fit its field; one that fits already comes back as it is."""
+    if isinstance(field, models.CharField | models.TextField):
+        return lambda text: clean_text(str(text), field.max_length)
+    if isinstance(field, models.FloatField):
+        return lambda value: value if math.isfinite(value) else 0.0
+    if limits := _SECONDS if name.endswith("_seconds") else _RANGES.get(field.get_internal_type()):
+        low, high = limits
+        return lambda value: value if value is None or low <= value <= high else int(max(low, min(value, high)))
+    return lambda value: value

@@ -108,7 +108,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
     )
     for total in totals:
         named = found.setdefault((total["request_key"], total["experiment_id"]), {})
-        named.setdefault(total["stage"].casefold(), Sums(total["stage"])).add(total)
+        named.setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
     progress = {}
     for request in requests:
         left = found.get((request.key, request.experiment_id), {})
@@ -144,7 +144,7 @@ class Report:
 def hours_lost(user: object, *, at: datetime) -> Report:
     """Return what the failures of the last seven days cost, by how the jobs ended."""
     since = hour_of(at - timedelta(days=DAYS))
-    rows = list(_sums(_since(user, since), "state"))
+    rows = _sums(_since(user, since), "state")
     return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
 
 
@@ -153,7 +153,7 @@ def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
     first = at.astimezone(zone).date() - timedelta(days=DAYS - 1)
     since = _midnight(first, zone)
     totals = _since(user, since)
-    rows = list(_sums(totals, "cluster__name", "state"))
+    rows = _sums(totals, "cluster__name", "state")
     stages = _grouped(
         _sums(totals.exclude(request_key=""), "request_key", "stage", "state"),
         since,
@@ -174,8 +174,9 @@ def _since(user: object, since: datetime) -> QuerySet[HourlyTotals]:
     return HourlyTotals.objects.visible_to(user).filter(hour__gte=since)
 
 
-def _sums(totals: QuerySet[HourlyTotals], *groups: str) -> Iterable[dict[str, Any]]:
-    return totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds")).order_by(*groups)
+def _sums(totals: QuerySet[HourlyTotals], *groups: str) -> list[dict[str, Any]]:
+    sums = totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
+    return [dict(row) for row in sums.order_by(*groups)]
 
 
 def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
