@@ -6,8 +6,11 @@ from django.urls import include, path
 urlpatterns = [
     path("", include("apps.core.urls")),
     path("", include("apps.services.urls")),
+    path("", include("apps.production.urls")),
     path("", include("apps.jobs.urls")),
     path("", include("apps.portal.urls")),
+    path("", include("apps.archive.urls")),
+    path("", include("apps.diagnosis.urls")),
     path("accounts/", include("apps.accounts.urls")),
     path("api/v1/", include("apps.api.urls")),
     path("admin/", admin.site.urls),

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.accounts import services
+from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 
 admin.site.unregister(Group)
@@ -47,12 +48,9 @@ class MembershipAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
+        role = Role(obj.role)
         granted = services.grant_role(
-            user=obj.user,
-            role=obj.role,
-            experiment=obj.experiment,
-            by=request.user,
-            at=timezone.now(),  # type: ignore[arg-type]
+            user=obj.user, role=role, experiment=obj.experiment, by=request.user, at=timezone.now()
         )
         obj.pk = granted.pk
 

@@ -4,7 +4,10 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
 from rest_framework.routers import DefaultRouter
 
+from apps.archive.api_views import ArchivedJobViewSet
+from apps.diagnosis.api_views import VerdictViewSet
 from apps.jobs.api_views import JobViewSet
+from apps.production.api_views import RequestViewSet
 from apps.services.api_views import (
     AnnouncementViewSet,
     IncidentViewSet,
@@ -16,11 +19,15 @@ from apps.services.api_views import (
 app_name = "api"
 router = DefaultRouter()
 router.include_root_view = False
+router.include_format_suffixes = False
 router.register("services", ServiceViewSet, basename="service")
 router.register("incidents", IncidentViewSet, basename="incident")
 router.register("windows", WindowViewSet, basename="window")
 router.register("announcements", AnnouncementViewSet, basename="announcement")
+router.register("requests", RequestViewSet, basename="request")
 router.register("jobs", JobViewSet, basename="job")
+router.register("archive", ArchivedJobViewSet, basename="archived-job")
+router.register("verdicts", VerdictViewSet, basename="verdict")
 
 urlpatterns = [
     path("", include(router.urls)),

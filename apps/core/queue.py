@@ -16,4 +16,4 @@ def enqueue(task: str, *, countdown: float = 0, **arguments: Any) -> None:
 
 
 def _send(task: str, countdown: float, arguments: dict[str, Any]) -> None:
-    current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown or None, retry=False)
+    current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False)

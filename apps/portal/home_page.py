@@ -80,7 +80,7 @@ def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs."""
     end = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
-    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)  # type: ignore[attr-defined]
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     rows = failures_by_cause(totals)
     ended = HourlyTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).aggregate(jobs=Sum("jobs"))
     names = dict(Service.objects.values_list("slug", "name"))

@@ -127,7 +127,7 @@ def query(context: template.Context, **changes: object) -> str:
             changed.pop(name, None)
         else:
             changed[name] = str(value)
-    return "?" + changed.urlencode()
+    return f"?{changed.urlencode()}"
 
 
 @register.filter

@@ -88,6 +88,7 @@ def _hear_history(source: MonitoringSource, since: datetime, at: datetime) -> No
     while moment < at:
         note_life(source=source, heartbeat=True, at=moment)
         moment += _SILENCE
+    note_life(source=source, heartbeat=True, at=at)
     rebuild_services_of(source=source, since=since)
 
 

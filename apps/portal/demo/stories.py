@@ -43,7 +43,7 @@ class Story:
 
 
 def _stage(name: str, kind: str, release: str, configuration: str, **values: Any) -> StageContent:
-    fields = {"events": 2_000_000, "jobs": 4_000, "memory_bytes": 3 * GB, "wall_seconds": 4 * HOUR}
+    fields = {"events": 10_000_000, "jobs": 20_000, "memory_bytes": 3 * GB, "wall_seconds": 4 * HOUR}
     return StageContent(
         name=name,
         release=release,
@@ -79,7 +79,7 @@ BEAM = Story(
             _stage("generation", "generation", "v09_71", "genie_fd.fcl", memory_bytes=2 * GB),
             _stage("simulation", "simulation", "v09_71", "g4_fd.fcl"),
             _stage("reco", "reconstruction", "v09_70", "prod_reco.fcl"),
-            _stage("merge", "merge", "v09_72", "concat.fcl", jobs=80, memory_bytes=2 * GB),
+            _stage("merge", "merge", "v09_72", "concat.fcl", jobs=2_500, memory_bytes=2 * GB),
         ),
     ),
     (
@@ -92,7 +92,7 @@ BEAM = Story(
     (
         _NOVA.running("generation", "generation", "genie_fd.fcl", 1.2, release="v09_71", memory_mb=2_000),
         _NOVA.running("simulation", "simulation", "g4_fd.fcl", 1.6, release="v09_71", memory_mb=3_000),
-        _NOVA.running("reco", "reconstruction", "prod_reco.fcl", 2.4, memory_mb=3_000, flaw="memory", flaw_rate=0.03),
+        _NOVA.running("reco", "reconstruction", "prod_reco.fcl", 2.4, memory_mb=3_000, flaw="memory", flaw_rate=0.02),
         _NOVA.running("merge", "merge", "concat.fcl", 0.4, array=4),
     ),
 )  # fmt: skip
@@ -104,8 +104,8 @@ KEEP_UP = Story(
         purpose="Decode and reconstruct the raw data of the day, so that the shift sees the detector.",
         stages=(
             _stage("keep-up", "keep-up", "v10_04", "keepup_decode.fcl", input_dataset="protodune_raw_2026",
-                   events=500_000, jobs=2_500, memory_bytes=4 * GB),
-            _stage("merge", "merge", "v10_04", "merge_hist.fcl", events=500_000, jobs=100, memory_bytes=2 * GB),
+                   events=5_000_000, jobs=12_000, memory_bytes=4 * GB),
+            _stage("merge", "merge", "v10_04", "merge_hist.fcl", events=5_000_000, jobs=3_000, memory_bytes=2 * GB),
         ),
     ),
     (_submitted(149, "dune-liaison"), *_approved(140, 60, "Keep-up follows data taking.", "approver-two")),
@@ -128,8 +128,8 @@ COSMICS = Story(
     ),
     (_submitted(108, "mu2e-liaison"), *_approved(90, 40, "Normal, behind keep-up.")),
     (
-        _MU2E.running("generation", "generation", "cry_background.fcl", 1.4, flaw="crash", flaw_rate=0.05),
-        _MU2E.running("simulation", "simulation", "ce_digi.fcl", 1.0, release="v11_01", flaw="slow", flaw_rate=0.03),
+        _MU2E.running("generation", "generation", "cry_background.fcl", 1.4, flaw="crash", flaw_rate=0.03),
+        _MU2E.running("simulation", "simulation", "ce_digi.fcl", 1.0, release="v11_01", flaw="slow", flaw_rate=0.02),
     ),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from .world import HOSTS, HOUR, SAMWEB, STAGES, Campaign, Phase, rack_of
 
 LONGEST_SECONDS = 24 * HOUR  # from submission to end, whatever happens
 FIRST_ID = 8_400_000
-_GIVES_UP = 0.4  # share of the jobs whose retries do not outlast an outage
+_GIVES_UP = 0.3  # share of the jobs whose retries do not outlast an outage
 _QUICK_END = 40  # seconds a failing host lets a job live
 
 
@@ -138,7 +138,7 @@ class Workload:
         """Choose when and where a job starts: not on lost nodes, and often on a host that fails everything at once."""
         bad = self.trouble.bad_host_at(queued)
         host = random.choice(HOSTS)
-        if bad is not None and random.random() < 0.06:
+        if bad is not None and random.random() < 0.04:
             host = bad.host
         lost = next((o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None)
         return (queued if lost is None else lost.ended + random.randrange(60, 900)), host
