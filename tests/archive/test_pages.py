@@ -44,15 +44,18 @@ def test_list_shows_each_person_what_they_may_see(client, archived, liaison, oth
     ("query", "expected"),
     [
         ("cluster=jura", ["13"]),
-        ("job_id=12", ["12"]),
+        ("job=12", ["12"]),
         ("request=nova-0231", ["12", "11"]),
         ("stage=sim", ["11"]),
         ("since=2026-11-20&until=2026-11-20", ["13", "12", "11"]),
         ("since=2026-11-21", []),
+        ("until=2026-11-19", []),
+        ("since=0001-01-01&until=9999-12-31", ["13", "12", "11"]),
+        ("job=1%00", []),
         ("since=yesterday", []),
         ("cluster=nowhere", []),
         ("script=zz", []),
-        ("job_id=12&after=nonsense", ["12"]),
+        ("job=12&after=nonsense", ["12"]),
     ],
 )
 def test_list_is_filtered_by_its_address(client, archived, shifter, query, expected):
