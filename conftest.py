@@ -58,3 +58,12 @@ def shifter(db):
 @pytest.fixture
 def admin(db):
     return people.person("admin-one", ("admin", None))
+
+
+@pytest.fixture
+def world(nova, dune, liaison, approver, shifter, at, tmp_path, settings):
+    """One of everything, of NOvA; see `tests/world.py`."""
+    from tests import world
+
+    settings.LOG_ROOTS = [tmp_path]
+    return world.build(nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=tmp_path, at=at)

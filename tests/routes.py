@@ -1,6 +1,5 @@
 """Every route of the project, found in the URL configuration itself."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,4 +26,4 @@ def _walk(resolver: URLResolver, namespace: str, path: str, parameters: tuple[st
             inner = f"{namespace}{entry.namespace}:" if entry.namespace else namespace
             yield from _walk(entry, inner, pattern, names)
         elif isinstance(entry, URLPattern):
-            yield Route(f"{namespace}{entry.name}" if entry.name else re.sub(r"\s", "", pattern), names)
+            yield Route(f"{namespace}{entry.name or pattern}", names)

@@ -1,0 +1,169 @@
+"""Every route of the project, as every role and as a stranger: who gets in, who is refused, who is told of nothing.
+
+A route without an expectation here fails.
+"""
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from tests import people
+from tests.routes import Route, all_routes
+
+ROLES = ("nobody", "liaison", "other liaison", "approver", "shifter", "admin")
+
+# What each role gets, in the order of ROLES: y in, n refused (403), h hidden (404).
+ALL = "yyyyyy"
+OF_EXPERIMENT = "hyhyyy"  # of NOvA's people and the OPG
+OPG = "nnnyyy"
+REQUESTER = "hyhnnn"
+OPG_APPROVER = "hnhynn"
+NONE = "hhhhhh"
+
+PUBLIC = {"accounts:login", "api:schema", "core:healthz", "core:readyz"}
+#: Guarded by a token of its own, whoever asks.
+BY_TOKEN = {"api:feed"}
+
+EXPECTED = {
+    "accounts:create-token": ALL,
+    "accounts:logout": ALL,
+    "accounts:revoke-token": NONE,  # the token of the address is nobody's
+    "accounts:settings": ALL,
+    "api:announcement-detail": ALL,
+    "api:announcement-list": ALL,
+    "api:announcement-withdraw": OPG,
+    "api:archived-job-detail": OF_EXPERIMENT,
+    "api:archived-job-environment": OF_EXPERIMENT,
+    "api:archived-job-list": ALL,
+    "api:archived-job-script": OF_EXPERIMENT,
+    "api:incident-close": OPG,
+    "api:incident-detail": ALL,
+    "api:incident-list": ALL,
+    "api:job-detail": OF_EXPERIMENT,
+    "api:job-list": ALL,
+    "api:request-approve": OPG_APPROVER,
+    "api:request-ask-for-changes": OPG_APPROVER,
+    "api:request-detail": OF_EXPERIMENT,
+    "api:request-done": OPG_APPROVER,
+    "api:request-list": ALL,
+    "api:request-reject": OPG_APPROVER,
+    "api:request-set-priority": OPG_APPROVER,
+    "api:request-submit": REQUESTER,
+    "api:request-withdraw": REQUESTER,
+    "api:service-detail": ALL,
+    "api:service-list": ALL,
+    "api:verdict-detail": OF_EXPERIMENT,
+    "api:verdict-harvest-again": OF_EXPERIMENT,
+    "api:verdict-list": ALL,
+    "api:window-cancel": OPG,
+    "api:window-detail": ALL,
+    "api:window-list": ALL,
+    "archive:environment": OF_EXPERIMENT,
+    "archive:job": OF_EXPERIMENT,
+    "archive:jobs": ALL,
+    "archive:script": OF_EXPERIMENT,
+    "diagnosis:correct-verdict": OF_EXPERIMENT,
+    "diagnosis:failed-jobs": ALL,
+    "diagnosis:failures": ALL,
+    "diagnosis:harvest-again": OF_EXPERIMENT,
+    "diagnosis:log": OF_EXPERIMENT,
+    "diagnosis:verdict": OF_EXPERIMENT,
+    "jobs:list": ALL,
+    "jobs:reports": ALL,
+    "jobs:request-progress": OF_EXPERIMENT,
+    "portal:find": ALL,
+    "portal:home": ALL,
+    "portal:job": OF_EXPERIMENT,
+    "production:queue": ALL,
+    "production:request-detail": OF_EXPERIMENT,
+    "production:request-edit": REQUESTER,
+    "production:request-list": ALL,
+    "production:request-move": REQUESTER,
+    "production:request-new": "nyynnn",
+    "production:request-priority": OPG_APPROVER,
+    "services:board": ALL,
+    "services:cancel-window": OPG,
+    "services:close-incident": OPG,
+    "services:incident-detail": ALL,
+    "services:map-alert": OPG,
+    "services:post-announcement": OPG,
+    "services:report-incident": OPG,
+    "services:schedule-window": OPG,
+    "services:service-detail": ALL,
+    "services:sources": ALL,
+    "services:update-incident": OPG,
+    "services:withdraw-announcement": OPG,
+}
+
+ROUTES = all_routes()
+#: Enough for every route that wants some; what a route does not know it ignores.
+DATA = {"reason": "because", "priority": 5, "verdict": "code", "days": 30, "text": "more", "state": "down"}
+
+
+@pytest.fixture
+def who(world, liaison, other_liaison, approver, shifter, admin):
+    everybody = (people.person("nobody"), liaison, other_liaison, approver, shifter, admin)
+    return dict(zip(ROLES, everybody, strict=True))
+
+
+def ask(client, url: str) -> str:
+    """GET the address, or POST where it takes nothing else, change nothing, and say in a word what came of it."""
+    response = client.get(url)
+    if response.status_code == 405:
+        as_json = {"content_type": "application/json"} if url.startswith("/api/") else {}
+        with transaction.atomic():
+            response = client.post(url, DATA, **as_json)
+            transaction.set_rollback(True)
+    if response.status_code == 401 or response.headers.get("Location", "").startswith(
+        ("/accounts/login/", "/admin/login/")
+    ):
+        return "login"
+    return {403: "n", 404: "h"}.get(response.status_code, "y" if response.status_code < 500 else "error")
+
+
+def address(world, route: Route) -> str:
+    return reverse(route.name, kwargs=world.arguments(route.name, route.parameters))
+
+
+def test_every_route_has_an_expectation():
+    names = {route.name for route in ROUTES if not route.name.startswith("admin:")}
+    assert names == set(EXPECTED) | PUBLIC | BY_TOKEN
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_role_gets_what_is_expected(world, who, client, role):
+    client.force_login(who[role])
+    wanted = {name: each[ROLES.index(role)] for name, each in EXPECTED.items()}
+    wanted["accounts:logout"] = "y"
+    found = {}
+    for route in ROUTES:
+        if route.name in EXPECTED and route.name != "accounts:logout":
+            found[route.name] = ask(client, address(world, route))
+    found["accounts:logout"] = "y" if ask(client, reverse("accounts:logout")) == "login" else "no logout"
+    assert found == wanted
+
+
+def test_stranger_is_sent_to_the_login(world, client):
+    found = {route.name: ask(client, address(world, route)) for route in ROUTES if route.name in EXPECTED}
+    assert found == dict.fromkeys(EXPECTED, "login")
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"core:readyz"}))
+def test_public_route_is_open_to_a_stranger(db, client, name):
+    assert client.get(reverse(name)).status_code == 200
+
+
+def test_feed_wants_a_token_even_of_an_admin(world, client, admin):
+    client.force_login(admin)
+    url = reverse("api:feed", kwargs={"slug": "farm"})
+    assert client.post(url, "{}", content_type="application/json").status_code == 401
+
+
+def test_back_office_is_for_admins_alone(world, who, client):
+    lists = [route.name for route in ROUTES if route.name.startswith("admin:") and not route.parameters]
+    assert len(lists) > 30
+    open_to_all = {"admin:login"}
+    for role, user in who.items():
+        client.force_login(user)
+        found = {ask(client, reverse(name)) for name in lists if name not in open_to_all | {"admin:logout"}}
+        assert found <= ({"y", "n"} if role == "admin" else {"login"}), role

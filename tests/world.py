@@ -1,0 +1,138 @@
+"""One of everything, of NOvA, for tests that walk through the whole portal."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from apps.accounts.models import Experiment, User
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.models import ArchivedJob
+from apps.archive.services import store_jobs
+from apps.clusters.models import Cluster
+from apps.core import tasks
+from apps.diagnosis.models import LogHarvest
+from apps.diagnosis.services import harvest_log, recount_dirty_hours
+from apps.jobs.models import Job
+from apps.jobs.services import recompute_dirty_hours
+from apps.production.models import Request
+from apps.services.enums import State
+from apps.services.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
+from apps.services.services.announcements import post_announcement
+from apps.services.services.incidents import open_incident
+from apps.services.services.windows import schedule_window
+from tests.archive.spool_writer import environment_bytes
+from tests.jobs import accounting
+from tests.production import written
+from tests.services import factories
+
+SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=<b>reco</b>\nreco -c prod.fcl\n"
+LOG = """Begin processing the 1st record. run: 1 subRun: 0 event: 1
+<script>alert("log")</script>
+HTTP error: 503 Service Unavailable: samweb.declareFile r17_s04.root
+job script exit status 65
+"""
+
+
+@dataclass
+class World:
+    """A request, a failed job of it that needs a service which was out, and all that hangs on them."""
+
+    nova: Experiment
+    request: Request
+    service: Service
+    incident: Incident
+    window: DowntimeWindow
+    announcement: Announcement
+    alert: UnmappedAlert
+    job: Job
+    archived: ArchivedJob
+
+    def parameters(self) -> dict[str, dict[str, object]]:
+        """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
+        return {
+            "key": {"*": self.request.key},
+            "verb": {"*": "submit"},
+            "slug": {"api:feed": "farm", "*": self.service.slug},
+            "token_key": {"*": "nothing1"},
+            "job": {"*": self.job.pk},
+            "pk": {
+                "archive": self.archived.pk,
+                "api:archived-job": self.archived.pk,
+                "services:map-alert": self.alert.pk,
+                "window": self.window.pk,
+                "announcement": self.announcement.pk,
+                "incident": self.incident.pk,
+                "*": self.job.pk,
+            },
+        }
+
+    def arguments(self, name: str, parameters: tuple[str, ...]) -> dict[str, object]:
+        known = self.parameters()
+        return {
+            parameter: next(value for part, value in known[parameter].items() if part in name or part == "*")
+            for parameter in parameters
+        }
+
+
+def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roots: Path, at: datetime) -> World:
+    """Make it all by the services that make real ones; `roots` must be among LOG_ROOTS."""
+    service = factories.service("samweb", at - timedelta(days=3))
+    incident = open_incident(
+        service=service, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(hours=1)
+    )
+    window = schedule_window(
+        services=[service],
+        title="Move",
+        starts_at=at + timedelta(days=1),
+        ends_at=at + timedelta(days=2),
+        by=shifter,
+        at=at,
+    )
+    announcement = post_announcement(title="New default", by=shifter, at=at)
+    farm = factories.source(at, slug="farm")
+    factories.post(farm, at, factories.alert(at, service="nobody-knows"))
+    stages = (written.stage("reco", services=("samweb",)),)
+    request = written.draft(liaison, nova, stages=stages)
+    job = _failed_job(request, roots, at)
+    return World(
+        nova=nova,
+        request=request,
+        service=service,
+        incident=incident,
+        window=window,
+        announcement=announcement,
+        alert=UnmappedAlert.objects.get(),
+        job=job,
+        archived=ArchivedJob.objects.get(),
+    )
+
+
+def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
+    cluster = Cluster.objects.create(name="alps", scheduler="simulated")
+    log = roots / "4711.out"
+    log.write_text(LOG)
+    variables = (("OPSPORTAL_REQUEST", request.key), ("OPSPORTAL_STAGE", "reco"), ("EVIL", "<img src=x>"))
+    captured = CapturedJob(
+        cluster="alps",
+        scheduler="simulated",
+        job_id="4711",
+        submitted_at=at - timedelta(hours=2),
+        captured_at=at - timedelta(hours=2),
+        script=SCRIPT,
+        environment=environment_bytes(variables),
+        request_key=request.key,
+        stage="reco",
+    )
+    store_jobs(jobs=[captured], by="test", at=at)
+    record = accounting.failed(
+        4711, exit_code=65, name="<script>alert(1)</script>", host="wn-0233", submitted_at=at - timedelta(hours=2)
+    )
+    (job,) = accounting.store(cluster, record, at=at)
+    Job.objects.filter(pk=job.pk).update(log_path=str(log))
+    for _ in range(3):
+        tasks.deliver_waiting()
+    harvest_log(harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(job=job), at=at)
+    recompute_dirty_hours(at=at)
+    recount_dirty_hours()
+    job.refresh_from_db()
+    return job
