@@ -48,7 +48,6 @@ INSTALLED_APPS = [
     "django_filters",
     "django_htmx",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
     "apps.core",
@@ -189,8 +188,13 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
+        "RequestStateEnum": "apps.production.enums.RequestState.choices",
+        "ServiceStateEnum": "apps.services.enums.State.choices",
+        "TroubleEnum": [("down", "Down"), ("degraded", "Degraded")],
+        "VerdictEnum": [(kind, kind) for kind in ("service", "code", "resource", "user", "unknown")],
+    },
 }
 
 # A task is acknowledged when it is done, so that one of a killed worker is done again by another.

@@ -11,7 +11,7 @@ class EvidenceSerializer(serializers.ModelSerializer):
         fields = ["stream", "line", "offset", "pattern", "role", "category", "service", "text"]
 
 
-class ReasonSerializer(serializers.Serializer):
+class VerdictReasonSerializer(serializers.Serializer):
     kind = serializers.CharField()
     text = serializers.CharField()
     target = serializers.CharField(help_text="`output:OFFSET` or `error:OFFSET` in the logs, `service:SLUG`, or empty.")
@@ -22,7 +22,7 @@ class VerdictSerializer(serializers.ModelSerializer):
     job_id = serializers.CharField(source="job.job_id")
     attempt = serializers.IntegerField(source="job.attempt")
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
-    reasons = ReasonSerializer(many=True)
+    reasons = VerdictReasonSerializer(many=True)
 
     class Meta:
         model = Verdict

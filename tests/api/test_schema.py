@@ -1,0 +1,16 @@
+"""The OpenAPI schema is whole, and tools can read it without a token."""
+
+import pytest
+from django.core.management import call_command
+
+
+def test_schema_has_no_warning(tmp_path):
+    call_command("spectacular", file=str(tmp_path / "schema.yaml"), fail_on_warn=True, validate=True)
+
+
+@pytest.mark.django_db
+def test_schema_names_the_actions_of_requests(client):
+    paths = client.get("/api/v1/schema/", headers={"Accept": "application/vnd.oai.openapi+json"}).json()["paths"]
+    assert {"approve", "reject", "ask-for-changes", "submit", "withdraw", "done"} <= {
+        path.strip("/").rpartition("/")[2] for path in paths if path.startswith("/api/v1/requests/{key}/")
+    }
