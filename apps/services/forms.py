@@ -8,6 +8,9 @@ from apps.accounts.models import Experiment
 from apps.services.enums import TROUBLE
 from apps.services.models import Service, UnmappedAlert
 
+#: The choice of a rule that leads its alerts nowhere; no slug looks like it.
+NO_SERVICE = ":none"
+
 _STATES = [(state.value, state.label) for state in TROUBLE]
 
 
@@ -77,7 +80,7 @@ class RuleForm(forms.Form):
     """Where the alerts that carry some of one unmapped alert's labels belong; `services` are the choices, read once."""
 
     labels = forms.MultipleChoiceField(help_text="All that are chosen must be equal.")
-    service = forms.ChoiceField(required=False)
+    service = forms.ChoiceField()
     state = forms.ChoiceField(choices=[("", "By its severity"), *_STATES], required=False, label="Then it is")
 
     def __init__(self, data: Any = None, *, alert: UnmappedAlert, services: list[tuple[str, str]]) -> None:
@@ -85,4 +88,4 @@ class RuleForm(forms.Form):
         fields: dict[str, Any] = self.fields
         fields["labels"].choices = [(name, f"{name}={value}"[:100]) for name, value in sorted(alert.labels.items())]
         fields["labels"].initial = [name for name in ("alertname", "job") if name in alert.labels]
-        fields["service"].choices = [("", "No service: leave them out"), *services]
+        fields["service"].choices = [("", "Choose"), *services, (NO_SERVICE, "No service: leave them out")]

@@ -236,7 +236,7 @@ class Trouble:
 
 
 def troubles(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTENANCE)) -> list[Trouble]:
-    """Return the services in one of these states, longest first. One query."""
+    """Return the services in one of these states, down before maintenance, longest first. One query."""
     rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
     return [
         Trouble(
@@ -246,7 +246,7 @@ def troubles(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTE
             row.ended_at if row.state == State.MAINTENANCE else None,
             row.incident,
         )
-        for row in rows.order_by("started_at", "service__name")
+        for row in rows.order_by("state", "started_at", "service__name")
     ]
 
 

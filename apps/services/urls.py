@@ -3,6 +3,7 @@ from django.urls import path
 from apps.services import views
 
 app_name = "services"
+# A page of its own has at least two parts after services/, so that a service may have any slug.
 urlpatterns = [
     path("services/", views.status_board, name="board"),
     path("services/incidents/new/", views.report_incident, name="report-incident"),
@@ -13,7 +14,7 @@ urlpatterns = [
     path("services/windows/<int:pk>/cancel/", views.call_off_window, name="cancel-window"),
     path("services/announcements/new/", views.announce, name="post-announcement"),
     path("services/announcements/<int:pk>/withdraw/", views.take_back, name="withdraw-announcement"),
-    path("services/sources/", views.sources, name="sources"),
-    path("services/sources/alerts/<int:pk>/", views.map_alert, name="map-alert"),
+    path("services/monitoring/sources/", views.sources, name="sources"),
+    path("services/monitoring/alerts/<int:pk>/", views.map_alert, name="map-alert"),
     path("services/<slug:slug>/", views.service_detail, name="service-detail"),
 ]

@@ -1,5 +1,6 @@
 """Pages: the status board, one service, one incident, and the forms of those who run the board."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any, cast
@@ -20,6 +21,7 @@ from apps.core.selectors import events_of
 from apps.services import selectors
 from apps.services.enums import State
 from apps.services.forms import (
+    NO_SERVICE,
     AnnouncementForm,
     CloseForm,
     IncidentForm,
@@ -43,13 +45,19 @@ def status_board(request: HttpRequest) -> HttpResponse:
     context = {
         "at": at,
         "rows": rows,
-        "counts": [(state, sum(row.own == state for row in rows)) for state in State],
+        "counts": _counts(rows),
         "incidents": selectors.open_incidents()[:50],
         "windows": selectors.windows_ahead(at)[:50],
         "announcements": selectors.announcements_ahead(request.user, at)[:50],
         "may_run_board": may_run_board(request.user),
     }
     return render(request, "services/board.html", context)
+
+
+def _counts(rows: list[selectors.Row]) -> list[tuple[State, int]]:
+    """Return how many services are in which state; headings have none of their own."""
+    found = Counter(row.own for row in rows if row.has_own_state)
+    return [(state, found[state]) for state in State if found[state]]
 
 
 @require_safe
@@ -193,7 +201,7 @@ def _add_rule(alert: UnmappedAlert, data: dict[str, Any], by: User, at: datetime
     rule = add_rule(
         source=alert.source,
         matchers={name: alert.labels[name] for name in data["labels"]},
-        service=Service.objects.get(slug=data["service"]) if data["service"] else None,
+        service=None if data["service"] == NO_SERVICE else Service.objects.get(slug=data["service"]),
         state=State(data["state"]) if data["state"] else None,
         by=by,
         at=at,

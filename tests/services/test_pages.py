@@ -151,12 +151,12 @@ def test_announcement_of_an_experiment_is_seen_by_its_members_and_the_opg(
 
 def test_sources_page_leads_an_alert_to_a_service(client, shifter, samweb, now):
     client.force_login(shifter)
-    assert "No monitoring is fed in" in client.get("/services/sources/").content.decode()
+    assert "No monitoring is fed in" in client.get("/services/monitoring/sources/").content.decode()
     prometheus = source(now - HOUR)
     post(prometheus, now, alert(now, job="sam"))
-    assert "job=sam" in client.get("/services/sources/").content.decode()
+    assert "job=sam" in client.get("/services/monitoring/sources/").content.decode()
     stray = UnmappedAlert.objects.get()
-    client.post(f"/services/sources/alerts/{stray.pk}/", {"labels": ["job"], "service": "samweb"})
+    client.post(f"/services/monitoring/alerts/{stray.pk}/", {"labels": ["job"], "service": "samweb"})
     assert LabelRule.objects.get().matchers == {"job": "sam"}
 
 
@@ -178,7 +178,7 @@ def forms(outage, samweb, now):
         (reverse("services:close-incident", args=[outage.pk]), reason),
         (reverse("services:cancel-window", args=[window.pk]), reason),
         (reverse("services:withdraw-announcement", args=[announcement.pk]), reason),
-        (reverse("services:map-alert", args=[stray.pk]), {"labels": ["job"]}),
+        (reverse("services:map-alert", args=[stray.pk]), {"labels": ["job"], "service": ":none"}),
     ]
 
 
@@ -212,7 +212,7 @@ def add_rows(place, shifter, now):
     post(prometheus, now, alert(now, job="x"))
 
 
-@pytest.mark.parametrize("address", ["/services/", "/services/s0/", "/services/sources/"])
+@pytest.mark.parametrize("address", ["/services/", "/services/s0/", "/services/monitoring/sources/"])
 def test_pages_take_the_same_queries_for_one_and_three_rows(client, shifter, now, address):
     client.force_login(shifter)
     counts = []
