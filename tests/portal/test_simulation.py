@@ -13,7 +13,7 @@ from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
 from apps.clusters.schedulers.simulated import Simulated, open_accounting
 from apps.portal.simulation.simulator import Config, Simulator
 
-NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC).timestamp()
+NOW = datetime(2026, 11, 21, 12, 40, 30, tzinfo=UTC).timestamp()
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3600
 
@@ -196,6 +196,19 @@ def test_prune_removes_entries_past_their_age_and_old_logs(tmp_path: Path) -> No
     assert left < waiting
     assert records_of(tmp_path) == []
     assert not list((tmp_path / "logs").rglob("*.out"))
+
+
+def test_long_gap_is_made_up_only_in_part(tmp_path: Path) -> None:
+    run(tmp_path, NOW, days=0.2)
+    run(tmp_path, NOW + 10 * 24 * HOUR, NOW + 10 * 24 * HOUR + 5 * HOUR, days=0.2)
+
+    spool = Simulated("sim", {}).spool(tmp_path / "spool")
+    spooled = {entry.job_id for entry in spool.scan()}
+    records = records_of(tmp_path)
+    assert {record.spool_id for record in records} <= spooled
+    gap = [r for r in records if NOW + HOUR < r.submitted_at.timestamp() < NOW + 8.7 * 24 * HOUR]
+    assert gap == []
+    assert max(r.ended_at.timestamp() for r in records) > NOW + 10 * 24 * HOUR + 4 * HOUR
 
 
 def test_other_campaigns_are_taken_up_from_the_next_hour(tmp_path: Path) -> None:

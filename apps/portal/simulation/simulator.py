@@ -147,6 +147,9 @@ class Simulator:
 
     def _submit(self, submission: Submission, now: float) -> dict[int, float]:
         """Spool a submission and line up its ends; what an earlier run did is left as it is."""
+        first, last_skipped = self.state["skipped"]
+        if first < submission.submitted <= last_skipped:
+            return {}
         for attempt in submission.attempts:
             if attempt.ended > self.done:
                 heapq.heappush(self._ends, (attempt.ended, attempt.raw_id, attempt.number, submission, attempt))
@@ -195,16 +198,19 @@ class Simulator:
         """Read the state, made at the first start. After a gap longer than the history, only that much is made up."""
         state = {name: json.loads(value) for name, value in self.store.execute("SELECT name, value FROM state")}
         if "origin" not in state:
-            config, start = self.config, now - self.config.days * DAY
+            config = self.config
             busiest = config.jobs_per_day * max(1, config.speed) / 24
-            state |= {"seed": config.seed, "origin": int(now), "done": start, "first_hour": int(start // HOUR)}
-            state |= {"ids_per_hour": int(busiest * 2) + 100, "truth_bytes": 0, "campaigns": []}
-            state |= {"jobs_per_day": config.jobs_per_day, "speed": config.speed}
-        state["done"] = max(state.get("done", 0), now - max(self.config.days * DAY, LONGEST_SECONDS))
-        with self._transaction():
-            for name, value in state.items():
-                if name != "done":  # said by the first step, when the first hour is there
+            state |= {"seed": config.seed, "jobs_per_day": config.jobs_per_day, "speed": config.speed}
+            state |= {"origin": int(now), "first_hour": int((now - config.days * DAY) // HOUR)}
+            state |= {"ids_per_hour": int(busiest * 2) + 100, "truth_bytes": 0, "campaigns": [], "skipped": [0, 0]}
+            with self._transaction():
+                for name, value in state.items():
                     self._put(name, value)
+        state.setdefault("done", state["first_hour"] * HOUR - 1)  # stored by the first step
+        oldest = now - max((self.config.days + 1) * DAY, LONGEST_SECONDS)
+        if state["done"] < oldest:
+            state["skipped"], state["done"] = [state["done"], oldest], oldest
+            self._put("skipped", state["skipped"])
         return state
 
     def _campaigns(self, hour: int) -> tuple[Campaign, ...]:
