@@ -1,11 +1,13 @@
 """What a person writes in a request, apart from the database: form, API, checks and services all speak it."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from datetime import date
+from itertools import zip_longest
 from typing import Any
 
 from apps.production.enums import RequestedPriority
+from apps.production.quantities import format_count, format_duration, format_size
 
 MAX_STAGES = 100
 #: Longest texts, by field of the request and of a stage.
@@ -54,24 +56,40 @@ FIELDS = tuple(f.name for f in fields(RequestContent) if f.name != "stages")
 STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name != "services")
 
 
-def changes(old: RequestContent, new: RequestContent) -> list[dict[str, Any]]:
-    """Return what differs, field by field: path, old and new as text."""
-    before, after = dict(_leaves(old)), dict(_leaves(new))
-    paths = [*after, *(path for path in before if path not in after)]
-    return [
-        {"path": path, "old": before.get(path, ""), "new": after.get(path, "")}
-        for path in paths
-        if before.get(path, "") != after.get(path, "")
-    ]
+#: How numbers are written for people; `quantities` reads them back.
+FORMATS: dict[str, Callable[[int], str]] = {
+    "events": format_count,
+    "jobs": format_count,
+    "memory_bytes": format_size,
+    "wall_seconds": format_duration,
+}
 
 
-def _leaves(content: RequestContent) -> Iterator[tuple[str, str]]:
-    values = asdict(content)
-    for position, stage in enumerate(values.pop("stages")):
-        stage["services"] = ", ".join(sorted(stage["services"]))
-        yield from ((f"stages.{position}.{name}", _text(value)) for name, value in stage.items())
-    yield from ((name, _text(value)) for name, value in values.items())
+def written(name: str, value: Any) -> str:
+    """Return the value of a field as a person would type it."""
+    if value is None:
+        return ""
+    return ", ".join(sorted(value)) if isinstance(value, tuple) else FORMATS.get(name, str)(value)
 
 
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
+def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
+    """Return what differs, field by field: path, old and new as text; a stage that came or went is one change."""
+    found = [_change(name, getattr(old, name), getattr(new, name), name) for name in FIELDS]
+    for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):
+        path = f"stages.{position}"
+        if before is None or after is None:
+            found.append({"path": path, "old": _title(before), "new": _title(after)})
+            continue
+        found += [
+            _change(f"{path}.{name}", getattr(before, name), getattr(after, name), name)
+            for name in (*STAGE_FIELDS, "services")
+        ]
+    return [change for change in found if change["old"] != change["new"]]
+
+
+def _change(path: str, old: Any, new: Any, name: str) -> dict[str, str]:
+    return {"path": path, "old": written(name, old), "new": written(name, new)}
+
+
+def _title(stage: StageContent | None) -> str:
+    return "" if stage is None else stage.name or "unnamed"

@@ -13,7 +13,7 @@ from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.production import quantities
 from apps.production.checks import Problems
-from apps.production.content import FIELDS, MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.content import FIELDS, MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, written
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY
 
@@ -119,13 +119,6 @@ class StageForm(forms.Form):
 
 
 StageFormSet = formset_factory(StageForm, extra=0, max_num=MAX_STAGES, absolute_max=READ_AT_MOST, validate_max=True)
-
-FORMATS: dict[str, Callable[[int], str]] = {
-    "events": quantities.format_count,
-    "jobs": quantities.format_count,
-    "memory_bytes": quantities.format_size,
-    "wall_seconds": quantities.format_duration,
-}
 
 
 class Moved(NamedTuple):
@@ -241,11 +234,8 @@ def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
 
 
 def _typed_stage(stage: StageContent) -> dict[str, list[str]]:
-    row = {"services": list(stage.services)}
-    for name in STAGE_FIELDS:
-        value = getattr(stage, name)
-        row[name] = ["" if value is None else FORMATS.get(name, str)(value)]
-    return row
+    row = {name: [written(name, getattr(stage, name))] for name in STAGE_FIELDS}
+    return row | {"services": list(stage.services)}
 
 
 class ReasonForm(forms.Form):

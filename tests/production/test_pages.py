@@ -113,8 +113,8 @@ def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, sec
 def test_submit_of_an_incomplete_draft_leads_to_its_problems(nova, liaison, browse):
     obj = draft(liaison, nova, title="", deadline=None)
     page = browse(liaison).post(move(obj, "submit"), follow=True).content.decode()
-    assert '<a href="#id_title">Title</a>: Give it a title that others will recognise.' in page
-    assert '<a href="#id_deadline">Needed by</a>: Say by which day it is needed.' in page
+    assert '<a href="#id_title">Title: Give it a title that others will recognise.' in page
+    assert '<a href="#id_deadline">Needed by: Say by which day it is needed.' in page
 
 
 def test_priority_is_set_from_the_queue_and_told_in_its_history(nova, liaison, approver, browse):

@@ -94,4 +94,5 @@ def more_changes(event: Event) -> int:
 def _place(path: str) -> str:
     parts = path.split(".")
     name = parts[-1].removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
-    return f"stage {int(parts[1]) + 1} › {name}" if len(parts) == 3 else name
+    stage = f"stage {int(parts[1]) + 1}" if len(parts) > 1 else ""
+    return f"{stage} › {name}" if len(parts) == 3 else stage or name

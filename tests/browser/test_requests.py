@@ -1,0 +1,70 @@
+"""The life of a request in a browser, with and without JavaScript."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.production.models import Request
+from apps.services.models import Service
+from tests.production.written import request_in, stage
+
+STAGE = {
+    "Name": "generation",
+    "Release": "v09_72",
+    "Configuration": "genie_rock.fcl",
+    "Output dataset": "nova.mc.gen",
+    "Events": "20 M",
+    "Jobs": "4000",
+    "Memory": "4 GB",
+    "Wall time": "8 h",
+}
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_request_from_form_to_approved(javascript, transactional_db, nova, liaison, approver, open_as):
+    Service.objects.create(slug="samweb", name="SAM web")
+    page = open_as(liaison, javascript=javascript)
+    page.get_by_role("link", name="Requests", exact=True).click()
+    page.get_by_role("link", name="New request").click()
+    page.get_by_label("Title").fill("ND rock muons")
+    page.get_by_role("button", name="Submit").first.click()
+    assert page.get_by_role("link", name="Stage 1 · Memory: Say").is_visible()
+    for label, text in STAGE.items():
+        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_label("SAM web").check()
+    page.get_by_role("button", name="Add a stage").click()
+    page.get_by_role("button", name="Remove stage 2").click()
+    page.get_by_label("Needed by", exact=True).fill((timezone.localdate() + timedelta(days=20)).isoformat())
+    page.get_by_label("Purpose").fill("For the December freeze.")
+    page.get_by_role("button", name="Submit").first.click()
+    assert page.get_by_text("NOVA-0001 is sent for approval.").is_visible()
+    assert page.problems == []
+
+    page = open_as(approver, javascript=javascript)
+    page.goto("/requests/?mine=turn")
+    page.get_by_role("link", name="NOVA-0001").click()
+    page.get_by_role("link", name="Approve…").click()
+    page.get_by_label("Reason").fill("good")
+    page.get_by_role("button", name="Approve").click()
+    assert page.get_by_role("link", name="1st of 1 in the queue").is_visible()
+    assert Request.objects.get().state == "approved"
+    assert page.problems == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_of_requests_are_accessible(width, transactional_db, nova, liaison, approver, open_as, assert_accessible):
+    Service.objects.create(slug="samweb", name="SAM web")
+    ahead = timezone.localdate() + timedelta(days=300)
+    chain = (stage("generation", services=("samweb",)), stage("simulation"))
+    asked = request_in("changes_asked", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
+    queued = request_in("approved", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
+    for who, paths in {
+        liaison: ["", f"{asked.key}/", f"{asked.key}/edit/?check=1", "new/"],
+        approver: ["queue/", f"{queued.key}/?do=priority"],
+    }.items():
+        page = open_as(who, width=width)
+        for path in paths:
+            page.goto(f"/requests/{path}")
+            page.wait_for_load_state("networkidle")
+            assert_accessible(page)
