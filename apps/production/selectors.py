@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F, Prefetch, Q, QuerySet
+from django.db.models import CharField, F, Prefetch, Q, QuerySet
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from apps.accounts.enums import Role
@@ -94,7 +95,7 @@ def queue_history(*, user: Any, size: int = 30) -> list[Event]:
     """Return the latest changes of priority that this person may see, newest first."""
     events = Event.objects.filter(kind="request.priority_set").order_by("-id")
     if not scope_of(user).sees_all:
-        visible = [str(pk) for pk in Request.objects.visible_to(user).values_list("pk", flat=True)]
+        visible = Request.objects.visible_to(user).annotate(text=Cast("pk", CharField())).values("text")
         events = events.filter(target_type=Request._meta.label_lower, target_id__in=visible)
     return list(events[:size])
 

@@ -10,7 +10,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.selectors import events_of
 from apps.production import services
 from apps.production.models import Request
-from apps.production.selectors import content_of, queue, queue_part, queue_ranks, waiting_for
+from apps.production.selectors import content_of, queue, queue_history, queue_part, queue_ranks, waiting_for
 from tests.people import person
 from tests.production.written import AT, content, draft, request_in, stage
 
@@ -216,3 +216,12 @@ def test_hundred_stages_are_saved(nova, liaison):
     chain = tuple(replace(stage(f"s{i}"), output_dataset=f"d{i}") for i in range(100))
     made = draft(liaison, nova, stages=chain)
     assert services.submit_request(request=made, by=liaison, at=AT).stages.count() == 100
+
+
+def test_history_of_the_queue_shows_ones_own_experiments(nova, dune, liaison, other_liaison, approver, approved):
+    theirs = request_in("approved", by=other_liaison, experiment=dune, approver=approver)
+    mine = approved()
+    for obj in (theirs, mine):
+        services.set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")
+    assert [event.target_label for event in queue_history(user=liaison)] == ["NOVA-0001"]
+    assert [event.target_label for event in queue_history(user=approver)] == ["NOVA-0001", "DUNE-0001"]
