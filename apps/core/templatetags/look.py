@@ -26,7 +26,7 @@ SIGNS = {
         "warning",
     },
     "down": {"down", "failed", "rejected", "node_fail", "boot_fail", "deadline", "yes", "service", "code", "must_mend"},
-    "planned": {"maintenance", "planned", "cancelled", "withdrawn", "preempted", "user", "queued", "running"},
+    "planned": {"draft", "maintenance", "planned", "cancelled", "withdrawn", "preempted", "user", "queued", "running"},
 }
 
 
