@@ -125,7 +125,13 @@ def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
     )
     store_jobs(jobs=[captured], by="test", at=at)
     record = accounting.failed(
-        4711, exit_code=65, name="<script>alert(1)</script>", host="wn-0233", submitted_at=at - timedelta(hours=2)
+        4711,
+        exit_code=65,
+        name="<script>alert(1)</script>",
+        host="wn-0233",
+        submitted_at=at - timedelta(hours=2),
+        started_at=at - timedelta(minutes=90),
+        ended_at=at - timedelta(minutes=30),
     )
     (job,) = accounting.store(cluster, record, at=at)
     Job.objects.filter(pk=job.pk).update(log_path=str(log))

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import User
@@ -50,26 +52,25 @@ def find(*, words: str, user: User) -> Found:
     words = words.strip()
     if not words:
         return Found()
+    requests = Request.objects.visible_to(user).select_related("experiment")
+    if exact := requests.filter(key__iexact=words).first():
+        return Found(requests=[exact])
     jobs = Job.objects.visible_to(user).select_related("cluster", "experiment").order_by("-ended_at", "-pk")
-    found = list(jobs.filter(job_id=words)[:SHOWN])
-    jobs_url = ""
+    found, jobs_url = list(jobs.filter(job_id=words)[:SHOWN]), ""
     if not found:
         found, jobs_url = _jobs_of(jobs, words)
-    requests = Request.objects.visible_to(user).select_related("experiment")
-    matching = requests.filter(key__iexact=words)[:1] or requests.filter(title__icontains=words).order_by("-pk")[:SHOWN]
     return Found(
         jobs=found,
-        requests=list(matching),
+        requests=list(requests.filter(title__icontains=words).order_by("-pk")[:SHOWN]),
         services=list(Service.objects.filter(name__icontains=words)[:SHOWN]),
         clusters=list(Cluster.objects.filter(name__iexact=words)),
         jobs_url=jobs_url,
     )
 
 
-def _jobs_of(jobs: Any, words: str) -> tuple[list[Job], str]:
-    for name in ("host", "user", "request_key"):
+def _jobs_of(jobs: QuerySet[Job], words: str) -> tuple[list[Job], str]:
+    for name in ("host", "user"):
         found = list(jobs.filter(**{name: words})[:SHOWN])
         if found:
-            parameter = {"request_key": "request"}.get(name, name)
-            return found, reverse("jobs:list") + f"?{parameter}={words}"
+            return found, f"{reverse('jobs:list')}?{urlencode({name: words})}"
     return [], ""

@@ -1,0 +1,146 @@
+"""Home, the page of a job, and the search box."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from apps.jobs.models import Job
+from apps.services.enums import State
+from apps.services.services.incidents import open_incident
+from tests.jobs import accounting
+from tests.services import factories
+
+
+def page_of(client, user, path: str) -> str:
+    client.force_login(user)
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def queries(client, path: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(path).status_code == 200
+    return len(captured)
+
+
+def test_job_page_says_the_verdict_before_the_evidence(world, client, shifter):
+    page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    places = [
+        page.index(text) for text in ("Service problem: retry.", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
+    ]
+    assert places == sorted(places)
+    assert "failed · exit 65" in page
+
+
+def test_job_page_escapes_everything_a_job_can_say(world, client, shifter):
+    page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    for text in ('<script>alert("log")', "<script>alert(1)", "<b>reco", "<img src=x>"):
+        assert text not in page
+    assert "&lt;img src=x&gt;" in page
+
+
+def test_job_page_without_script_log_or_verdict(world, client, shifter):
+    (job,) = accounting.store(world.job.cluster, accounting.record(99, started_at=None, ended_at=world.job.ended_at))
+    page = page_of(client, shifter, f"/jobs/{job.pk}/")
+    assert "Not captured" in page
+    assert "It never ran." in page
+
+
+def test_job_page_tells_whether_its_services_were_out(world, client, shifter):
+    page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    outages = page[page.index('id="outages"') : page.index('id="timeline"')]
+    assert '<span class="state down">yes</span>' in outages
+    assert f"/services/incidents/{world.incident.pk}/" in outages
+
+
+def test_job_page_hides_a_request_of_another_experiment(world, client, other_liaison, dune):
+    Job.objects.filter(pk=world.job.pk).update(experiment=dune)
+    page = page_of(client, other_liaison, f"/jobs/{world.job.pk}/")
+    assert f'href="/requests/{world.request.key}/"' not in page
+
+
+def test_job_page_asks_no_more_for_more_tasks(world, client, shifter):
+    client.force_login(shifter)
+    times = {"submitted_at": world.job.submitted_at, "ended_at": world.job.ended_at, "spool_id": world.job.spool_id}
+    accounting.store(world.job.cluster, accounting.failed(1, **times))
+    path = f"/jobs/{world.job.pk}/"
+    queries(client, path)
+    before = queries(client, path)
+    accounting.store(world.job.cluster, *[accounting.failed(number, **times) for number in range(2, 8)])
+    assert queries(client, path) == before
+
+
+@pytest.fixture
+def now(at, monkeypatch):
+    """Let the home page be opened half an hour after the world's jobs ended."""
+    monkeypatch.setattr(timezone, "now", lambda: at + timedelta(minutes=1))
+
+
+def test_home_counts_what_failed_and_links_to_it(world, now, client, shifter):
+    page = page_of(client, shifter, "/")
+    assert "1 of 1 jobs" in page
+    link = page[page.index('href="/failures/jobs/') + 6 :].split('"')[0].replace("&amp;", "&")
+    assert "4711" in page_of(client, shifter, link)
+
+
+def test_home_shows_a_liaison_only_the_own_experiment(world, now, client, other_liaison, liaison):
+    assert "0 of 0 jobs" in page_of(client, other_liaison, "/")
+    assert "1 of 1 jobs" in page_of(client, liaison, "/")
+
+
+def test_home_asks_no_more_for_more_services(world, client, shifter, at):
+    client.force_login(shifter)
+    queries(client, "/")
+    before = queries(client, "/")
+    for name in ("dcache", "cvmfs", "condb"):
+        service = factories.service(name, at - timedelta(days=2))
+        open_incident(service=service, state=State.DEGRADED, title="slow", by=shifter, at=at)
+    assert queries(client, "/") == before
+
+
+def test_strip_speaks_on_every_page_only_while_something_is_wrong(world, now, client, shifter, at):
+    from apps.services.services.incidents import close_incident
+
+    assert "is down since" in page_of(client, shifter, "/accounts/settings/")
+    close_incident(incident=world.incident, by=shifter, at=at, reason="back")
+    assert "is down since" not in page_of(client, shifter, "/accounts/settings/")
+
+
+@pytest.mark.parametrize("words", ["4711", "NOVA-0001", "nova-0001", "rock muons", "samweb"])
+def test_search_goes_straight_to_the_only_thing_found(world, client, liaison, words):
+    client.force_login(liaison)
+    places = {"4711": f"/jobs/{world.job.pk}/", "samweb": "/services/samweb/"}
+    response = client.get("/find/", {"q": words})
+    assert response.headers["Location"] == places.get(words, "/requests/NOVA-0001/")
+
+
+def test_search_by_host_and_user_lists_jobs_and_leads_to_all(world, client, liaison):
+    accounting.store(world.job.cluster, accounting.failed(5, host="wn-0233"))
+    client.force_login(liaison)
+    page = client.get("/find/", {"q": "wn-0233"}).content.decode()
+    assert ">4711<" in page
+    assert 'href="/jobs/?host=wn-0233"' in page
+
+
+def test_search_shows_nothing_of_another_experiment(world, client, other_liaison):
+    client.force_login(other_liaison)
+    for words in ("4711", "NOVA-0001", "rock muons", "wn-0233"):
+        assert "Nothing of that name" in client.get("/find/", {"q": words}).content.decode()
+
+
+@pytest.mark.parametrize("words", ["", " ", "'; drop table", "%", "a" * 5000, "<script>"])
+def test_search_takes_any_words(world, client, shifter, words):
+    client.force_login(shifter)
+    response = client.get("/find/", {"q": words})
+    assert response.status_code in (200, 302)
+    assert "<script>alert" not in response.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/find/?q=%00", "/requests/NOVA%00/", "/jobs/?user=%00", "/archive/?job=a%00b"])
+def test_nul_in_an_address_is_refused(client, shifter, path):
+    client.force_login(shifter)
+    assert client.get(path).status_code == 400
