@@ -3,13 +3,13 @@ PYTHON ?= python3
 PORT ?= 8000
 VAR ?= var
 
-.PHONY: run test test-fast install
+.PHONY: run test test-fast lint install
 .SILENT:
 
 run: .python
 	exec $(PYTHON) -m dev run --port '$(PORT)' --var '$(VAR)'
 
-test test-fast install: .python
+test test-fast lint install: .python
 	exec $(PYTHON) -m dev $@
 
 .PHONY: .python

@@ -1,9 +1,9 @@
-"""`python3 -m dev run|test|test-fast|install`: makes the environment, then goes on in it. Any Python 3 reads this."""
+"""`python3 -m dev COMMAND`: makes the environment, then goes on in it. Any Python 3 reads this."""
 
 import os
 import sys
 
-COMMANDS = ("run", "test", "test-fast", "install")
+COMMANDS = ("run", "test", "test-fast", "lint", "install")
 
 
 def main() -> int:
@@ -33,6 +33,8 @@ def main() -> int:
     module = "dev.run" if command == "run" else "dev.test"
     if command == "test-fast":
         arguments = ["--fast", *arguments]
+    if command == "lint":
+        arguments = ["--checks"]
     return os.execv(python, [str(python), "-m", module, *arguments])
 
 

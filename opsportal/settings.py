@@ -219,16 +219,21 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
+# What is done every so many seconds. One that waits longer than its next turn is dropped, not done twice in a row.
+_EVERY_SECONDS = {
+    "apps.core.tasks.beat_heart": 10,
+    "apps.core.tasks.deliver_waiting": 10,
+    "apps.diagnosis.tasks.requeue_waiting": 30,
+    "apps.diagnosis.tasks.recount_causes": 15,
+    "apps.services.tasks.parse_waiting": 30,
+    "apps.services.tasks.watch_clock": 30,
+    "apps.services.tasks.drop_old_payloads": 86_400,
+    "apps.jobs.tasks.collect_all": 15,
+    "apps.jobs.tasks.recompute_totals": 5,
+}
 CELERY_BEAT_SCHEDULE = {
-    "core-beat-heart": {"task": "apps.core.tasks.beat_heart", "schedule": 10.0, "options": {"expires": 30}},
-    "core-deliver-waiting": {"task": "apps.core.tasks.deliver_waiting", "schedule": 10.0, "options": {"expires": 30}},
-    "diagnosis-requeue-waiting": {"task": "apps.diagnosis.tasks.requeue_waiting", "schedule": 30.0, "options": {"expires": 60}},
-    "diagnosis-recount-causes": {"task": "apps.diagnosis.tasks.recount_causes", "schedule": 15.0, "options": {"expires": 60}},
-    "services-parse-waiting": {"task": "apps.services.tasks.parse_waiting", "schedule": 30.0, "options": {"expires": 60}},
-    "services-watch-clock": {"task": "apps.services.tasks.watch_clock", "schedule": 30.0, "options": {"expires": 60}},
-    "services-drop-old-payloads": {"task": "apps.services.tasks.drop_old_payloads", "schedule": 86_400.0},
-    "jobs-collect": {"task": "apps.jobs.tasks.collect_all", "schedule": 15.0, "options": {"expires": 30}},
-    "jobs-totals": {"task": "apps.jobs.tasks.recompute_totals", "schedule": 5.0, "options": {"expires": 15}},
+    task: {"task": task, "schedule": float(seconds), "options": {"expires": max(30, 2 * seconds)}}
+    for task, seconds in _EVERY_SECONDS.items()
 }
 
 LOGGING = {

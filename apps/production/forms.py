@@ -141,7 +141,7 @@ class RequestForms:
             error_messages={"too_many_forms": TOO_MANY},
         )
         management = self.stages.management_form
-        self.is_damaged = not management.is_valid() or management.cleaned_data["TOTAL_FORMS"] < 0
+        self.is_damaged = not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
 
     def problems(self) -> list[tuple[str, str, str]]:

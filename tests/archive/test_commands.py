@@ -125,6 +125,7 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
     portal.run("archive", "verify")
 
 
+@pytest.mark.slow
 def test_database_away_then_back(portal, capture_once, archive, spool, tmp_path):
     """The journal keeps what the store lacks; also after the spool has dropped it."""
     write_job(spool, 1)

@@ -75,7 +75,7 @@ def test_subscriber_that_is_gone_is_recorded(db, at, subscriber):
 
 
 def test_two_subscribers_of_one_name_are_refused(subscriber):
-    with pytest.raises(ValueError, match="two subscribers are named test.note"):
+    with pytest.raises(ValueError, match=r"two subscribers are named test\.note"):
         outbox.subscribe("test.note", "other")(lambda event: None)
 
 
@@ -83,7 +83,7 @@ def test_two_subscribers_of_one_name_are_refused(subscriber):
 def test_event_cannot_be_changed(db, at, subscriber, statement):
     publish(at)
     with (
-        pytest.raises((InternalError, ProgrammingError, IntegrityError), match="append-only"),
+        pytest.raises((InternalError, ProgrammingError, IntegrityError), match=r"append-only"),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):

@@ -1,6 +1,8 @@
 """Broken and repeated plugins are reported and never fatal."""
 
+from datetime import date
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -22,16 +24,11 @@ def registry(monkeypatch):
 
 
 def test_builtin_and_third_party_load(registry):
-    import datetime
-    from pathlib import Path
-
     assert registry.get("path") is Path
-    assert registry.get("date") is datetime.date
+    assert registry.get("date") is date
 
 
 def test_repeated_name_keeps_the_builtin_and_is_reported(registry):
-    from pathlib import Path
-
     assert registry.get("path") is Path
     assert "repeats the name" in registry.problems["path"]
 

@@ -105,7 +105,6 @@ def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, exp
     ("name", "value"),
     [
         ("cluster", "nosuch"),
-        ("cluster", "\0"),
         ("experiment", "DUNE"),
         ("state", "exploded"),
         ("exit_code", "many"),
@@ -113,8 +112,6 @@ def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, exp
         ("ended_from", "yesterday"),
         ("ended_to", "2026-13-45"),
         ("job", "x" * 100),
-        ("job", "a\0b"),
-        ("user", "\0"),
     ],
 )
 def test_filter_with_wrong_input_says_so_beside_the_field(alps, nova, dune, as_liaison, name, value):

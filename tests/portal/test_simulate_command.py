@@ -36,6 +36,7 @@ def test_once_writes_the_history_and_ends(tmp_path: Path) -> None:
     assert ended(tmp_path) > 50
 
 
+@pytest.mark.slow
 def test_live_jobs_end_until_sigterm_stops_it(tmp_path: Path) -> None:
     often = ["--days", "0.05", "--jobs-per-day", "20000"]  # a job ends every four seconds
     with subprocess.Popen(command(tmp_path, *often), cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
