@@ -58,6 +58,8 @@ def log_view(
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)
     block, problem = _window(excerpt, paths.get(chosen, ""), lines, before, at)
+    if excerpt is None and job.started_at is None:
+        problem = "It never ran, so it wrote none."
     if block is None:
         return replace(view, problem=problem)
     shown = _marked(block)

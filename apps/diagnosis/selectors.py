@@ -86,17 +86,20 @@ def outages_while(job: Job) -> list[Outage]:
 
 
 def _in_words(stretches: Iterable[Stretch]) -> str:
-    """Tell when a service was not up, in UTC: `down 20 Nov 12:03 to 12:40`; what goes on past the job is cut there."""
+    """Tell when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`, which pages write as local times.
+
+    What goes on past the job is cut there.
+    """
     told = [
-        f"{stretch.state.value} {stretch.started_at.astimezone(UTC):%d %b %H:%M} to {_end(stretch)} UTC"
+        f"{stretch.state.value} {_instant(stretch.started_at)} to {_instant(stretch.ended_at)}"
         for stretch in stretches
         if stretch.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
     ]
     return ", ".join(told[:3]) + (" and more" if len(told) > 3 else "")
 
 
-def _end(stretch: Stretch) -> str:
-    return f"{stretch.ended_at.astimezone(UTC):%H:%M}" if stretch.ended_at else "the end"
+def _instant(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" if at else "the end"
 
 
 @dataclass(frozen=True, slots=True)

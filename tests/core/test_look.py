@@ -1,5 +1,6 @@
 """How values are written."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -59,6 +60,23 @@ def test_when_is_in_the_readers_zone(at, text):
     assert f">{text}</time>" in shown
     assert 'title="' in shown
     assert "CET" in shown
+
+
+def test_period_tells_one_day_once():
+    def shown(start, end):
+        with timezone.override("Europe/Paris"), time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)):
+            return re.sub("<[^>]*>", "", look.period(start, end))
+
+    start = datetime(2026, 11, 19, 9, 12, tzinfo=UTC)
+    assert shown(start, start + timedelta(hours=3)) == "Thu 19 Nov 10:12 – 13:12"
+    assert shown(start, start + timedelta(hours=40)) == "Thu 19 Nov 10:12 – Sat 21 Nov 02:12"
+    assert shown(start, None) == "Thu 19 Nov 10:12 – now"
+
+
+def test_instants_in_a_text_are_in_the_readers_zone_and_the_rest_is_escaped():
+    with timezone.override("Europe/Paris"), time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)):
+        told = look.instants("<b> down 2026-11-19T09:12Z to 2026-11-19T10:00Z, 2026-02-31T10:00Z")
+    assert re.sub("<[^>]*>", "", told) == "&lt;b&gt; down Thu 19 Nov 10:12 to 11:00, 2026-02-31T10:00Z"
 
 
 def test_state_is_word_sign_and_escaped():

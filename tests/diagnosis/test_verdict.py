@@ -201,6 +201,17 @@ def test_outage_confirms_an_error_of_its_service():
     )
 
 
+def test_reasons_come_by_weight_and_only_outages_that_were_are_told():
+    outages = [outage("dcache", Overlap.UNKNOWN), outage("cvmfs", Overlap.NO), outage("samweb")]
+    text = "IfdhError: FetchError: Retry count exceeded\nHTTP error: 503 Service Unavailable\n"
+    facts = JobFacts(state=JobState.FAILED, exit_code=65)
+    kinds = [(reason.kind, reason.target.partition(":")[2]) for reason in judge(text, facts, outages).verdict.reasons]
+    assert kinds[0][0] == "catalogue"
+    assert kinds[1:3] == [("outage", "samweb"), ("scheduler", "")]
+    assert kinds[-1] == ("outage", "dcache")
+    assert ("outage", "cvmfs") not in kinds
+
+
 def test_outage_turns_an_error_at_its_door_into_a_service_problem():
     text = "gfal-copy error: 1 (Operation not permitted) - HTTP 403 : Permission refused\n"
     assert judge(text).verdict.verdict == VerdictKind.CODE

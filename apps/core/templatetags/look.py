@@ -1,15 +1,17 @@
 """How values are written on every page: times, durations, sizes, numbers, states."""
 
+import re
 from datetime import datetime, timedelta
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 register = template.Library()
 
 NONE = "–"
+_INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
 #: The five signs of the look (static/opsportal/look.css) and the states of every app that take them.
 SIGNS = {
@@ -81,13 +83,12 @@ def when(at: datetime | None) -> SafeString | str:
     """A time as `Fri 20 Nov 09:12` in the reader's zone, with the zone and the year on hover."""
     if at is None:
         return NONE
-    local = timezone.localtime(at)
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        at.isoformat(),
-        local.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        short_time(local),
-    )
+    return _time(at, short_time(timezone.localtime(at)))
+
+
+def _time(at: datetime, words: str) -> SafeString:
+    title = timezone.localtime(at).strftime("%Y-%m-%d %H:%M:%S %Z")
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, words)
 
 
 def short_time(local: datetime) -> str:
@@ -97,6 +98,37 @@ def short_time(local: datetime) -> str:
         return local.strftime("%H:%M")
     day = f"{local:%a} {local.day} {local:%b}"
     return f"{day} {local:%H:%M}" if local.year == now.year else f"{day} {local.year} {local:%H:%M}"
+
+
+@register.simple_tag
+def period(start: datetime | None, end: datetime | None, last: str = "now") -> SafeString:
+    """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day told once; `last` stands for an end not reached."""
+    if start is None or end is None:
+        return format_html("{} – {}", when(start), when(end) if end else last)
+    same_day = timezone.localtime(start).date() == timezone.localtime(end).date()
+    return format_html("{} – {}", when(start), _time(end, f"{timezone.localtime(end):%H:%M}") if same_day else when(end))
+
+
+@register.filter
+def instants(text: str) -> SafeString:
+    """A text in which `2026-11-20T12:03Z` stands for a time, with such times in the reader's zone; the day told once."""
+    parts, day = [], None
+    for part in _INSTANT.split(text):
+        at = _instant(part)
+        if at is None:
+            parts.append(conditional_escape(part))
+            continue
+        local = timezone.localtime(at)
+        parts.append(_time(at, f"{local:%H:%M}") if local.date() == day else when(at))
+        day = local.date()
+    return format_html_join("", "{}", ((part,) for part in parts))
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if _INSTANT.fullmatch(text) else None
+    except ValueError:  # the 31st of February, out of somebody's log
+        return None
 
 
 @register.filter

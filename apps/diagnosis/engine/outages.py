@@ -36,10 +36,9 @@ def _is_about(pattern: Pattern, service: str) -> bool:
 
 
 def reason(outage: Outage) -> Reason:
-    """Tell whether a service was out, in one sentence."""
+    """Tell in one sentence that a service was out, or that it is not known; one that was not gives no reason."""
     words = {
         Overlap.YES: f"{outage.service} was out while this job ran",
-        Overlap.NO: f"{outage.service} was not out while this job ran",
         Overlap.UNKNOWN: f"Whether {outage.service} was out while this job ran is not known",
     }
     detail = f": {outage.text}" if outage.text else ""

@@ -190,7 +190,11 @@ def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages
 def _other_reasons(
     facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
-    """Give the evidence that did not decide: facts, more known errors, and what is known of each service."""
+    """Give the evidence that did not decide, by weight: services that were out, facts, more known errors.
+
+    A service that was not out explains nothing and is no reason; one of which it is not known is told last.
+    """
+    yield from (outages_of.reason(outage) for outage in outages if outage.overlap is Overlap.YES)
     yield facts_of.ended(facts)
     for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
         if fact:
@@ -203,5 +207,4 @@ def _other_reasons(
     if answer.cause and answer.cause.pattern.advice != ADVICE_OF[VERDICT_OF[answer.category]]:
         text = f"The catalogue advises for {answer.cause.pattern.id}: {answer.cause.pattern.advice}"
         yield Reason(ReasonKind.CATALOGUE, text)
-    for outage in outages:
-        yield outages_of.reason(outage)
+    yield from (outages_of.reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)
