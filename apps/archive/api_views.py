@@ -6,14 +6,22 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
-from rest_framework import viewsets
+from rest_framework import status, viewsets
 from rest_framework.decorators import action
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob
-from apps.archive.selectors import jobs_for_list, read_blob
+from apps.archive.selectors import DamagedContent, jobs_for_list, read_blob
 from apps.archive.serializers import ArchivedJobSerializer
+
+
+class Damaged(APIException):
+    """What was stored is no more."""
+
+    status_code = status.HTTP_410_GONE
+
 
 _BYTES = {(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)}
 
@@ -42,4 +50,8 @@ class ArchivedJobViewSet(viewsets.ReadOnlyModelViewSet):
 
 def _bytes(blob: Blob) -> HttpResponse:
     headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
-    return HttpResponse(read_blob(blob), content_type="application/octet-stream", headers=headers)
+    try:
+        content = read_blob(blob)
+    except DamagedContent as error:
+        raise Damaged(f"This {blob.kind} is damaged in the archive: it {error}.") from error
+    return HttpResponse(content, content_type="application/octet-stream", headers=headers)

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError, train_dictionary
+from zstandard import (
+    ZstdCompressionDict,
+    ZstdCompressor,
+    ZstdDecompressor,
+    ZstdError,
+    frame_content_size,
+    train_dictionary,
+)
 
 LEVEL = 3
 DICTIONARY_BYTES = 110 * 1024
@@ -20,9 +27,11 @@ class Compressor:
         return self._compressor.compress(content)
 
 
-def decompress(data: bytes, dictionary: ZstdCompressionDict | None) -> bytes:
-    """Return the content. Raises `ValueError` where `data` is damaged."""
+def decompress(data: bytes, dictionary: ZstdCompressionDict | None, size_bytes: int) -> bytes:
+    """Return the content of `size_bytes`. Raises `ValueError` where `data` is damaged."""
     try:
+        if (size := frame_content_size(data)) != size_bytes:  # before that much memory is taken
+            raise ValueError(f"has {size} bytes, was stored with {size_bytes}")
         return ZstdDecompressor(dict_data=dictionary).decompress(data)
     except ZstdError as error:
         raise ValueError(str(error)) from error

@@ -1,13 +1,13 @@
 """What a page shows of a script and an environment: text made from bytes that may be anything."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+from apps.clusters.schedulers.environment import variables_in
 
 SHOWN_BYTES = 200_000
 SHOWN_LINES = 5_000
 
-_COUNT_BYTES = 4
 _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
 # Control characters, and those that turn the direction of text so that it reads as something else.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -30,6 +30,14 @@ class Variable:
     masked: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ShownEnvironment:
+    """The variables by name; `whole` where none is left out."""
+
+    variables: list[Variable]
+    whole: bool
+
+
 def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
     """Show a script of `size_bytes` that begins with `start`."""
     lines = start[:SHOWN_BYTES].split(b"\n")
@@ -39,16 +47,11 @@ def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
     return ShownScript([printable(line) for line in lines[:SHOWN_LINES]], whole)
 
 
-def show_environment(environment: bytes) -> list[Variable]:
-    """Show the variables of an environment, by name."""
-    return sorted(_variables(environment), key=lambda variable: variable.name)
-
-
-def _variables(environment: bytes) -> Iterator[Variable]:
-    """Read the spool's format: a count of four bytes, then `NAME=value` and a NUL for each."""
-    for pair in environment[_COUNT_BYTES:].split(b"\0")[:-1]:
-        name, _, value = map(printable, pair.partition(b"="))
-        yield Variable(name, value, bool(_MASKED.fullmatch(value)))
+def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
+    """Show by name the variables of an environment of `size_bytes` that begins with `start`."""
+    pairs = sorted((printable(name), printable(value)) for name, value in variables_in(start[:SHOWN_BYTES]))
+    variables = [Variable(name, value, bool(_MASKED.fullmatch(value))) for name, value in pairs]
+    return ShownEnvironment(variables, whole=size_bytes <= min(len(start), SHOWN_BYTES))
 
 
 def printable(raw: bytes) -> str:

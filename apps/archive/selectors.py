@@ -10,21 +10,51 @@ from django.db.models import F, Q, QuerySet
 from zstandard import ZstdCompressionDict
 
 from apps.archive import compression
+from apps.archive.contents import SHOWN_BYTES, ShownEnvironment, ShownScript, show_environment, show_script
 from apps.archive.models import ArchivedJob, Blob, Dictionary
+from apps.core.errors import DomainError
 from apps.jobs.models import Job
 
 #: The spool's time may be later than accounting's by so much, and it is still the same submission.
 CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
+class DamagedContent(DomainError):
+    """A content is not what was stored; the message says what `archive verify` would say."""
+
+
 def read_blob(blob: Blob) -> bytes:
-    """Return the content as it was stored. Raises `ValueError` where it is damaged."""
-    return compression.decompress(bytes(blob.data), _dictionary(blob.dictionary_id))
+    """Return the content as it was stored, checked by its hash. Raises `DamagedContent`."""
+    try:
+        content = compression.decompress(bytes(blob.data), _dictionary(blob.dictionary_id), blob.size_bytes)
+    except ValueError as error:
+        raise DamagedContent(f"cannot be decompressed: {error}") from error
+    sha256 = hashlib.sha256(content).digest()
+    if sha256 != bytes(blob.sha256):
+        raise DamagedContent(f"has the hash {sha256.hex()} now")
+    return content
 
 
-def read_start(blob: Blob, size_bytes: int) -> bytes:
-    """Return the first bytes of the content. Raises `ValueError` where it is damaged."""
-    return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), size_bytes)
+def shown_script(job: ArchivedJob) -> ShownScript | None:
+    """Return the beginning of a job's script for a page; None where it is damaged."""
+    start = _read_start(job.script)
+    return None if start is None else show_script(start, size_bytes=job.script_bytes)
+
+
+def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
+    """Return the beginning of a job's environment for a page; None where it is damaged."""
+    start = _read_start(job.environment)
+    return None if start is None else show_environment(start, size_bytes=job.environment_bytes)
+
+
+def _read_start(blob: Blob) -> bytes | None:
+    """Return as much of a content as a page shows. What is small is read whole, and so checked."""
+    try:
+        if blob.size_bytes <= SHOWN_BYTES:
+            return read_blob(blob)
+        return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), SHOWN_BYTES)
+    except (DamagedContent, ValueError):
+        return None
 
 
 @lru_cache(maxsize=32)
@@ -99,19 +129,7 @@ def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
         jobs = ArchivedJob.objects.filter(cluster__name=cluster)
         blobs = blobs.filter(Q(pk__in=jobs.values("script")) | Q(pk__in=jobs.values("environment")))
     for blob in blobs.iterator(chunk_size=500):
-        difference = _difference(blob)
-        if difference:
-            yield blob, difference
-
-
-def _difference(blob: Blob) -> str:
-    try:
-        content = read_blob(blob)
-    except ValueError as error:
-        return f"cannot be decompressed: {error}"
-    if len(content) != blob.size_bytes:
-        return f"has {len(content)} bytes, was stored with {blob.size_bytes}"
-    sha256 = hashlib.sha256(content).digest()
-    if sha256 != bytes(blob.sha256):
-        return f"has the hash {sha256.hex()} now"
-    return ""
+        try:
+            read_blob(blob)
+        except DamagedContent as difference:
+            yield blob, str(difference)

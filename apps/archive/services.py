@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from django.db import transaction
@@ -11,7 +12,7 @@ from apps.archive import compression
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
-from apps.archive.selectors import archived_jobs_for, read_blob
+from apps.archive.selectors import DamagedContent, archived_jobs_for, read_blob
 from apps.clusters.models import Cluster
 from apps.clusters.services import ensure_cluster
 from apps.core.services import publish
@@ -156,7 +157,11 @@ def _has_contents(kind: BlobKind, count: int) -> bool:
 
 def _samples(kind: BlobKind) -> list[bytes]:
     blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES)
-    return [read_blob(blob) for blob in blobs.order_by("sha256")[:_SAMPLES]]
+    samples = []
+    for blob in blobs.order_by("sha256")[:_SAMPLES]:
+        with suppress(DamagedContent):  # told by `archive verify`; no reason to refuse new jobs
+            samples.append(read_blob(blob))
+    return samples
 
 
 def _sha256(content: bytes) -> bytes:

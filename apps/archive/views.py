@@ -4,10 +4,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from apps.archive.contents import SHOWN_BYTES, show_environment, show_script
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob
-from apps.archive.selectors import jobs_for_list, read_blob, read_start
+from apps.archive.selectors import DamagedContent, jobs_for_list, read_blob, shown_environment, shown_script
 from apps.core.pagination import newest_first
 
 
@@ -28,8 +27,8 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
     archived = _job(request, pk)
     context = {
         "archived": archived,
-        "script": show_script(read_start(archived.script, SHOWN_BYTES), size_bytes=archived.script_bytes),
-        "environment": show_environment(read_blob(archived.environment)),
+        "script": shown_script(archived),
+        "environment": shown_environment(archived),
     }
     return render(request, "archive/job.html", context)
 
@@ -48,7 +47,12 @@ def environment(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _download(blob: Blob, name: str) -> HttpResponse:
     """Answer with bytes that no browser is to take for a page of the portal."""
-    response = HttpResponse(read_blob(blob), content_type="text/plain; charset=utf-8")
+    try:
+        content = read_blob(blob)
+    except DamagedContent as error:
+        text = f"This {blob.kind} is damaged in the archive: it {error}.\n"
+        return HttpResponse(text, content_type="text/plain; charset=utf-8", status=410)
+    response = HttpResponse(content, content_type="text/plain; charset=utf-8")
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     response["Content-Disposition"] = f'attachment; filename="{safe.encode("ascii", "replace").decode()}"'
     response["X-Content-Type-Options"] = "nosniff"

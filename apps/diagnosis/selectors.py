@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from django.db.models import Max, QuerySet, Sum
 from django.urls import reverse
 
-from apps.archive.selectors import archived_job_for, read_blob
+from apps.archive.selectors import DamagedContent, archived_job_for, read_blob
 from apps.clusters.schedulers.base import JobState
+from apps.clusters.schedulers.environment import variables_in
 from apps.diagnosis.engine.base import JobFacts, Outage
 from apps.diagnosis.enums import HarvestState, Overlap, Stream, VerdictKind
 from apps.diagnosis.models import CauseTotals, LogHarvest, Verdict
@@ -52,17 +53,17 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
 
 
 def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
-    """Return script and environment as captured; empty where the job was not."""
+    """Return script and environment as captured; empty where the job was not, or what was stored is damaged."""
     archived = archived_job_for(job)
-    if archived is None:
+    try:
+        script = read_blob(archived.script) if archived else b""
+        environment = read_blob(archived.environment) if archived else b""
+    except DamagedContent:
         return b"", {}
-    return read_blob(archived.script), _variables(read_blob(archived.environment))
-
-
-def _variables(environment: bytes) -> dict[str, str]:
-    """Read `NAME=value` pairs; what stands before the first name (a count, in Slurm's file) is no part of it."""
-    pairs = (entry.partition(b"=") for entry in environment[4:].split(b"\0"))
-    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs if name}
+    variables = (
+        (name.decode(errors="replace"), value.decode(errors="replace")) for name, value in variables_in(environment)
+    )
+    return script, dict(variables)
 
 
 def needed_services(job: Job) -> list[Service]:

@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from apps.accounts.models import User
-from apps.archive.contents import SHOWN_BYTES, show_environment, show_script
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import archived_job_for, read_blob, read_start
+from apps.archive.selectors import archived_job_for, shown_environment, shown_script
 from apps.core.models import Event
 from apps.core.selectors import events_of
 from apps.diagnosis.forms import CorrectionForm
@@ -67,8 +66,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "archived": archived,
     }
     if archived:
-        context["script"] = show_script(read_start(archived.script, SHOWN_BYTES), size_bytes=archived.script_bytes)
-        context["environment"] = show_environment(read_blob(archived.environment))
+        context["script"] = shown_script(archived)
+        context["environment"] = shown_environment(archived)
     return context
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from apps.archive.contents import SHOWN_BYTES, SHOWN_LINES, Variable, show_environment, show_script
+from apps.archive.contents import SHOWN_BYTES, SHOWN_LINES, ShownEnvironment, Variable, show_environment, show_script
 
 from .spool_writer import environment_bytes
 
@@ -35,13 +35,24 @@ def test_long_script_is_shown_in_part():
 def test_environment_is_shown_by_name_with_masked_values_marked():
     environment = environment_bytes([("B", "x=y\nz"), ("A", "<masked:0123456789abcdef>"), ("C", b"\xff")])
 
-    assert show_environment(environment) == [
-        Variable("A", "<masked:0123456789abcdef>", masked=True),
-        Variable("B", "x=y\nz", masked=False),
-        Variable("C", "\\xff", masked=False),
-    ]
+    assert show_environment(environment, size_bytes=len(environment)) == ShownEnvironment(
+        [
+            Variable("A", "<masked:0123456789abcdef>", masked=True),
+            Variable("B", "x=y\nz", masked=False),
+            Variable("C", "\\xff", masked=False),
+        ],
+        whole=True,
+    )
+
+
+def test_huge_environment_is_shown_in_part():
+    environment = environment_bytes([("A", "1"), ("B", "x" * SHOWN_BYTES), ("C", "3")])
+
+    shown = show_environment(environment, size_bytes=len(environment))
+
+    assert (shown.variables, shown.whole) == ([Variable("A", "1", masked=False)], False)
 
 
 @pytest.mark.parametrize("environment", [b"", b"\1\0", b"\0\0\0\0"])
 def test_environment_without_variables_is_empty(environment):
-    assert show_environment(environment) == []
+    assert show_environment(environment, size_bytes=len(environment)) == ShownEnvironment([], whole=True)

@@ -1,7 +1,7 @@
 import pytest
 from django.urls import reverse
 
-from apps.archive.models import ArchivedJob
+from apps.archive.models import ArchivedJob, Blob
 
 from .conftest import captured_job
 from .spool_writer import environment_bytes
@@ -175,3 +175,30 @@ def test_admin_shows_archived_jobs(admin_client, archived):
     assert admin_client.get(reverse("admin:archive_archivedjob_changelist")).status_code == 200
     assert admin_client.get(reverse("admin:archive_archivedjob_change", args=[archived["11"].pk])).status_code == 200
     assert admin_client.get(reverse("admin:archive_dictionary_changelist")).status_code == 200
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\x28\xb5\x2f\xfd garbage"], ids=["empty", "no zstd", "half zstd"])
+def test_damaged_content_is_told_everywhere(client, archived, liaison, data):
+    Blob.objects.update(data=data)
+    client.force_login(liaison)
+    pk = archived["11"].pk
+
+    page = client.get(reverse("archive:job", args=[pk]))
+    raw = [client.get(reverse(f"archive:{name}", args=[pk])) for name in ("script", "environment")]
+    api = [client.get(f"{reverse('api:archived-job-list')}{pk}/{name}/") for name in ("script", "environment")]
+
+    assert (page.status_code, page.content.count(b"<b>Damaged</b>")) == (200, 2)
+    assert [response.status_code for response in raw + api] == [410] * 4
+    assert b"damaged in the archive" in raw[0].content
+    assert "damaged in the archive" in api[0].json()["detail"]
+
+
+def test_content_of_another_is_damage_too(client, archived, liaison):
+    """It can be decompressed, and is not what was stored."""
+    other = Blob.objects.get(pk=archived["12"].script_id)
+    script = Blob.objects.filter(pk=archived["11"].script_id)
+    script.update(data=other.data, size_bytes=other.size_bytes)
+    client.force_login(liaison)
+
+    assert client.get(reverse("archive:script", args=[archived["11"].pk])).status_code == 410
+    assert b"<b>Damaged</b>" in client.get(reverse("archive:job", args=[archived["11"].pk])).content

@@ -84,6 +84,14 @@ def test_no_dictionary_before_there_is_enough():
     assert train_dictionaries(at=START) == []
 
 
+def test_damaged_contents_do_not_hold_up_training(monkeypatch):
+    monkeypatch.setattr(services, "TRAIN_AT", (20, 20_000))
+    store(*(captured_job(i, script=b"#!/bin/bash\nmodule load gromacs\nsrun ./a %d\n" % i * 9) for i in range(1, 30)))
+    Blob.objects.filter(pk=ArchivedJob.objects.get(job_id="1").script_id).update(data=b"x")
+
+    assert [dictionary.kind for dictionary in train_dictionaries(at=START)] == ["script"]
+
+
 def test_damage_is_found_and_named():
     for number in (1, 2, 3, 4):
         store(captured_job(number, environment=b"%d" % number, minutes=number))

@@ -5,13 +5,17 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, OperationalError, transaction
 
+from apps.archive.models import Blob
+from apps.archive.services import store_jobs
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis import services, tasks
 from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
 from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
+from apps.diagnosis.selectors import submission_of
 from apps.jobs.models import Job
+from tests.archive.conftest import captured_job
 
 FATAL = "start\n---- FileOpenError BEGIN\n    [FATAL] Auth failed\n"
 
@@ -49,6 +53,16 @@ def test_both_outputs_are_read(make_job, at):
     harvest(job, at)
     assert sorted(LogExcerpt.objects.values_list("stream", flat=True)) == ["error", "output"]
     assert Verdict.objects.get().reasons[0]["target"] == "error:0"
+
+
+def test_damaged_submission_does_not_keep_a_log_from_being_read(make_job, at):
+    job = make_job(log=FATAL, log_path="")
+    captured = captured_job(job.job_id, submitted_at=job.submitted_at)
+    store_jobs(jobs=[captured], by="test", at=at)
+    Blob.objects.update(data=b"x")
+
+    assert submission_of(job) == (b"", {})
+    assert harvest(job, at).state != "failed"
 
 
 def test_harvest_twice_gives_the_same_rows_once(make_job, at):

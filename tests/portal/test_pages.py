@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from apps.archive.models import Blob
 from apps.jobs.models import Job
 from apps.services.enums import State
 from apps.services.services.incidents import open_incident
@@ -48,6 +49,13 @@ def test_job_page_without_script_log_or_verdict(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{job.pk}/")
     assert "Not captured" in page
     assert "It never ran." in page
+
+
+def test_job_page_with_damaged_contents(world, client, shifter):
+    Blob.objects.update(data=b"x")
+    page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    assert page.count("<b>Damaged</b>") == 2
+    assert "Service problem: retry." in page
 
 
 def test_job_page_tells_whether_its_services_were_out(world, client, shifter):

@@ -9,7 +9,15 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.archive.selectors import damaged_blobs, jobs_in_order, jobs_with, newest_job, read_blob, wrong_sizes
+from apps.archive.selectors import (
+    DamagedContent,
+    damaged_blobs,
+    jobs_in_order,
+    jobs_with,
+    newest_job,
+    read_blob,
+    wrong_sizes,
+)
 
 
 class Command(BaseCommand):
@@ -60,8 +68,8 @@ class Command(BaseCommand):
             raise CommandError(f"No job {job_id}{when} of cluster {cluster} is in the archive.")
         try:
             content = read_blob(job.environment if environment else job.script)
-        except ValueError as error:
-            raise CommandError(f"Job {job_id} of cluster {cluster} is damaged in the archive: {error}") from error
+        except DamagedContent as error:
+            raise CommandError(f"Job {job_id} of cluster {cluster} is damaged in the archive: it {error}") from error
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
 

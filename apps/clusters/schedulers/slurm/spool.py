@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import stat
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,13 +22,13 @@ from apps.clusters.schedulers.base import (
     SpoolEntry,
     SpoolError,
 )
+from apps.clusters.schedulers.environment import COUNT, name_and_value, texts_in
 
 MAX_FILE_BYTES = 512 * 1024 * 1024  # the most that Slurm's max_script_size allows
 
 _HASH_DIRECTORY = re.compile(r"hash\.[0-9]")
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
 _JOB_FILES = {"script", "environment"}
-_COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -95,17 +94,17 @@ class SlurmSpool:
             submitted_at=_EPOCH + timedelta(microseconds=modified_ns // 1000),
             script=script[:-1],
             environment=environment,
-            variables=tuple(map(_name_and_value, _split_environment(environment, entry.path / "environment"))),
+            variables=tuple(map(name_and_value, _split_environment(environment, entry.path / "environment"))),
         )
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
         """Return `job` with other variables. An entry that was there without `=` stays without."""
         pairs = tuple(variables)
-        bare = {text for text in job.environment[_COUNT.size :].split(b"\0")[:-1] if b"=" not in text}
+        bare = {text for text in texts_in(job.environment) if b"=" not in text}
         texts = [name if name in bare and not value else name + b"=" + value for name, value in pairs]
         if any(b"\0" in text for text in texts):
             raise ValueError("a variable holds a NUL")
-        environment = _COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts)
+        environment = COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts)
         return replace(job, environment=environment, variables=pairs)
 
     def _hash_directories(self) -> list[str]:
@@ -169,18 +168,13 @@ class SlurmSpool:
 
 
 def _split_environment(content: bytes, path: Path) -> list[bytes]:
-    if len(content) < _COUNT.size:
+    if len(content) < COUNT.size:
         raise EntryIncomplete(f"{path}: its count is not written yet")
-    (count,) = _COUNT.unpack_from(content)
-    texts = content[_COUNT.size :].split(b"\0")[:-1]
+    (count,) = COUNT.unpack_from(content)
+    texts = texts_in(content)
     if len(texts) < count:
         raise EntryIncomplete(f"{path}: {len(texts)} of {count} variables written")
     return texts[:count]
-
-
-def _name_and_value(text: bytes) -> tuple[bytes, bytes]:
-    name, _, value = text.partition(b"=")
-    return name, value
 
 
 def _spool_error(path: Path, error: OSError) -> SpoolError:

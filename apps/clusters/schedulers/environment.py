@@ -1,0 +1,22 @@
+"""The form in which environments are archived, which is Slurm's: a count, then `NAME=value` and a NUL for each."""
+
+import struct
+from collections.abc import Iterator
+
+COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
+
+
+def texts_in(environment: bytes) -> list[bytes]:
+    """Return every entry that has its NUL, whatever the count says."""
+    return environment[COUNT.size :].split(b"\0")[:-1]
+
+
+def name_and_value(text: bytes) -> tuple[bytes, bytes]:
+    """Cut an entry at its first `=`; one without is a name."""
+    name, _, value = text.partition(b"=")
+    return name, value
+
+
+def variables_in(environment: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and values in their order."""
+    return map(name_and_value, texts_in(environment))
