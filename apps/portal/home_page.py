@@ -1,7 +1,7 @@
 """Everything that the home page shows, from the apps that know it; roll-ups only, no raw jobs."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +20,7 @@ from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import hours_lost, production_now
 from apps.production.selectors import waiting_for
 from apps.services.models import Service
-from apps.services.selectors import announcements_for, board
+from apps.services.selectors import Row, announcements_for, board
 
 #: How many causes the home page names; the rest is one line.
 CAUSES = 6
@@ -60,11 +60,20 @@ class Cause:
     url: str
 
 
+@dataclass(frozen=True)
+class ServiceRow:
+    """A service of the board, with how many of today's failed jobs have a verdict that names it, and their list."""
+
+    row: Row
+    jobs_hit: int
+    url: str
+
+
 def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the home page, for its own template and for the parts it includes."""
     return {
         "at": at,
-        "rows": board(at, zone=timezone.get_current_timezone()),
+        "services": services_today(user=user, at=at),
         "announcements": announcements_for(user, at),
         "production": production_now(user),
         "lost": hours_lost(user, at=at),
@@ -76,16 +85,38 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     }
 
 
+def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
+    """Return the board, and for each service the jobs that failed by it since the hour in which today began."""
+    zone = timezone.get_current_timezone()
+    midnight = datetime.combine(at.astimezone(zone), time(), zone)
+    start, end = _hour(midnight), _hour(at) + timedelta(hours=1)
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).exclude(service="")
+    hit = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
+    return [
+        ServiceRow(row, hit.get(row.service.slug, 0), _failed_jobs(start, end, service=row.service.slug))
+        for row in board(at, zone=zone)
+    ]
+
+
+def _hour(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
+    """Return the address of the list of jobs that failed in [start, end)."""
+    window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"}
+    return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**filters, **window})}"
+
+
 def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs."""
-    end = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    end = _hour(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     rows = failures_by_cause(totals)
     ended = HourlyTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).aggregate(jobs=Sum("jobs"))
     names = dict(Service.objects.values_list("slug", "name"))
-    window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"}
-    causes = [_cause(row, names, window) for row in rows[:CAUSES]]
+    causes = [_cause(row, names, start, end) for row in rows[:CAUSES]]
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
             Cause("Other causes", rest, f"{len(rows) - CAUSES} kinds", "unknown", reverse("diagnosis:failures"))
@@ -93,9 +124,9 @@ def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     return {"causes": causes, "failed_jobs": sum(row.jobs for row in rows), "all_jobs": ended["jobs"] or 0}
 
 
-def _cause(row: CauseRow, names: dict[str, str], window: dict[str, str]) -> Cause:
+def _cause(row: CauseRow, names: dict[str, str], start: datetime, end: datetime) -> Cause:
     kind = VerdictKind(row.verdict)
     name = names.get(row.service, row.service)
     words = f"{name} · {row.cause}" if name and row.cause else row.cause or name or _WORDS[kind]
-    query = {"verdict": row.verdict, "cause": row.cause or "-", "service": row.service or "-", **window}
-    return Cause(words, row.jobs, _ADVICE[kind], _SIGNS[kind], f"{reverse('diagnosis:failed-jobs')}?{urlencode(query)}")
+    url = _failed_jobs(start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-")
+    return Cause(words, row.jobs, _ADVICE[kind], _SIGNS[kind], url)

@@ -88,6 +88,10 @@ def test_stream_with_the_cause_is_shown_first(read):
     assert log_view(other).stream is Stream.ERROR
 
 
+def test_job_that_never_ran_has_no_log_to_look_for(make_job):
+    assert log_view(make_job(started_at=None)).problem == "It never ran, so it wrote none."
+
+
 def test_path_outside_of_the_roots_is_not_read(make_job):
     view = log_view(make_job(log_path="/etc/passwd"))
     assert view.lines == ()

@@ -95,6 +95,15 @@ def test_home_counts_what_failed_and_links_to_it(world, now, client, shifter):
     assert "4711" in page_of(client, shifter, link)
 
 
+def test_home_counts_the_jobs_that_a_service_hit_today_and_links_to_them(world, now, client, shifter, other_liaison):
+    page = page_of(client, shifter, "/")
+    services = page[page.index('id="services"') : page.index('id="why"')]
+    link = services[services.index('href="/failures/jobs/') + 6 :]
+    assert link.split(">")[1] == "1</a"
+    assert "4711" in page_of(client, shifter, link.split('"')[0].replace("&amp;", "&"))
+    assert 'href="/failures/jobs/?service' not in page_of(client, other_liaison, "/")
+
+
 def test_home_shows_a_liaison_only_the_own_experiment(world, now, client, other_liaison, liaison):
     assert "0 of 0 jobs" in page_of(client, other_liaison, "/")
     assert "1 of 1 jobs" in page_of(client, liaison, "/")

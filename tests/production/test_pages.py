@@ -203,7 +203,7 @@ def test_empty_pages_say_what_to_do(nova, liaison, shifter, browse):
 def test_detail_names_needed_service_with_its_state(nova, liaison, samweb, browse):
     obj = draft(liaison, nova, stages=(stage(services=("samweb",)),))
     page = browse(liaison).get(detail(obj)).content.decode()
-    assert "SAM web" in page
+    assert '<a href="/services/samweb/">SAM web</a>' in page
     assert '<span class="state unknown">unknown</span>' in page
 
 

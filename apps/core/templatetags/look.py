@@ -105,13 +105,14 @@ def period(start: datetime | None, end: datetime | None, last: str = "now") -> S
     """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day told once; `last` stands for an end not reached."""
     if start is None or end is None:
         return format_html("{} – {}", when(start), when(end) if end else last)
-    same_day = timezone.localtime(start).date() == timezone.localtime(end).date()
-    return format_html("{} – {}", when(start), _time(end, f"{timezone.localtime(end):%H:%M}") if same_day else when(end))
+    local = timezone.localtime(end)
+    same_day = timezone.localtime(start).date() == local.date()
+    return format_html("{} – {}", when(start), _time(end, f"{local:%H:%M}") if same_day else when(end))
 
 
 @register.filter
 def instants(text: str) -> SafeString:
-    """A text in which `2026-11-20T12:03Z` stands for a time, with such times in the reader's zone; the day told once."""
+    """A text with times such as `2026-11-20T12:03Z` written in the reader's zone, a day told once."""
     parts, day = [], None
     for part in _INSTANT.split(text):
         at = _instant(part)
