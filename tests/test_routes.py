@@ -72,6 +72,7 @@ EXPECTED = {
     "jobs:reports": ALL,
     "jobs:request-progress": OF_EXPERIMENT,
     "portal:find": ALL,
+    "portal:health": OPG,
     "portal:home": ALL,
     "portal:job": OF_EXPERIMENT,
     "production:queue": ALL,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.core.cache import cache
 from django.db import connection, models
 from django.db.models import QuerySet
@@ -55,7 +56,8 @@ def _queue() -> Check:
 
 def _heartbeats(at: datetime) -> list[Check]:
     hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
-    names = {"beat"} | {name for name in hearts if name.startswith("capture ")}
+    expected = {"beat", f"capture {settings.CAPTURE_CLUSTER}"} if settings.CAPTURE_CLUSTER else {"beat"}
+    names = expected | {name for name in hearts if name.startswith("capture ")}
     checks = []
     for name in sorted(names):
         if name not in hearts:

@@ -1,5 +1,11 @@
 from django.apps import AppConfig
+from django.core import checks
 
 
 class PortalConfig(AppConfig):
     name = "apps.portal"
+
+    def ready(self) -> None:
+        from apps.portal.health import check_plugins
+
+        checks.register(check_plugins)

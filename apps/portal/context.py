@@ -6,6 +6,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
+from apps.accounts.permissions import is_opg
 from apps.services.selectors import strip
 
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
@@ -20,7 +21,7 @@ PLACES = [
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, read only where a template asks for it, the strip."""
+    """Return the places and, read only where a template asks for it, the strip and who may see the portal's health."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
@@ -29,6 +30,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
             {"name": name, "url": url, "current": _is_current(request.path, url, prefixes)}
             for name, url, prefixes in PLACES
         ],
+        "sees_health": SimpleLazyObject(lambda: is_opg(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
     }
 

@@ -6,5 +6,6 @@ app_name = "portal"
 urlpatterns = [
     path("", views.home, name="home"),
     path("find/", views.search, name="find"),
+    path("health/", views.health, name="health"),
     path("jobs/<int:pk>/", views.job, name="job"),
 ]

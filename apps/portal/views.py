@@ -1,15 +1,18 @@
-"""Home, the page of a job, and the search box."""
+"""Home, the page of a job, the search box, and the portal's own health."""
 
 from typing import cast
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.models import User
+from apps.accounts.permissions import is_opg
 from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_for_list
+from apps.portal.health import health_page
 from apps.portal.home_page import home_page
 from apps.portal.job_page import job_page
 from apps.portal.selectors import find
@@ -44,3 +47,11 @@ def search(request: HttpRequest) -> HttpResponse:
     if only := found.only():
         return redirect(only)
     return render(request, "portal/find.html", {"words": words.strip(), "found": found})
+
+
+@require_safe
+def health(request: HttpRequest) -> HttpResponse:
+    """Show how the portal's own parts do, to the OPG: paths and messages of hosts are not for everybody."""
+    if not is_opg(request.user):
+        raise PermissionDenied
+    return render(request, "portal/health.html", health_page(at=timezone.now()))

@@ -29,6 +29,12 @@ def test_readyz_is_200_when_all_is_well(client, db):
     assert checks(client) == (200, {"database": True, "queue": True, "beat": True, "capture main": True})
 
 
+def test_readyz_waits_for_the_capture_of_this_installation(client, db, settings):
+    services.beat_heart(name="beat", at=timezone.now())
+    settings.CAPTURE_CLUSTER = "farm"
+    assert checks(client) == (503, {"database": True, "queue": True, "beat": True, "capture farm": False})
+
+
 @pytest.mark.parametrize("silent", ["beat", "capture main"])
 def test_readyz_is_503_when_a_heart_stops(client, db, silent):
     for name in ("beat", "capture main"):

@@ -1,0 +1,88 @@
+"""The health page tells those who run the portal what is wrong with it; the system check tells of plugins."""
+
+from datetime import timedelta
+from importlib.metadata import EntryPoint
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from apps.clusters.models import Cluster
+from apps.core import plugins
+from apps.core.models import Delivery
+from apps.core.plugins import Registry
+from apps.core.services import beat_heart, publish
+from apps.jobs.models import Collection
+from apps.portal import health
+
+
+def page_of(client, user) -> str:
+    client.force_login(user)
+    response = client.get("/health/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A kind of plugins in which one is broken and one repeats a name."""
+    third_party = [EntryPoint("path", "other:Path", "x"), EntryPoint("lost", "no_such_module:Thing", "x")]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: third_party)
+    monkeypatch.setattr(plugins, "REGISTRIES", [])
+    monkeypatch.setattr(health, "PLUGINS", (Registry(group="test.kind", builtins={"path": "pathlib:Path"}),))
+
+
+def test_every_kind_of_plugin_is_judged():
+    assert {id(each) for each in health.PLUGINS} == {id(each) for each in plugins.REGISTRIES}
+
+
+def test_page_shows_what_capture_says_of_itself(client, shifter):
+    sink = {"behind": 7, "lag_seconds": 90.0, "last_error": "database away", "refused": 0}
+    detail = {"captured": 12, "waiting": 3, "unreadable": {"<b>job.5": "not a regular file"}, "sinks": {"store": sink}}
+    beat_heart(name="capture farm", at=timezone.now(), detail=detail)
+    page = page_of(client, shifter)
+    for text in ("capture farm", "7 jobs, 1 min behind", "sink store: database away", "&lt;b&gt;job.5: not a regular"):
+        assert text in page
+    assert "beat" in page
+    assert "has never been heard" in page
+
+
+def test_page_shows_deliveries_that_fail_and_no_others(client, shifter, nova):
+    event = publish(kind="test.thing", target=nova, by="test", at=timezone.now())
+    lost = {"event": event, "due_at": timezone.now(), "attempts": 2, "last_error": "KeyError: 'x'"}
+    Delivery.objects.create(subscriber="test.fails", **lost)
+    Delivery.objects.create(subscriber="test.done", delivered_at=timezone.now(), **lost)
+    page = page_of(client, shifter)
+    assert "test.fails" in page
+    assert "KeyError: &#x27;x&#x27;" in page
+    assert "test.done" not in page
+
+
+def test_page_shows_a_cluster_that_cannot_be_asked(client, shifter, db):
+    cluster = Cluster.objects.create(name="alps", scheduler="slurm")
+    at = timezone.now() - timedelta(hours=2)
+    Collection.objects.update_or_create(
+        cluster=cluster, defaults={"collected_until": at, "last_error": "sacct: connection refused"}
+    )
+    page = page_of(client, shifter)
+    assert "cannot be asked" in page
+    assert "sacct: connection refused" in page
+
+
+def test_page_and_check_tell_of_broken_and_repeated_plugins(client, shifter, broken, capsys):
+    page = page_of(client, shifter)
+    assert "repeats the name of pathlib:Path" in page
+    assert "ModuleNotFoundError" in page
+    call_command("check")
+    told = capsys.readouterr().err
+    assert told.count("opsportal.W001") == 2
+
+
+def test_check_is_silent_when_all_plugins_work():
+    assert health.check_plugins() == []
+
+
+def test_settings_lead_the_opg_to_the_page(client, shifter, liaison):
+    for user, leads in ((shifter, True), (liaison, False)):
+        client.force_login(user)
+        assert ('href="/health/"' in client.get("/accounts/settings/").content.decode()) is leads
