@@ -13,7 +13,7 @@ from apps.clusters.schedulers.slurm.scheduler import Slurm, work_out_paths
 from tests.contracts.scheduler import Job, SchedulerContract
 from tests.slurm_server import SlurmServer
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(400)]
 
 SLEEP = "#!/bin/sh\necho started\nsleep 300\n"
 ODD_NAME = "a|b\nc\x1fd"
@@ -89,8 +89,10 @@ def jobs(slurm: SlurmServer) -> Jobs:
     """Run the jobs: all are submitted, then what is to happen to each is done, then all have ended."""
     now = datetime.now(UTC).replace(microsecond=0)
     jobs = Jobs(slurm, Slurm(slurm.cluster, {"conf": str(slurm.conf)}), now)
-    for run in (submit_jobs_that_end, submit_jobs_that_are_ended, requeue_a_job, fail_a_node):
+    for run in (submit_jobs_that_end, submit_jobs_that_are_ended, requeue_a_job):
         run(jobs)
+    slurm.wait_ended(jobs.ids.values())  # before a node fails: it may run some of them
+    fail_a_node(jobs)
     slurm.wait_ended(jobs.ids.values())
     jobs.records = jobs.collect()
     return jobs
@@ -143,6 +145,7 @@ def fail_a_node(jobs: Jobs) -> None:
     jobs.slurm.wait_state(job_id, "RUNNING")
     jobs.slurm.scontrol("update", f"nodename={node}", "state=down", "reason=test")
     jobs.slurm.wait_state(job_id, "NODE_FAIL")
+    jobs.slurm.scontrol("update", f"nodename={node}", "state=resume")
 
 
 def ending(record: JobRecord) -> tuple[JobState, int, int]:
