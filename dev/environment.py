@@ -114,7 +114,7 @@ def _install(lock_name: str) -> None:
     if not any(VENV.glob("lib/python*/site-packages/pip")):
         raise SetupError(f"could not install the packages: {_last_line(LOG.read_text())}")
     say(f"installing {count} packages with pip; the first time that takes up to a minute")
-    quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--no-compile"]
     if not _run([str(PYTHON), "-m", "pip", *options, *quiet], count):
         raise SetupError(f"could not install the packages: {_last_line(LOG.read_text())} (all of it: {LOG})")
 

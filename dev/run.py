@@ -36,15 +36,17 @@ class Run:
 
     def go(self) -> None:
         """Start everything, stay until asked to stop. Raises `Stopped`, and `SetupError` when a part does not start."""
-        self._start_servers()
-        say("migrating the database")
+        postgres = Postgres(self.layout.postgres, self.layout.sockets)
+        valkey = Valkey(self.layout.valkey, self.layout.sockets)
+        self._set_environment(postgres, valkey)
         static = self._begin("collectstatic", "--no-input", "--verbosity", "0")
-        self._finish(self._begin("migrate", "--no-input"))
+        self._start_servers(postgres, valkey)
+        say("migrating the database and loading the demo")
+        demo = self._begin("demo", "--migrate")
         self._finish(static)
         processes = read_procfile(ROOT / "Procfile")
         self._start_process("web", processes.pop("web"))  # it loads while the demo does
-        say("loading the demo")
-        logins = self._finish(self._begin("demo"))
+        logins = self._finish(demo)
         say("starting the processes")
         for name, command in (processes | read_procfile(ROOT / "Procfile.demo")).items():
             self._start_process(name, command)
@@ -56,20 +58,22 @@ class Run:
             if parent.was_interrupted():
                 raise Stopped
 
-    def _start_servers(self) -> None:
-        layout, tick = self.layout, self.supervisor.pump
-        base = clean_environment() | {"OPSPORTAL_RUN": str(layout.run)}
-        postgres, valkey = Postgres(layout.postgres, layout.sockets), Valkey(layout.valkey, layout.sockets)
-        say("starting PostgreSQL and Valkey" if layout.postgres.exists() else "making the database")
+    def _set_environment(self, postgres: Postgres, valkey: Valkey) -> None:
+        base = clean_environment() | {"OPSPORTAL_RUN": str(self.layout.run)}
+        self.environment = base | demo_settings(self.port, self.layout, postgres.url(DATABASE), valkey.url())
+        for name in [name for name in self.environment if name.endswith("_FILE") and name[:-5] in self.environment]:
+            del self.environment[name]
+
+    def _start_servers(self, postgres: Postgres, valkey: Valkey) -> None:
+        tick = self.supervisor.pump
+        base = clean_environment() | {"OPSPORTAL_RUN": str(self.layout.run)}
+        say("starting PostgreSQL and Valkey" if self.layout.postgres.exists() else "making the database")
         postgres.prepare()
         self.supervisor.start("postgres", postgres.command(), base, quiet=True, before=postgres.clear_stale)
         self.supervisor.start("valkey", valkey.command(), base, quiet=True)
         postgres.wait_ready(tick)
         valkey.wait_ready(tick)
         postgres.create_database(DATABASE)
-        self.environment = base | demo_settings(self.port, layout, postgres.url(DATABASE), valkey.url())
-        for name in [name for name in self.environment if name.endswith("_FILE") and name[:-5] in self.environment]:
-            del self.environment[name]
 
     def _begin(self, *arguments: str) -> Child:
         """Start a management command."""

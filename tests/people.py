@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from django.contrib.auth.hashers import make_password
+
 from apps.accounts import services
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
@@ -16,7 +18,7 @@ def experiment(key: str, name: str = "") -> Experiment:
 
 def person(username: str, *roles: tuple[str, Experiment | None]) -> User:
     """A user with these roles: pairs of role and experiment, None for all."""
-    user = services.ensure_user(username=username, password=PASSWORD, by="test", at=LONG_AGO)
+    user = services.ensure_user(username=username, password_hash=make_password(PASSWORD), by="test", at=LONG_AGO)
     for role, of in roles:
         services.grant_role(user=user, role=Role(role), experiment=of, by="test", at=LONG_AGO)
     return user

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.contrib.auth.hashers import make_password
+
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.services import ensure_experiment, ensure_user, grant_role
@@ -49,11 +51,12 @@ OTHERS = (
 def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
     """Make experiments and people where they are missing; return them by key and by name."""
     experiments = {key: ensure_experiment(key=key, name=name, by="demo", at=at) for key, name in EXPERIMENTS.items()}
+    password_hash = make_password(PASSWORD)  # once: it is slow on purpose
     users = {}
     for person in LOGINS + OTHERS:
         user = ensure_user(
             username=person.username,
-            password=PASSWORD,
+            password_hash=password_hash,
             by="demo",
             at=at,
             first_name=person.first_name,

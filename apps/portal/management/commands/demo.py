@@ -2,10 +2,12 @@
 
 from argparse import ArgumentParser
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
@@ -26,11 +28,14 @@ class Command(BaseCommand):
     help = "Load the demo's people, services and requests. Works only with DEMO=true: the passwords are public."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--migrate", action="store_true", help="bring the database up to date first")
         parser.add_argument("--dir", type=Path, help="what `simulate` is given; VAR_DIR/simulation/CLUSTER else")
 
     def handle(self, *args: object, **options: Any) -> None:
         if not settings.DEMO:
             raise CommandError("This makes accounts with public passwords: set DEMO=true if that is what you want.")
+        if options["migrate"]:
+            call_command("migrate", interactive=False, skip_checks=True, stdout=StringIO())
         directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
         load(directory, timezone.now())
         for person in LOGINS:
