@@ -9,9 +9,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from apps.archive.capture import watcher as watcher_module
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.entry import Identity
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.masking import Masker
+from apps.archive.capture.waiting import WaitingEntries
+from apps.archive.capture.watcher import Watcher
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.clusters.schedulers.base import EntryUnreadable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
@@ -185,6 +189,23 @@ def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, sink):
         wait_for(lambda: sink.ids == [1, 11])
         write_job(spool, 21)
         wait_for(lambda: sink.ids == [1, 11, 21])
+
+
+def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, monkeypatch):
+    monkeypatch.setattr(watcher_module, "identity_of", lambda path: Identity(1, 1))  # as ext4 gives inodes again
+    waiting = WaitingEntries()
+    watcher = Watcher(spool=SlurmSpool(spool), waiting=waiting, rescan=lambda: None)
+    watcher.start()
+    try:
+        watcher.refresh()
+        shutil.rmtree(spool)
+        time.sleep(0.2)  # the end of a watch comes as an event
+        (spool / "hash.1").mkdir(parents=True)
+        watcher.refresh()
+        write_job(spool, 1)
+        wait_for(lambda: len(waiting) == 1, seconds=5)
+    finally:
+        watcher.stop()
 
 
 def test_job_that_is_soon_gone_is_captured(make_capture, spool, sink):

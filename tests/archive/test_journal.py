@@ -2,6 +2,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -38,6 +39,28 @@ def test_add_keeps_same_id_of_other_cluster_and_other_submission(journal):
     jobs = [captured_job(1), captured_job(1, cluster="jura"), captured_job(1, minutes=5)]
 
     assert journal.add(with_identity(*jobs)) == 3
+
+
+def test_disk_without_room_takes_no_jobs_and_gives_those_it_has(tmp_path):
+    with closing(Journal(tmp_path, sinks=["store"])) as roomy:
+        roomy.add(with_identity(captured_job(1)))
+
+    with closing(Journal(tmp_path, sinks=["store"], reserve_bytes=2**62)) as full:
+        with pytest.raises(OSError, match="bytes free for the journal"):
+            full.add(with_identity(captured_job(2)))
+        (entry,) = full.pending("store")
+        full.acknowledge("store", entry.seq)
+        assert full.backlog("store") == (0, None)
+
+
+def test_room_is_given_back_after_a_long_wait(journal):
+    journal.add(with_identity(*(captured_job(i, script=os.urandom(4_000_000)) for i in range(1, 13))))
+    file = journal.directory / "journal.sqlite"
+    before = file.stat().st_size
+    while entries := journal.pending("store", jobs=1):
+        journal.acknowledge("store", entries[0].seq)
+
+    assert file.stat().st_size < before / 4
 
 
 def test_acknowledged_entry_is_dropped_but_stays_known(journal):

@@ -4,6 +4,7 @@ What `add` returned from survives a kill and a power cut. An entry stays until e
 captured stays known for as long as it is in the spool, so that no scan reads it again.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -19,10 +20,13 @@ from apps.archive.capture.entry import CapturedJob, Identity, JournalEntry
 
 BATCH_JOBS = 500
 BATCH_BYTES = 16 * 1024 * 1024
+RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _VERSION = 1
+_PAGE_BYTES = 4096
+_KEPT_PAGES = 2048  # so many free ones stay in the file
 _SCHEMA = """
 CREATE TABLE entry (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -67,12 +71,13 @@ class JournalError(Exception):
 class Journal:
     """The journal in `directory`, held alone by one process. Safe to use from several threads."""
 
-    def __init__(self, directory: Path, *, sinks: Sequence[str]) -> None:
+    def __init__(self, directory: Path, *, sinks: Sequence[str], reserve_bytes: int = RESERVE_BYTES) -> None:
         """Open or create it. A sink that is new here starts with the entries that are still kept.
 
         Raises `JournalError` where another capture holds it, or it was written by a newer version.
         """
         self.directory = directory
+        self._reserve_bytes = reserve_bytes
         self._guard = threading.Lock()
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,7 +99,11 @@ class Journal:
             os.close(self._lock_file)
 
     def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
-        """Write the jobs that are new, durably, as one. Returns how many were; known ones change nothing."""
+        """Write the jobs that are new, durably, as one. Returns how many were; known ones change nothing.
+
+        Raises `OSError` where the disk has no room for them: a journal that filled it could not even be emptied.
+        """
+        self._check_room(sum(job.size_bytes for job, _ in captured))
         with self._transaction() as database:
             return sum(_add(database, job, identity) for job, identity in captured)
 
@@ -116,6 +125,7 @@ class Journal:
         with self._transaction() as database:
             database.execute("UPDATE sink SET acknowledged = max(acknowledged, ?) WHERE name = ?", (seq, sink))
             _drop(database)
+        self._give_back()
 
     def refuse(self, sink: str, seq: int, reason: str) -> None:
         """Keep an entry that `sink` cannot take, whatever the others do, with the reason."""
@@ -158,6 +168,25 @@ class Journal:
         with self._transaction() as database:
             database.executemany("DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids))
 
+    def _check_room(self, size_bytes: int) -> None:
+        disk = os.statvfs(self.directory)
+        # What is added is written to the log, and from there to the file, which may have room inside.
+        needed = size_bytes + max(0, size_bytes - self._free_pages() * _PAGE_BYTES) + self._reserve_bytes
+        if disk.f_bavail * disk.f_frsize < needed:
+            raise OSError(errno.ENOSPC, f"less than {needed:,} bytes free for the journal", str(self.directory))
+
+    def _free_pages(self) -> int:
+        with self._guard:
+            return int(self._database.execute("PRAGMA freelist_count").fetchone()[0])
+
+    def _give_back(self) -> None:
+        """Give the disk back what a long wait for the sinks has taken."""
+        surplus = self._free_pages() - _KEPT_PAGES
+        if surplus > 0:
+            with self._guard:
+                # `execute` would take one step only, which is one page.
+                self._database.executescript(f"PRAGMA incremental_vacuum({surplus}); PRAGMA wal_checkpoint(TRUNCATE)")
+
     def _lock(self) -> None:
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,6 +201,8 @@ class Journal:
         try:
             database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             path.chmod(0o600)
+            database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA journal_size_limit = 67108864")

@@ -12,6 +12,7 @@ from apps.clusters.schedulers.base import SpoolEntry
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
 
 
 class WaitingEntries:
@@ -86,7 +87,7 @@ class WaitingJobs:
     def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._changed = threading.Condition()
-        self._jobs: list[tuple[CapturedJob, Identity]] = []
+        self._jobs: deque[tuple[CapturedJob, Identity]] = deque()
         self._bytes = 0
         self._in_hand = False
         self._closed = False
@@ -104,11 +105,16 @@ class WaitingJobs:
             return True
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
-        """Return all that wait, at least one unless `timeout` seconds passed. To be followed by `written`."""
+        """Return those that wait longest, 8 MB or one, none after `timeout` seconds. To be followed by `written`."""
         with self._changed:
             if not self._jobs:
                 self._changed.wait(timeout)
-            jobs, self._jobs, self._bytes = self._jobs, [], 0
+            jobs: list[tuple[CapturedJob, Identity]] = []
+            size = 0
+            while self._jobs and (not jobs or size + self._jobs[0][0].size_bytes <= BATCH_BYTES):
+                jobs.append(self._jobs.popleft())
+                size += jobs[-1][0].size_bytes
+            self._bytes -= size
             self._in_hand = bool(jobs)
             self._changed.notify_all()
             return jobs

@@ -53,8 +53,10 @@ class Watcher:
         """Watch the directories that the spool has now; one that was made anew is watched anew."""
         made = {self._made.get_nowait() for _ in range(self._made.qsize())}
         directories = {path: identity_of(path).inode for path in self._spool.watched()}
+        # A directory made anew may have the inode of the one before; the watch of that one has ended.
+        ended = {emitter.watch for emitter in self._observer.emitters if not emitter.should_keep_running()}
         for path, (inode, watch) in list(self._watches.items()):
-            if path in made or directories.get(path) != inode:
+            if path in made or watch in ended or directories.get(path) != inode:
                 self._observer.unschedule(watch)
                 del self._watches[path]
         for path in directories.keys() - self._watches.keys():

@@ -13,7 +13,7 @@ from .commands import Commands
 from .controller import paths_known_to_controller
 from .patterns import default_output, fill_in
 from .sacct import Sacct
-from .spool import MAX_FILE_BYTES, SlurmSpool
+from .spool import SlurmSpool
 from .submission import requested_output
 
 logger = logging.getLogger(__name__)
@@ -25,18 +25,17 @@ class Slurm:
     """One Slurm cluster.
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
-    command, `max_file_bytes` of one spool file.
+    command.
     """
 
     name = "slurm"
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` for an option that is unknown or no number."""
-        unknown = options.keys() - {"conf", "bin", "timeout_seconds", "max_file_bytes"}
+        unknown = options.keys() - {"conf", "bin", "timeout_seconds"}
         if unknown:
             raise ValueError(f"unknown options of the slurm adapter: {', '.join(sorted(unknown))}")
         self.cluster = cluster
-        self.max_file_bytes = int(options.get("max_file_bytes", MAX_FILE_BYTES))
         self._commands = Commands(
             conf=options.get("conf", ""),
             directory=options.get("bin", ""),
@@ -46,7 +45,7 @@ class Slurm:
 
     def spool(self, directory: Path) -> SlurmSpool:
         """Return the spool at `directory`, slurmctld's StateSaveLocation."""
-        return SlurmSpool(directory, max_file_bytes=self.max_file_bytes)
+        return SlurmSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
         """Yield every attempt that ended in [since, until), by sacct. Raises `SchedulerError`."""

@@ -24,7 +24,7 @@ from apps.clusters.schedulers.base import (
 )
 from apps.clusters.schedulers.environment import COUNT, name_and_value, texts_in
 
-MAX_FILE_BYTES = 512 * 1024 * 1024  # the most that Slurm's max_script_size allows
+MAX_FILE_BYTES = 64 * 1024 * 1024  # Slurm's own limit is 4 MB unless max_script_size is set; capture holds it in memory
 
 _HASH_DIRECTORY = re.compile(r"hash\.[0-9]")
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
