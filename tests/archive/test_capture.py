@@ -193,17 +193,17 @@ def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, sink):
 
 def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, monkeypatch):
     monkeypatch.setattr(watcher_module, "identity_of", lambda path: Identity(1, 1))  # as ext4 gives inodes again
-    waiting = WaitingEntries()
-    watcher = Watcher(spool=SlurmSpool(spool), waiting=waiting, rescan=lambda: None)
+    told = threading.Event()
+    watcher = Watcher(spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set)
     watcher.start()
     try:
         watcher.refresh()
         shutil.rmtree(spool)
         time.sleep(0.2)  # the end of a watch comes as an event
-        (spool / "hash.1").mkdir(parents=True)
+        spool.mkdir()
         watcher.refresh()
-        write_job(spool, 1)
-        wait_for(lambda: len(waiting) == 1, seconds=5)
+        (spool / "hash.1").mkdir()
+        assert told.wait(5)
     finally:
         watcher.stop()
 
