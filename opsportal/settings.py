@@ -65,12 +65,13 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "apps.core.middleware.NoNulMiddleware",
+    *(["apps.core.middleware.TrustedProxyMiddleware"] if ENV.TRUST_PROXY else []),
+    "apps.core.middleware.CleanRequestMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "apps.accounts.middleware.LoginMiddleware",
     "apps.accounts.middleware.TimeZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -102,10 +103,17 @@ TEMPLATES = [
 DATABASES = {
     "default": dj_database_url.parse(ENV.DATABASE_URL.get_secret_value(), conn_max_age=60, conn_health_checks=True)
 }
+DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = ENV.REDIS_URL.get_secret_value()
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 5},
+    }
+}
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = [
@@ -131,7 +139,7 @@ AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
-AXES_IPWARE_PROXY_COUNT = 1 if ENV.TRUST_PROXY else 0
+AXES_USERNAME_CALLABLE = "apps.accounts.forms.typed_username"
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
@@ -176,7 +184,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["apps.core.api.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "apps.core.pagination.NewestFirst",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -205,6 +213,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 900,
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
+    "socket_connect_timeout": 5,
 }
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -223,6 +232,8 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
 _EVERY_SECONDS = {
     "apps.core.tasks.beat_heart": 10,
     "apps.core.tasks.deliver_waiting": 10,
+    "apps.core.tasks.drop_old_deliveries": 86_400,
+    "apps.accounts.tasks.forget_expired": 86_400,
     "apps.diagnosis.tasks.requeue_waiting": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.services.tasks.parse_waiting": 30,

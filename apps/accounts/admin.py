@@ -34,6 +34,10 @@ class ExperimentAdmin(admin.ModelAdmin):
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
+        """The key stays: it stands in the numbers of requests, and in the environments of jobs."""
+        return ["key"] if obj else []
+
 
 @admin.register(Membership)
 class MembershipAdmin(admin.ModelAdmin):

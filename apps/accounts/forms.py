@@ -1,9 +1,16 @@
-"""One's own settings."""
+"""Login, and one's own settings."""
 
+from collections.abc import Mapping
 from zoneinfo import available_timezones
 
 from django import forms
 from django.conf import settings
+
+
+def typed_username(request: object, credentials: Mapping[str, str] | None) -> str | None:
+    """Return the name under which failed logins are counted: as much of it as a name may have."""
+    name = (credentials or {}).get("username")
+    return None if name is None else name[:150]
 
 
 class SettingsForm(forms.Form):

@@ -1,14 +1,17 @@
 """Users, experiments and memberships."""
 
 from typing import Generic, Self, TypeVar
+from zoneinfo import available_timezones
 
 from django.contrib.auth.models import AbstractUser
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import scope_of
 
 M = TypeVar("M", bound=models.Model)
+UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin."
 
 
 class User(AbstractUser):
@@ -18,6 +21,11 @@ class User(AbstractUser):
 
     def __str__(self) -> str:
         return self.username
+
+    def clean(self) -> None:
+        super().clean()
+        if self.time_zone and self.time_zone not in available_timezones():
+            raise ValidationError({"time_zone": UNKNOWN_ZONE.format(self.time_zone)})
 
 
 class Experiment(models.Model):

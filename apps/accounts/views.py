@@ -1,6 +1,5 @@
 """Login, one's own settings and API tokens."""
 
-from datetime import timedelta
 from typing import Any, cast
 
 from django.contrib import messages
@@ -13,7 +12,7 @@ from knox.models import AuthToken
 from apps.accounts import services
 from apps.accounts.forms import SettingsForm, TokenForm
 from apps.accounts.models import User
-from apps.core.services import publish
+from apps.core.errors import InvalidFields
 
 
 @require_http_methods(["GET", "POST"])
@@ -32,20 +31,21 @@ def create_token(request: HttpRequest) -> HttpResponse:
     """Make a token and show it once: only its hash is stored."""
     user = cast(User, request.user)
     form = TokenForm(request.POST)
-    if not form.is_valid():
-        return render(request, "accounts/settings.html", _context(user, token_form=form), status=400)
-    _, token = AuthToken.objects.create(user, expiry=timedelta(days=form.cleaned_data["days"]))
-    publish(kind="token.created", target=user, by=user, at=timezone.now(), data={"days": form.cleaned_data["days"]})
-    return render(request, "accounts/settings.html", _context(user, new_token=token))
+    if form.is_valid():
+        try:
+            token = services.create_token(user=user, by=user, at=timezone.now(), **form.cleaned_data)
+        except InvalidFields as error:
+            form.add_error("days", error.problems["days"])
+        else:
+            return render(request, "accounts/settings.html", _context(user, new_token=token))
+    return render(request, "accounts/settings.html", _context(user, token_form=form), status=400)
 
 
 @require_POST
 def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
     user = cast(User, request.user)
-    deleted, _ = AuthToken.objects.filter(user=user, token_key=token_key).delete()
-    if not deleted:
+    if not services.revoke_token(user=user, token_key=token_key, by=user, at=timezone.now()):
         raise Http404
-    publish(kind="token.revoked", target=user, by=user, at=timezone.now())
     messages.success(request, "The token works no more.")
     return redirect("accounts:settings")
 

@@ -41,4 +41,9 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
 @admin.register(Heartbeat)
 class HeartbeatAdmin(ReadOnlyAdmin):
+    """May be deleted: the heart of a capture that is stopped for good would keep `/readyz` from being well."""
+
     list_display = ["name", "at", "detail"]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return admin.ModelAdmin.has_delete_permission(self, request, obj)

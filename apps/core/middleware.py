@@ -1,17 +1,47 @@
-"""What no address may hold."""
+"""What no request may hold, and whom a request is from."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 
+Answer = Callable[[HttpRequest], HttpResponse]
 
-class NoNulMiddleware:
-    """Refuse an address with a NUL character: PostgreSQL has no such text, so nothing can be found by it."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+class CleanRequestMiddleware:
+    """Refuse what no browser or tool sends: a NUL in an address or a cookie (PostgreSQL has no such text, so nothing
+    can be found by it), and credentials that are not ASCII."""
+
+    def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
-            return HttpResponseBadRequest("The address holds a NUL character.\n", content_type="text/plain")
+            return _refuse("The address holds a NUL character.")
+        if any("\0" in value for value in request.COOKIES.values()):
+            return _refuse("A cookie holds a NUL character.")
+        credentials = request.META.get("HTTP_AUTHORIZATION", "")
+        if not credentials.isascii() or "\0" in credentials:
+            return _refuse("The Authorization header is not ASCII.")
+        return self.get_response(request)
+
+
+def _refuse(why: str) -> HttpResponse:
+    return HttpResponseBadRequest(f"{why}\n", content_type="text/plain")
+
+
+class TrustedProxyMiddleware:
+    """Take the sender's address from the proxy in front: the last of `X-Forwarded-For`, which it has added itself.
+
+    Only with TRUST_PROXY: whoever reaches the portal past the proxy could claim any address.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
+        with suppress(ValueError):
+            request.META["REMOTE_ADDR"] = str(ip_address(address))
         return self.get_response(request)

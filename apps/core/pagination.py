@@ -3,12 +3,14 @@
 import base64
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 from django.http import QueryDict
-from rest_framework.pagination import CursorPagination
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import Cursor, CursorPagination
+from rest_framework.request import Request
 
 M = TypeVar("M", bound=Model)
 
@@ -60,8 +62,9 @@ def _write(at: datetime, pk: Any) -> str:
 def _read(mark: str) -> tuple[datetime, int] | None:
     try:
         at, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
-        return datetime.fromisoformat(at), int(pk)
-    except (ValueError, TypeError):
+        # To UTC: PostgreSQL knows no zones as far from it as Python does.
+        return datetime.fromisoformat(at).astimezone(UTC), int(pk)
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -72,3 +75,14 @@ class NewestFirst(CursorPagination):
     page_size = 100
     page_size_query_param = "page_size"
     max_page_size = 1000
+
+    def decode_cursor(self, request: Request) -> Cursor | None:
+        """Read the place in the list; one that is no number of a row is as bad as one that cannot be read."""
+        cursor = super().decode_cursor(request)
+        if cursor is not None and cursor.position is not None and not _is_number(str(cursor.position)):
+            raise NotFound(self.invalid_cursor_message)
+        return cursor
+
+
+def _is_number(position: str) -> bool:
+    return position.isascii() and position.isdigit() and len(position) < 20

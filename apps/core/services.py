@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 #: Wait before the next attempt, by the number of attempts made; the last one repeats.
 BACK_OFF_SECONDS = (0, 5, 30, 120, 600, 3600)
 
+#: How long deliveries are kept after they were made.
+KEEP = timedelta(days=30)
+
 
 def publish(
     *,
@@ -82,6 +85,15 @@ def _put_off(delivery_id: int, error: Exception, at: datetime) -> None:
         delivery.due_at = at + timedelta(seconds=wait)
         delivery.last_error = f"{type(error).__name__}: {error}"[:2000]
         delivery.save(update_fields=["attempts", "due_at", "last_error"])
+
+
+def drop_old_deliveries(*, at: datetime) -> int:
+    """Delete deliveries made long ago, some at a time; events stay, and so does what was not delivered."""
+    old = Delivery.objects.filter(delivered_at__lt=at - KEEP).order_by("pk").values("pk")
+    dropped = 0
+    while count := Delivery.objects.filter(pk__in=old[:10_000]).delete()[0]:
+        dropped += count
+    return dropped
 
 
 def beat_heart(*, name: str, at: datetime, detail: dict[str, Any] | None = None) -> None:

@@ -22,6 +22,11 @@ def deliver_waiting() -> None:
 
 
 @shared_task
+def drop_old_deliveries() -> None:
+    services.drop_old_deliveries(at=timezone.now())
+
+
+@shared_task
 def beat_heart() -> None:
     """Sent by beat, done by a worker: so its age tells that both live."""
     services.beat_heart(name="beat", at=timezone.now())

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from apps.core import services
+from apps.core.models import Heartbeat
 from apps.core.selectors import HEARTBEAT_LIMIT
 
 
@@ -50,3 +51,17 @@ def test_readyz_is_503_without_a_queue(client, db, settings):
     }
     status, found = checks(client)
     assert (status, found["queue"]) == (503, False)
+
+
+def test_healthz_asks_no_database_for_somebody_with_a_session_either(client, liaison, django_assert_num_queries):
+    client.force_login(liaison)
+    with django_assert_num_queries(0):
+        assert client.get("/healthz").status_code == 200
+
+
+def test_heart_of_a_capture_that_is_gone_can_be_deleted(client, admin):
+    services.beat_heart(name="capture gone", at=timezone.now())
+    client.force_login(admin)
+    heart = Heartbeat.objects.get()
+    client.post(f"/admin/core/heartbeat/{heart.pk}/delete/", {"post": "yes"})
+    assert not Heartbeat.objects.exists()

@@ -89,3 +89,12 @@ def test_event_cannot_be_changed(db, at, subscriber, statement):
     ):
         cursor.execute(statement)
     assert Event.objects.get().actor == "test"
+
+
+def test_deliveries_are_dropped_a_month_after_they_were_made(db, at, subscriber):
+    made, waiting = publish(at), publish(at)
+    assert services.deliver(delivery_id=made.deliveries.get().pk, at=at)
+    assert services.drop_old_deliveries(at=at + timedelta(days=29)) == 0
+    assert services.drop_old_deliveries(at=at + timedelta(days=31)) == 1
+    assert Delivery.objects.get().event == waiting
+    assert Event.objects.filter(kind="thing.happened").count() == 2

@@ -1,7 +1,9 @@
 """Keyset pages: every row once, in order, whatever arrives meanwhile."""
 
+import base64
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,3 +41,32 @@ def test_unreadable_mark_shows_the_first_page(db):
         page = newest_first(Heartbeat.objects.all(), by="at", query=QueryDict(f"after={mark}"))
         assert [row.name for row in page.rows] == ["one"]
         assert page.is_first
+
+
+def _mark(text):
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "=",
+        "[" * 3000,
+        "[1, 2]",
+        '["2026-01-01T00:00:00+00:00", 1e400]',
+        '["2026-01-01T00:00:00+00:00", "x"]',
+        '["0001-01-01T00:00:00+23:59", 1]',
+        '["9999-12-31T23:59:59-23:59", 1]',
+    ],
+)
+def test_mark_that_cannot_be_read_shows_the_first_page(db, mark):
+    Heartbeat.objects.create(name="a", at=START)
+    page = newest_first(Heartbeat.objects.all(), by="at", query=QueryDict(f"after={_mark(mark)}"))
+    assert page.is_first
+    assert len(page.rows) == 1
+
+
+@pytest.mark.parametrize("cursor", ["p=abc", "p=", "p=1.5", "r=1&p=%FF", "p=" + "9" * 40])
+def test_cursor_that_names_no_row_is_not_found(client, liaison, cursor):
+    client.force_login(liaison)
+    assert client.get("/api/v1/requests/", {"cursor": _mark(cursor)}).status_code == 404

@@ -1,0 +1,11 @@
+"""Celery tasks: forgetting what has expired."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.accounts import services
+
+
+@shared_task
+def forget_expired() -> None:
+    services.forget_expired(at=timezone.now())

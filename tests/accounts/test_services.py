@@ -1,0 +1,88 @@
+"""Roles, tokens and what expires."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from knox.models import AuthToken
+
+from apps.accounts import services
+from apps.accounts.enums import Role
+from apps.accounts.models import Experiment, User
+from apps.core.errors import InvalidFields
+from apps.core.models import Event
+
+
+def test_superuser_of_the_command_line_stays_one_with_any_other_role(db, at):
+    first = User.objects.create_superuser("first", password="x")
+    approver = services.grant_role(user=first, role=Role.APPROVER, experiment=None, by="test", at=at)
+    services.revoke_role(membership=approver, by="test", at=at)
+    first.refresh_from_db()
+    assert (first.is_staff, first.is_superuser) == (True, True)
+
+
+def test_admin_of_one_experiment_may_not_enter_the_back_office(db, at, nova, liaison):
+    services.grant_role(user=liaison, role=Role.ADMIN, experiment=nova, by="test", at=at)
+    liaison.refresh_from_db()
+    assert not liaison.is_staff
+
+
+def test_tokens_of_one_person_have_a_limit(client, liaison, settings):
+    settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 2}
+    client.force_login(liaison)
+    assert [client.post("/accounts/settings/tokens/", {"days": 5}).status_code for _ in range(3)] == [200, 200, 400]
+    AuthToken.objects.update(expiry=timezone.now() - timedelta(days=1))
+    assert client.post("/accounts/settings/tokens/", {"days": 5}).status_code == 200
+    assert Event.objects.filter(kind="token.created").count() == 3
+
+
+def test_token_is_not_made_without_its_event(liaison, at, monkeypatch):
+    def fail(**_):
+        raise RuntimeError
+
+    monkeypatch.setattr(services, "publish", fail)
+    with pytest.raises(RuntimeError):
+        services.create_token(user=liaison, days=1, by=liaison, at=at)
+    assert not AuthToken.objects.exists()
+
+
+def test_what_has_expired_is_forgotten(client, liaison):
+    now = timezone.now()
+    client.force_login(liaison)
+    Session.objects.create(session_key="old", session_data="", expire_date=now - timedelta(hours=1))
+    services.create_token(user=liaison, days=1, by=liaison, at=now)
+    services.create_token(user=liaison, days=30, by=liaison, at=now)
+    services.forget_expired(at=now + timedelta(days=2))
+    assert AuthToken.objects.count() == 1
+    assert list(Session.objects.values_list("session_key", flat=True)) == [client.session.session_key]
+
+
+def test_too_many_tokens_say_what_to_do(liaison, at, settings):
+    settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 0}
+    with pytest.raises(InvalidFields, match="revoke one"):
+        services.create_token(user=liaison, days=1, by=liaison, at=at)
+
+
+def test_unknown_zone_in_the_back_office_is_refused(admin, client):
+    admin.time_zone = "Mars/Base"
+    with pytest.raises(ValidationError, match="IANA"):
+        admin.full_clean()
+
+
+def test_zone_that_is_known_no_more_shows_the_portals_own(client, liaison):
+    User.objects.filter(pk=liaison.pk).update(time_zone="Mars/Base")
+    client.force_login(liaison)
+    assert client.get("/accounts/settings/").status_code == 200
+
+
+def test_key_of_an_experiment_stays(client, admin, nova):
+    client.force_login(admin)
+    client.post(f"/admin/accounts/experiment/{nova.pk}/change/", {"key": "OTHER", "name": "New name"})
+    assert Experiment.objects.values_list("key", "name").get() == ("NOVA", "New name")
+
+
+@pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/"])
+def test_name_without_end_is_only_wrong(client, db, path):
+    assert client.post(path, {"username": "a" * 5000, "password": "x"}).status_code == 200
