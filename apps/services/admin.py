@@ -68,8 +68,9 @@ class MonitoringSourceAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool) -> None:
+        before = form.initial.get("watched_since") or obj.watched_since
         obj.save(update_fields=[name for name in form.changed_data if name in form.fields])
-        rebuild_services_of(source=obj, since=obj.watched_since)
+        rebuild_services_of(source=obj, since=min(before, obj.watched_since))
 
     @admin.action(description="Read payloads that failed, or had alerts of no service, again")
     def read_again(self, request: HttpRequest, sources: QuerySet[MonitoringSource]) -> None:
@@ -91,6 +92,9 @@ class RawPayloadAdmin(LookOnly):
     exclude = ["body"]
     readonly_fields = ["text"]
     actions = ["read_again"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RawPayload]:
+        return super().get_queryset(request).defer("body")
 
     @admin.display(description="Body")
     def text(self, payload: RawPayload) -> str:

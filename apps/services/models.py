@@ -5,6 +5,7 @@ from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeBoundary, RangeOperators
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Func, Q
 
@@ -88,6 +89,13 @@ class Service(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        above = self.parent
+        while above is not None:
+            if above.pk == self.pk:
+                raise ValidationError({"parent": "A service cannot be a part of itself, nor of one of its parts."})
+            above = above.parent
 
 
 class Incident(models.Model):
@@ -290,6 +298,11 @@ class LabelRule(models.Model):
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.matchers.items()) or "every alert"
+
+    def clean(self) -> None:
+        pairs = self.matchers.items() if isinstance(self.matchers, dict) else [(None, None)]
+        if not all(isinstance(value, str) for _, value in pairs):
+            raise ValidationError({"matchers": 'Labels and their values, as text: {"job": "samweb"}'})
 
 
 class UnmappedAlert(models.Model):

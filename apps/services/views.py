@@ -80,10 +80,12 @@ def service_detail(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _day(text: str) -> date | None:
+    """Read a day that has a day before and after it, in every time zone."""
     try:
-        return date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
         return None
+    return day if 1 < day.year < 9999 else None
 
 
 @require_safe

@@ -2,13 +2,14 @@ from datetime import timedelta
 from itertools import permutations
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.core.models import Event
 from apps.services import tasks
 from apps.services.models import Incident, RawPayload, UnmappedAlert
+from apps.services.services import feeding
 from apps.services.services.feeding import parse_payload, receive_payload
 from apps.services.services.incidents import close_incident
 from apps.services.services.rules import add_rule, drop_old_payloads, replay_payloads
@@ -198,3 +199,25 @@ def test_payloads_are_dropped_a_month_after_they_were_parsed(at, prometheus):
     assert drop_old_payloads(at=at + timedelta(days=29)) == 0
     assert drop_old_payloads(at=at + timedelta(days=31)) == 1
     assert RawPayload.objects.get().state == "failed"
+    assert drop_old_payloads(at=at + timedelta(days=181)) == 1
+
+
+def test_payload_that_met_a_deadlock_waits_and_is_read_again(at, prometheus, samweb, monkeypatch):
+    def deadlock(**_):
+        raise OperationalError("deadlock detected")
+
+    payload = receive_payload(source=prometheus, body=message(alert(at, service="samweb")), at=at)
+    with monkeypatch.context() as patch:
+        patch.setattr(feeding, "apply_message", deadlock)
+        with pytest.raises(OperationalError):
+            parse_payload(payload_id=payload.pk)
+    tasks.parse_waiting()
+    assert Incident.objects.get().service == samweb
+
+
+def test_alerts_that_led_nowhere_are_dropped_a_month_after_they_were_heard(at, prometheus):
+    post(prometheus, at, alert(at, service="nobody-knows"))
+    drop_old_payloads(at=at + timedelta(days=29))
+    assert UnmappedAlert.objects.exists()
+    drop_old_payloads(at=at + timedelta(days=31))
+    assert not UnmappedAlert.objects.exists()

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -223,3 +223,19 @@ def test_pages_take_the_same_queries_for_one_and_three_rows(client, shifter, now
             client.get(address)
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "0001-01-01", "2026-02-30", "x"])
+def test_day_that_cannot_be_shows_all_incidents(client, liaison, outage, day):
+    client.force_login(liaison)
+    assert "No answer" in client.get(f"/services/samweb/?day={day}").content.decode()
+
+
+def test_incident_of_the_year_one_is_shown_in_every_zone(client, samweb, shifter, now):
+    first = datetime.min.replace(tzinfo=UTC)
+    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=first)
+    shifter.time_zone = "America/Chicago"
+    shifter.save()
+    client.force_login(shifter)
+    for path in (f"/services/incidents/{incident.pk}/", "/services/", "/services/samweb/"):
+        assert client.get(path).status_code == 200

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import F
 
 from apps.core.plugins import UnknownPlugin
@@ -48,6 +48,8 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
                 payload.unmapped = apply_message(source=payload.source, message=message, at=payload.received_at)
         except (UnreadablePayload, UnknownPlugin) as error:
             payload.state, payload.notes = PayloadState.FAILED, str(error)
+        except OperationalError:  # not the payload's fault: a deadlock, a lost connection; it waits, and is read again
+            raise
         except Exception as error:  # a format of a third party, or a value the database refuses: kept for a replay
             payload.state, payload.notes = PayloadState.FAILED, f"{type(error).__name__}: {error}"
         else:

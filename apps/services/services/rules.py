@@ -14,8 +14,10 @@ from apps.services.models import LabelRule, MonitoringSource, RawPayload, Servic
 from apps.services.permissions import may_run_board
 from apps.services.services.feeding import parse_payload
 
-#: How long payloads are kept after they were parsed.
+#: How long payloads are kept after they were parsed, and alerts of no service after they were heard last.
 KEEP = timedelta(days=30)
+#: How long payloads are kept that could not be read.
+KEEP_FAILED = timedelta(days=180)
 
 
 @transaction.atomic
@@ -64,6 +66,8 @@ def replay_payloads(*, source: MonitoringSource) -> int:
 
 @transaction.atomic
 def drop_old_payloads(*, at: datetime) -> int:
-    """Delete payloads that were parsed long ago; those that failed, and those waiting, are kept."""
+    """Delete what was heard long ago: payloads, but those still waiting, and alerts that led nowhere."""
+    UnmappedAlert.objects.filter(last_heard_at__lt=at - KEEP).delete()
     old = RawPayload.objects.filter(state=PayloadState.PARSED, received_at__lt=at - KEEP)
-    return old.delete()[0]
+    failed = RawPayload.objects.filter(state=PayloadState.FAILED, received_at__lt=at - KEEP_FAILED)
+    return old.delete()[0] + failed.delete()[0]
