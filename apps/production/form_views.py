@@ -14,9 +14,10 @@ from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production import services
 from apps.production.content import MAX_STAGES, RequestContent, StageContent
+from apps.production.enums import Who
 from apps.production.forms import RequestForms, typed, writable_experiments
 from apps.production.models import Request
-from apps.production.permissions import may_edit
+from apps.production.permissions import may, may_edit
 from apps.production.selectors import content_of, problems_of, with_stages
 from apps.services.models import Service
 
@@ -38,10 +39,10 @@ def new_request(request: HttpRequest) -> HttpResponse:
 def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     """Change a draft; `?check=1` shows at once what stands between it and its submission."""
     wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    if not may(request.user, Who.LIAISON, wanted) or (request.method != "POST" and not may_edit(request.user, wanted)):
+        raise PermissionDenied("Only a liaison of the experiment may write this, while it is a draft.")
     if request.method == "POST":
         return _form(request, _forms(request.POST), wanted)
-    if not may_edit(request.user, wanted):
-        raise PermissionDenied("Only a liaison of the experiment may write this, while it is a draft.")
     content = content_of(wanted)
     forms = _forms(typed(content, version=wanted.version))
     if "check" in request.GET and forms.is_valid():

@@ -1,5 +1,6 @@
 """List, queue and page of requests, and the moves made there. The form is in `form_views`."""
 
+import re
 from typing import Any, cast
 
 from django.contrib import messages
@@ -50,7 +51,7 @@ def request_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def queue(request: HttpRequest) -> HttpResponse:
     after = request.GET.get("after", "")
-    part = queue_part(user=request.user, after=int(after) if after.isascii() and after.isdigit() else 0)
+    part = queue_part(user=request.user, after=int(after) if re.fullmatch("[0-9]{1,9}", after) else 0)
     context = {
         "part": part,
         "rows": [(row, may_prioritise(request.user, row.request)) for row in part.rows],
