@@ -70,6 +70,7 @@ def test_period_tells_one_day_once():
     start = datetime(2026, 11, 19, 9, 12, tzinfo=UTC)
     assert shown(start, start + timedelta(hours=3)) == "Thu 19 Nov 10:12 – 13:12"
     assert shown(start, start + timedelta(hours=40)) == "Thu 19 Nov 10:12 – Sat 21 Nov 02:12"
+    assert shown(start, start + timedelta(hours=20)) == "Thu 19 Nov 10:12 – Fri 20 Nov 06:12"
     assert shown(start, None) == "Thu 19 Nov 10:12 – now"
 
 
@@ -83,3 +84,10 @@ def test_state_is_word_sign_and_escaped():
     assert look.state("down") == '<span class="state down">down</span>'
     assert look.state("changes_asked") == '<span class="state degraded">changes asked</span>'
     assert look.state("<b>") == '<span class="state unknown">&lt;b&gt;</span>'
+
+
+@pytest.mark.parametrize("at", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+@pytest.mark.parametrize("zone", ["America/Chicago", "Pacific/Kiritimati"])
+def test_first_and_last_hours_of_all_time_can_be_written(at, zone):
+    with timezone.override(zone):
+        assert str(at.year) in look.when(at)

@@ -83,21 +83,31 @@ def when(at: datetime | None) -> SafeString | str:
     """A time as `Fri 20 Nov 09:12` in the reader's zone, with the zone and the year on hover."""
     if at is None:
         return NONE
-    return _time(at, short_time(timezone.localtime(at)))
+    return _time(at, short_time(_local(at)))
+
+
+def _local(at: datetime) -> datetime:
+    try:
+        return timezone.localtime(at)
+    except OverflowError:  # in the first or last hours of all time that there is
+        return at
 
 
 def _time(at: datetime, words: str) -> SafeString:
-    title = timezone.localtime(at).strftime("%Y-%m-%d %H:%M:%S %Z")
+    title = _local(at).strftime("%Y-%m-%d %H:%M:%S %Z")
     return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, words)
 
 
 def short_time(local: datetime) -> str:
     """`09:12` today, `Fri 20 Nov 09:12` this year, else with the year."""
-    now = timezone.localtime(timezone.now(), local.tzinfo)
-    if local.date() == now.date():
-        return local.strftime("%H:%M")
-    day = f"{local:%a} {local.day} {local:%b}"
-    return f"{day} {local:%H:%M}" if local.year == now.year else f"{day} {local.year} {local:%H:%M}"
+    today = timezone.localtime(timezone.now(), local.tzinfo).date()
+    return f"{local:%H:%M}" if local.date() == today else _dated(local)
+
+
+def _dated(local: datetime) -> str:
+    this_year = timezone.localtime(timezone.now(), local.tzinfo).year
+    day = f"{local:%a} {local.day} {local:%b}" + ("" if local.year == this_year else f" {local.year}")
+    return f"{day} {local:%H:%M}"
 
 
 @register.simple_tag
@@ -105,9 +115,9 @@ def period(start: datetime | None, end: datetime | None, last: str = "now") -> S
     """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day told once; `last` stands for an end not reached."""
     if start is None or end is None:
         return format_html("{} – {}", when(start), when(end) if end else last)
-    local = timezone.localtime(end)
-    same_day = timezone.localtime(start).date() == local.date()
-    return format_html("{} – {}", when(start), _time(end, f"{local:%H:%M}") if same_day else when(end))
+    local = _local(end)
+    same_day = _local(start).date() == local.date()
+    return format_html("{} – {}", when(start), _time(end, f"{local:%H:%M}" if same_day else _dated(local)))
 
 
 @register.filter
@@ -119,7 +129,7 @@ def instants(text: str) -> SafeString:
         if at is None:
             parts.append(conditional_escape(part))
             continue
-        local = timezone.localtime(at)
+        local = _local(at)
         parts.append(_time(at, f"{local:%H:%M}") if local.date() == day else when(at))
         day = local.date()
     return format_html_join("", "{}", ((part,) for part in parts))
