@@ -22,3 +22,22 @@ document.addEventListener("submit", (event) => {
   const question = event.submitter?.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
 });
+
+// A part that refreshes itself says when it no longer does; where the login has ended, the page asks for it.
+const stale = () => {
+  if (document.querySelector("#stale")) return;
+  const note = Object.assign(document.createElement("p"), { id: "stale", className: "note error" });
+  note.setAttribute("role", "alert");
+  note.textContent = "The portal does not answer: this page is not refreshed. It is tried again.";
+  document.querySelector("main").prepend(note);
+};
+document.addEventListener("htmx:sendError", stale);
+document.addEventListener("htmx:responseError", stale);
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { xhr, pathInfo } = event.detail;
+  if (!event.detail.isError) document.querySelector("#stale")?.remove();
+  if (xhr.responseURL && new URL(xhr.responseURL).pathname !== pathInfo.requestPath.split("?")[0]) {
+    event.detail.shouldSwap = false;
+    location.reload();
+  }
+});

@@ -5,6 +5,8 @@ from datetime import datetime
 import pytest
 from django.utils import timezone
 
+from apps.services.services.incidents import close_incident
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
@@ -33,6 +35,32 @@ def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_as, javascri
     assert "yes" in page.locator("#outages").inner_text()
     assert page.get_by_role("link", name="NOVA-0001").first.get_attribute("href") == "/requests/NOVA-0001/"
     assert page.problems == []
+
+
+def test_home_refreshes_itself_and_says_when_it_cannot(world, shifter, open_as):
+    page = open_as(shifter)
+    page.clock.install()
+    page.goto("/")
+    close_incident(incident=world.incident, by=shifter, at=timezone.now(), reason="back")
+    with page.expect_response("**/"):
+        page.clock.fast_forward(31_000)
+    page.get_by_text("samweb is down since").wait_for(state="detached")
+    page.route("**/", lambda route: route.abort())
+    page.clock.fast_forward(31_000)
+    page.get_by_role("alert").get_by_text("does not answer").wait_for()
+    page.unroute("**/")
+    page.clock.fast_forward(31_000)
+    page.get_by_role("alert").wait_for(state="detached")
+    assert page.locator("#operations").is_visible()
+
+
+def test_home_asks_for_the_login_when_it_has_ended(world, shifter, open_as):
+    page = open_as(shifter)
+    page.clock.install()
+    page.goto("/")
+    page.context.clear_cookies()
+    page.clock.fast_forward(31_000)
+    page.get_by_role("button", name="Log in").wait_for()
 
 
 def test_slash_finds_a_job_by_its_id(world, shifter, open_as):
@@ -65,12 +93,55 @@ def test_pages_are_neat_and_accessible(world, shifter, open_as, assert_accessibl
         "/jobs/",
         "/failures/",
         "/reports/",
+        "/jobs/?state=nonsense",
+        "/failures/jobs/",
+        f"/jobs/{world.job.pk}/log/",
+        f"/jobs/{world.job.pk}/verdict/",
+        f"/archive/{world.archived.pk}/",
+        "/services/",
         "/find/?q=nothing",
+        "/find/?q=n",
         "/accounts/settings/",
     ):
         page.goto(path)
         assert_accessible(page)
     assert page.problems == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES[::3])
+def test_what_is_folded_and_what_is_refused_is_accessible(
+    world, liaison, shifter, open_as, assert_accessible, width, scheme
+):
+    page = open_as(shifter, width=width, scheme=scheme)
+    for path in ("/services/", f"/jobs/{world.job.pk}/"):
+        page.goto(path)
+        for summary in page.locator("main summary").all():
+            summary.focus()
+            page.keyboard.press("Enter")
+        assert page.locator("main details:not([open])").count() == 0
+        assert_accessible(page)
+    page.goto("/nothing/")
+    assert "There is nothing here" in page.locator("h1").inner_text()
+    assert_accessible(page)
+    page = open_as(liaison, width=width, scheme=scheme)
+    page.goto("/services/incidents/new/")
+    assert "You may not do this" in page.locator("h1").inner_text()
+    assert_accessible(page)
+    page.get_by_role("button", name="Log out").click()
+    assert_accessible(page)
+
+
+def test_admin_is_accessible(world, admin, open_as, assert_accessible):
+    page = open_as(admin)
+    page.goto("/admin/")
+    assert_accessible(page)
+
+
+def test_role_of_a_marked_line_stays_in_sight(world, shifter, open_as):
+    page = open_as(shifter, width=390)
+    page.goto(f"/jobs/{world.job.pk}/")
+    log, role = page.locator("#log").bounding_box(), page.locator("#log .cause em").bounding_box()
+    assert role["x"] + role["width"] <= log["x"] + log["width"] + 1
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES[::3])

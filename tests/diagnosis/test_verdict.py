@@ -202,12 +202,12 @@ def test_outage_confirms_an_error_of_its_service():
 
 
 def test_reasons_come_by_weight_and_only_outages_that_were_are_told():
-    outages = [outage("dcache", Overlap.UNKNOWN), outage("cvmfs", Overlap.NO), outage("samweb")]
+    outages = [outage("dcache", Overlap.UNKNOWN), outage("cvmfs", Overlap.NO), outage("alien"), outage("samweb")]
     text = "IfdhError: FetchError: Retry count exceeded\nHTTP error: 503 Service Unavailable\n"
     facts = JobFacts(state=JobState.FAILED, exit_code=65)
     kinds = [(reason.kind, reason.target.partition(":")[2]) for reason in judge(text, facts, outages).verdict.reasons]
     assert kinds[0][0] == "catalogue"
-    assert kinds[1:3] == [("outage", "samweb"), ("scheduler", "")]
+    assert kinds[1:4] == [("outage", "samweb"), ("outage", "alien"), ("scheduler", "")]
     assert kinds[-1] == ("outage", "dcache")
     assert ("outage", "cvmfs") not in kinds
 

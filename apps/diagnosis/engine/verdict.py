@@ -194,7 +194,8 @@ def _other_reasons(
 
     A service that was not out explains nothing and is no reason; one of which it is not known is told last.
     """
-    yield from (outages_of.reason(outage) for outage in outages if outage.overlap is Overlap.YES)
+    out = [outage for outage in outages if outage.overlap is Overlap.YES]
+    yield from (outages_of.reason(outage) for outage in sorted(out, key=lambda each: each.service != answer.service))
     yield facts_of.ended(facts)
     for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
         if fact:
