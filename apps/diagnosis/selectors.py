@@ -37,6 +37,7 @@ def facts_of(job: Job) -> JobFacts:
         exit_code=job.exit_code,
         signal=job.signal,
         cancelled_by=job.cancelled_by,
+        reason=job.reason,
         host=job.host,
         experiment=job.experiment.key if job.experiment else "",
         wall_seconds=job.wall_seconds,

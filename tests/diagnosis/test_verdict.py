@@ -162,6 +162,27 @@ def test_signal_wins_over_a_symptom():
     assert (found.verdict, found.confidence) == (VerdictKind.RESOURCE, Confidence.MEDIUM)
 
 
+def test_limit_wins_over_a_general_error_and_not_over_a_cause():
+    at_limit = JobFacts(state=JobState.FAILED, signal=9, max_memory_bytes=99, requested_memory_bytes=100)
+    assert judge("connect: Connection refused\n", at_limit).verdict.verdict == VerdictKind.RESOURCE
+    assert judge("connect: Connection refused\n").verdict.verdict == VerdictKind.SERVICE
+    assert judge("IfdhError: FetchError: Retry count exceeded\n", at_limit).verdict.verdict == VerdictKind.SERVICE
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        ({"scheduler": "slurm", "wall_seconds": 0}, VerdictKind.UNKNOWN),
+        ({"scheduler": "other", "wall_seconds": 0, "reason": "DependencyNeverSatisfied"}, VerdictKind.UNKNOWN),
+        ({"scheduler": "slurm", "wall_seconds": 0, "reason": "Dependency", "cancelled_by": "ana"}, VerdictKind.USER),
+        ({"scheduler": "slurm", "wall_seconds": 40, "reason": "Dependency"}, VerdictKind.USER),
+        ({"scheduler": "slurm", "wall_seconds": 0, "cancelled_by": "root"}, VerdictKind.USER),
+    ],
+)
+def test_job_that_the_scheduler_gave_up_is_no_persons_doing(facts, verdict):
+    assert decide(JobFacts(state=JobState.CANCELLED, **facts), searched=False).verdict == verdict
+
+
 def test_memory_kill_in_the_log_of_a_completed_job_is_reported():
     text = "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the processes may have been killed.\n"
     found = judge(text, JobFacts(state=JobState.COMPLETED, exit_code=0, signal=0)).verdict
@@ -190,6 +211,13 @@ def test_one_line_goes_by_the_more_specific():
 
 def outage(service: str, overlap: Overlap = Overlap.YES) -> Outage:
     return Outage(service, overlap, "12:03 to 12:40")
+
+
+def test_service_that_only_the_log_blames_is_less_sure():
+    log = "IfdhError: FetchError: Retry count exceeded\n"
+    for outages in ([], [outage("samweb", Overlap.NO)], [outage("samweb", Overlap.UNKNOWN)], [outage("cvmfs")]):
+        found = judge(log, outages=outages).verdict
+        assert (found.verdict, found.confidence) == (VerdictKind.SERVICE, Confidence.MEDIUM)
 
 
 def test_outage_confirms_an_error_of_its_service():

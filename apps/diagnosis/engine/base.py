@@ -20,6 +20,7 @@ class JobFacts:
     exit_code: int | None = None
     signal: int | None = None
     cancelled_by: str = ""
+    reason: str = ""
     host: str = ""
     experiment: str = ""
     wall_seconds: int | None = None

@@ -73,6 +73,16 @@ def deciding_state(facts: JobFacts) -> Fact | None:
 
 
 def _cancelled(facts: JobFacts) -> Fact:
+    """Tell who cancelled it. One that nobody cancelled and that never ran, the scheduler gave up."""
+    given_up = facts.scheduler == "slurm" or facts.reason.startswith("Dependency")
+    if given_up and not facts.cancelled_by and facts.wall_seconds == 0:
+        because = f" ({facts.reason})" if facts.reason else ""
+        return Fact(
+            Category.UNKNOWN,
+            Confidence.MEDIUM,
+            f"Cancelled by the scheduler before it started{because}",
+            "The scheduler gave it up: look at the job that it waited for.",
+        )
     if facts.cancelled_by in {"0", "root"}:
         return Fact(
             Category.USER, Confidence.MEDIUM, "Cancelled by the administrator (root)", "An administrator cancelled it."

@@ -1,7 +1,8 @@
 """Weighs the evidence on a failed job and says whose problem it is, what to do, and why.
 
-The order: states of the scheduler that decide alone; known causes, then general errors, the first in time; how the
-process was killed; symptoms, then consequences; outages of services it needed; its exit code.
+The order: states of the scheduler that decide alone; known causes, the first in time; a limit at which it was killed;
+general errors; another way in which it was killed; symptoms, then consequences; outages of services it needed; its
+exit code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,10 +100,14 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
 def _answer(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
     """Go through the evidence in its order and return the first that decides."""
     succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
+    killed = facts_of.killed_by(facts)
+    at_limit = killed is not None and killed.category is Category.RESOURCE and killed.confidence is not Confidence.LOW
     candidates = (
         _from_fact(facts_of.deciding_state(facts)),
-        _from_hits(ranked, {Role.CAUSE} if succeeded else {Role.CAUSE, Role.GENERIC}),
-        _from_fact(facts_of.killed_by(facts)),
+        _from_hits(ranked, {Role.CAUSE}),
+        _from_fact(killed) if at_limit else None,
+        None if succeeded else _from_hits(ranked, {Role.GENERIC}),
+        _from_fact(killed),
         None if succeeded else _from_hits(ranked, {Role.SYMPTOM, Role.CONSEQUENCE}),
         None if succeeded else _from_outages(outages),
         _from_fact(facts_of.known_exit_code(facts)),
@@ -167,7 +172,8 @@ def _undecided(facts: JobFacts, succeeded: bool) -> Answer:
 def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
     """Let an outage confirm a service's error, or turn an error at a service that was out into a service problem.
 
-    A job killed at a limit while its log shows a service failing that was out, waited for that service.
+    A job killed at a limit while its log shows a service failing that was out, waited for that service. Without an
+    outage, that a service failed is the job's word alone.
     """
     hits = [answer.cause] if answer.cause else []
     if facts.state in facts_of.LIMITS_OF_TIME:
@@ -184,6 +190,8 @@ def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages
             summary=f"{outage.service} was out while it ran, and its log shows it ({hit.pattern.id}).",
             service=outage.service,
         )
+    if answer.cause and answer.category is Category.SERVICE and answer.confidence is Confidence.HIGH:
+        return replace(answer, confidence=Confidence.MEDIUM)
     return answer
 
 
