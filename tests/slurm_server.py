@@ -7,7 +7,6 @@ A test module that asks for the fixture `slurm` says so with
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -113,6 +112,7 @@ def slurm() -> Iterator[SlurmServer]:
     """A real Slurm with accounting and two nodes. A host that cannot run it skips the test; with CI=true it fails."""
     directory = Path(tempfile.mkdtemp(prefix="opsportal-slurm-"))
     directory.chmod(0o755)  # slurmd checks that a job's user may get to its spool
+    watchdog = stop_when_gone(directory)
     try:
         started = subprocess.run(
             [BIN / "slurm-up", directory, "--cluster", CLUSTER],
@@ -126,5 +126,11 @@ def slurm() -> Iterator[SlurmServer]:
         assert started.returncode == 0, started.stderr
         yield SlurmServer(directory)
     finally:
-        subprocess.run([BIN / "slurm-down", directory], timeout=120, check=False)
-        shutil.rmtree(directory, ignore_errors=True)
+        watchdog.communicate(timeout=120)
+
+
+def stop_when_gone(directory: Path) -> "subprocess.Popen[bytes]":
+    """Start a watchdog that stops this Slurm when its standard input ends: when told to, or when we are killed."""
+    script = 'cat; "$1" "$2"; rm -rf "$2"'
+    command = ["sh", "-c", script, "watchdog", str(BIN / "slurm-down"), str(directory)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
