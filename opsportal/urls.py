@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path
 
+handler500 = "apps.core.views.server_error"
 urlpatterns = [
     path("", include("apps.core.urls")),
     path("", include("apps.services.urls")),

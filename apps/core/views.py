@@ -1,7 +1,11 @@
-"""Health for load balancers and monitoring. Public, so it tells no more than names and ages."""
+"""Health for load balancers and monitoring (public, so it tells no more than names and ages), and what went wrong."""
+
+import sys
 
 from django.contrib.auth.decorators import login_not_required
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -23,3 +27,16 @@ def readyz(request: HttpRequest) -> HttpResponse:
     ready = all(check.ok for check in checks)
     body = {"ready": ready, "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]}
     return JsonResponse(body, status=200 if ready else 503)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer an error that nobody expected with 500; with 503 when only the database is away, so that tools ask again.
+
+    Asks neither database nor session, which may be what is broken.
+    """
+    away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
+    status, headers = (503, {"Retry-After": "30"}) if away else (500, None)
+    if request.path.startswith("/api/"):
+        detail = "The database does not answer just now." if away else "Something went wrong in the portal."
+        return JsonResponse({"detail": detail}, status=status, headers=headers)
+    return HttpResponse(render_to_string(f"{status}.html"), status=status, headers=headers)

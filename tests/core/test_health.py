@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from apps.core import services
@@ -65,3 +67,20 @@ def test_heart_of_a_capture_that_is_gone_can_be_deleted(client, admin):
     heart = Heartbeat.objects.get()
     client.post(f"/admin/core/heartbeat/{heart.pk}/delete/", {"post": "yes"})
     assert not Heartbeat.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(OperationalError("gone"), 503), (InterfaceError("gone"), 503), (RuntimeError("bug"), 500)]
+)
+@pytest.mark.parametrize("path", ["/jobs/", "/api/v1/jobs/"])
+def test_what_goes_wrong_is_answered_without_the_database(client, db, monkeypatch, error, status, path):
+    def fail(*_):
+        raise error
+
+    client.raise_request_exception = False
+    client.cookies["sessionid"] = "a" * 32
+    monkeypatch.setattr(SessionStore, "_get_session_from_db", fail)
+    response = client.get(path)
+    assert response.status_code == status
+    assert ("detail" in response.json()) if path.startswith("/api/") else b"<h1>" in response.content
+    assert ("Retry-After" in response.headers) == (status == 503)
