@@ -35,8 +35,20 @@ class ExperimentAdmin(admin.ModelAdmin):
     search_fields = ["key", "name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
-        """The key stays: it stands in the numbers of requests, and in the environments of jobs."""
-        return ["key"] if obj else []
+        """The key of one in use stays: it is in the numbers of requests, and in the environments of jobs."""
+        return ["key"] if obj and _is_used(obj) else []
+
+    def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
+        """One in use stays; Django would also read everything of it, all jobs, to say so."""
+        return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
+
+
+def _is_used(experiment: Experiment) -> bool:
+    others = [relation for relation in Experiment._meta.related_objects if relation.related_model is not Membership]
+    return any(
+        relation.related_model._default_manager.filter(**{relation.field.name: experiment}).exists()
+        for relation in others
+    )
 
 
 @admin.register(Membership)

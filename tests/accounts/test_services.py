@@ -13,6 +13,8 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
+from apps.production.content import RequestContent
+from apps.production.services import create_draft
 
 
 def test_superuser_of_the_command_line_stays_one_with_any_other_role(db, at):
@@ -77,10 +79,22 @@ def test_zone_that_is_known_no_more_shows_the_portals_own(client, liaison):
     assert client.get("/accounts/settings/").status_code == 200
 
 
-def test_key_of_an_experiment_stays(client, admin, nova):
+def test_experiment_in_use_keeps_its_key_and_is_not_deleted(client, admin, nova, liaison, at):
     client.force_login(admin)
-    client.post(f"/admin/accounts/experiment/{nova.pk}/change/", {"key": "OTHER", "name": "New name"})
+    path = f"/admin/accounts/experiment/{nova.pk}"
+    create_draft(experiment=nova, content=RequestContent(), by=liaison, at=at)
+    client.post(f"{path}/change/", {"key": "OTHER", "name": "New name"})
     assert Experiment.objects.values_list("key", "name").get() == ("NOVA", "New name")
+    assert client.get(f"{path}/delete/").status_code == 403
+
+
+def test_experiment_made_by_mistake_can_be_renamed_and_deleted(client, admin, nova):
+    client.force_login(admin)
+    path = f"/admin/accounts/experiment/{nova.pk}"
+    client.post(f"{path}/change/", {"key": "OTHER", "name": "New name"})
+    assert Experiment.objects.values_list("key", "name").get() == ("OTHER", "New name")
+    client.post(f"{path}/delete/", {"post": "yes"})
+    assert not Experiment.objects.exists()
 
 
 @pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/"])
