@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
@@ -27,9 +28,20 @@ def _scheme(*schemes: str) -> Any:
     def check(value: SecretStr) -> SecretStr:
         if value.get_secret_value().partition("://")[0] not in schemes:
             raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
+        try:
+            urlsplit(value.get_secret_value()).port  # noqa: B018 - it is read when it is asked for
+        except ValueError:  # whose own words hold a part of the value
+            raise ValueError("is no URL: encode what is special in its user and password, as %40 for @") from None
         return value
 
     return AfterValidator(check)
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value)  # raises ValueError
+    if not parts.hostname or (parts.port or 0) < 0 or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("is no address such as https://opsportal.example.org")
+    return value
 
 
 def _zone(value: str) -> str:
@@ -91,7 +103,7 @@ class Environment(BaseSettings):
     REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] = Field(
         description="Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or `unix:///PATH?db=0`."
     )
-    PORTAL_URL: str = Field(
+    PORTAL_URL: Annotated[str, AfterValidator(_address)] = Field(
         default="http://localhost:8000",
         pattern=r"^https?://[^/\s]+$",
         description="Address under which people reach the portal, without a final slash. With https, cookies are secure and HTTP is redirected.",

@@ -123,7 +123,8 @@ def period(start: datetime | None, end: datetime | None, last: str = "now") -> S
 @register.filter
 def instants(text: str) -> SafeString:
     """A text with times such as `2026-11-20T12:03Z` written in the reader's zone, a day told once."""
-    parts, day = [], None
+    parts: list[str] = []
+    day = None
     for part in _INSTANT.split(text):
         at = _instant(part)
         if at is None:
