@@ -88,7 +88,7 @@ def _window(
     try:
         with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
             if at is not None:
-                return read_around(descriptor, at, lines=lines), ""
+                return read_around(descriptor, at, lines=lines, budget_bytes=WINDOW_BYTES), ""
             return read_back(descriptor, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
     except LogError as error:
         return (_block_of(excerpt), f"{error}. This is what was kept.") if excerpt else (None, str(error))

@@ -81,8 +81,10 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
                 new, changed = new + more_new, changed + more_changed
             mine.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
-        log.warning("cluster %s cannot be collected: %s", cluster.name, error)
-        mine.update(last_run_at=at, last_error=clean_text(str(error), 2000))
+        reason = clean_text(str(error), 2000)
+        if reason != collection.last_error:  # else it was told before, and would be every 15 s
+            log.warning("cluster %s cannot be collected: %s", cluster.name, error)
+        mine.update(last_run_at=at, last_error=reason)
         return Collected(new, changed, problem=str(error))
     mine.update(last_run_at=at, last_success_at=at, last_error="")
     caught_up = len(slices) <= SLICES_A_RUN

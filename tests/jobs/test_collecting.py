@@ -122,6 +122,13 @@ def test_cluster_with_wrong_settings_says_so(db, planned, scheduler, options):
     assert Collection.objects.get().last_error
 
 
+def test_cluster_that_stays_away_is_logged_once(alps, planned, caplog):
+    planned.records, planned.fault = [record(1)], SchedulerError("no answer")
+    for seconds in (0, 15, 30):
+        collect_finished_jobs(cluster=alps, at=AT + timedelta(seconds=seconds))
+    assert [record.message for record in caplog.records] == ["cluster alps cannot be collected: no answer"]
+
+
 def test_first_collection_looks_back_a_day_in_slices_that_join(alps, planned):
     collect_finished_jobs(cluster=alps, at=AT)
     begin, end = planned.asked[0][0], planned.asked[-1][1]
