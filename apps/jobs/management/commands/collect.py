@@ -58,6 +58,7 @@ class Command(BaseCommand):
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
+        self.stdout.write(f"collecting {cluster} every {EVERY_SECONDS:.0f} s until SIGTERM or Ctrl-C")
         while not stopped.is_set():
             close_old_connections()
             self._report(collect_finished_jobs(cluster=cluster, at=timezone.now()))
