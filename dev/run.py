@@ -5,6 +5,7 @@ import http.client
 import os
 import re
 import secrets
+import shlex
 import signal
 import sys
 import time
@@ -60,7 +61,9 @@ class Run:
 
     def _set_environment(self, postgres: Postgres, valkey: Valkey) -> None:
         base = clean_environment() | {"OPSPORTAL_RUN": str(self.layout.run)}
-        self.environment = base | demo_settings(self.port, self.layout, postgres.url(DATABASE), valkey.url())
+        settings = demo_settings(self.port, self.layout, postgres.url(DATABASE), valkey.url())
+        write_exports(self.layout.var / "env", settings)
+        self.environment = base | settings
         for name in [name for name in self.environment if name.endswith("_FILE") and name[:-5] in self.environment]:
             del self.environment[name]
 
@@ -158,6 +161,12 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
         "CAPTURE_SPOOL": str(simulation / CLUSTER / "spool"),
         "CAPTURE_JOURNAL": str(layout.var / "journal"),
     }
+
+
+def write_exports(path: Path, settings: dict[str, str]) -> None:
+    """Write what a shell reads to run `manage.py` as this run does; it holds the secret."""
+    path.touch(mode=0o600)
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
 
 
 def _secret(path: Path) -> str:
