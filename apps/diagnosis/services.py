@@ -21,7 +21,7 @@ from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.tail import LogError, LogMissing, LogRefused, open_log
-from apps.diagnosis.enums import ADVICE_OF, TRANSITIONS, HarvestState, ReasonKind, Stream, VerdictKind
+from apps.diagnosis.enums import ADVICE_OF, TRANSITIONS, Category, HarvestState, ReasonKind, Stream, VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Evidence, LogExcerpt, LogHarvest, Verdict
 from apps.diagnosis.permissions import may_judge
 from apps.diagnosis.selectors import facts_of, log_paths, outages_while, submission_of
@@ -171,7 +171,9 @@ def _store(harvest: LogHarvest, read: list[LogRead], at: datetime) -> HarvestSta
     harvest.excerpts.all().delete()
     LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])
     _store_evidence(harvest, found)
-    _store_verdict(job, found, at)
+    # A job that completed, and whose log says nothing else, has nothing to be judged.
+    if job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN:
+        _store_verdict(job, found, at)
     return state
 
 

@@ -99,6 +99,20 @@ def test_completed_jobs_are_not_asked_for_and_others_are(make_job, at):
     assert services.queue_harvests(job_ids=[job.pk for job in jobs], at=at) == 3
 
 
+def test_log_of_a_completed_job_is_read_when_asked_and_judges_nothing(make_job, at, shifter):
+    job = make_job(log="all fine\n", state="completed", exit_code=0)
+    row = services.harvest_again(job=job, by=shifter, at=at)
+    services.harvest_log(harvest=row, at=at)
+    assert bytes(LogExcerpt.objects.get().data) == b"all fine\n"
+    assert not Verdict.objects.exists()
+
+
+def test_completed_job_with_a_cause_in_its_log_is_judged(make_job, at, shifter):
+    job = make_job(log=FATAL, state="completed", exit_code=0)
+    services.harvest_log(harvest=services.harvest_again(job=job, by=shifter, at=at), at=at)
+    assert Verdict.objects.get().cause == "XRD-AUTH"
+
+
 def test_missing_log_is_looked_for_three_times(make_job, at):
     job = make_job()
     for expected in ("queued", "queued", "no_log"):
