@@ -41,6 +41,11 @@ Check = Callable[[RequestContent, Facts], Iterator[Problem]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+def unknown_service(slug: str) -> str:
+    """Return what is said of a service that is not there."""
+    return f"The portal knows no service “{slug[:64]}”."
+
+
 def check_shape(content: RequestContent, facts: Facts) -> Problems:
     """Return what cannot even be stored as a draft: too long, too large, unknown."""
     return _collect(SHAPE_CHECKS, content, facts)
@@ -107,7 +112,7 @@ def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for path, stage in _stages(content):
         for slug in stage.services:
             if slug not in facts.services:
-                yield Problem(f"{path}.services", f"The portal knows no service “{slug[:64]}”.")
+                yield Problem(f"{path}.services", unknown_service(slug))
 
 
 def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:

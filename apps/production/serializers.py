@@ -1,15 +1,18 @@
 """What the API says of requests, and what it takes; writing goes through the services."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
+from apps.production.checks import unknown_service
 from apps.production.content import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH, RequestContent, StageContent
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, Request, Stage
+from apps.services.models import Service
 
 
 class StageReader(serializers.ModelSerializer[Stage]):
@@ -99,6 +102,13 @@ class StageWriter(serializers.Serializer[Any]):
         child=serializers.CharField(max_length=64), required=False, max_length=100, help_text="Slugs of services."
     )
 
+    def validate_services(self, slugs: list[str]) -> list[str]:
+        """Look the services up here already, so that a wrong one is told with all else that is wrong."""
+        root = cast(RequestWriter, self.root)
+        if unknown := [slug for slug in slugs if slug not in root.known_services]:
+            raise serializers.ValidationError([unknown_service(slug) for slug in unknown])
+        return slugs
+
 
 class RequestWriter(serializers.Serializer[Any]):
     """A draft, which may be incomplete; everything is needed to submit it. `stages` replaces the whole chain."""
@@ -109,6 +119,10 @@ class RequestWriter(serializers.Serializer[Any]):
     requested_priority = serializers.ChoiceField(required=False, choices=RequestedPriority.choices)
     priority_reason = _text(MAX_LENGTH["priority_reason"])
     stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
+
+    @cached_property
+    def known_services(self) -> frozenset[str]:
+        return frozenset(Service.objects.values_list("slug", flat=True))
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
         """Return what was sent, over `base` for what was not."""

@@ -196,3 +196,12 @@ def test_schema_names_every_route_without_a_warning(db):
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
     moves = {"submit", "approve", "ask-for-changes", "reject", "withdraw", "done", "set-priority"}
     assert verbs == {"{key}"} | moves
+
+
+def test_wrong_types_and_unknown_services_are_told_at_once(nova, liaison, api):
+    stage = {"name": "reco", "jobs": "many", "services": ["nowhere"]}
+    answer = api(liaison).post(
+        "/api/v1/requests/", {"experiment": "NOVA", "deadline": "soon", "stages": [stage]}, format="json"
+    )
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"deadline", "stages.0.jobs", "stages.0.services"}
