@@ -13,12 +13,12 @@ from apps.archive.capture import watcher as watcher_module
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.entry import Identity
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.masking import Masker
 from apps.archive.capture.waiting import WaitingEntries
 from apps.archive.capture.watcher import Watcher
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.clusters.schedulers.base import EntryUnreadable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
+from apps.core.masking import Masker
 
 from .conftest import wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job

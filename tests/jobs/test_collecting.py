@@ -239,3 +239,12 @@ def test_second_collector_at_once_leaves_the_cluster_to_the_first(planned):
         thread.join(timeout=20)
     assert answers == [None]
     assert collect_finished_jobs(cluster=cluster, at=AT).new == 1
+
+
+def test_secrets_of_the_command_line_are_masked_before_they_are_stored(alps):
+    (job,) = store(alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc"))
+    assert "geheim" not in job.submit_line
+    assert job.submit_line.startswith("sbatch --export=DB_PASSWORD=<masked:")
+    assert job.comment.startswith("TOKEN=<masked:")
+    (again,) = store(alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc"))
+    assert again.submit_line == job.submit_line

@@ -15,12 +15,12 @@ from pathlib import Path
 from apps.archive.capture.drain import Drain
 from apps.archive.capture.entry import CapturedJob, Clock, Identity
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.masking import Masker
 from apps.archive.capture.reader import Reader, identity_of
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
 from apps.archive.sinks.base import Sink
 from apps.clusters.schedulers.base import Spool, SpoolError
+from apps.core.masking import Masker
 
 logger = logging.getLogger(__name__)
 

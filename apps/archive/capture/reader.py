@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob, Clock, Identity
-from apps.archive.capture.masking import Masker, text, value_of
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
+from apps.core.masking import Masker, text, value_of
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from django.utils import timezone
 from apps.archive.capture.capture import PATIENCE_SECONDS, Capture, CaptureStatus
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal, JournalError
-from apps.archive.capture.masking import Masker
 from apps.archive.services import store_jobs, train_dictionaries
 from apps.archive.sinks.store import StoreSink
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
+from apps.core.masking import Masker
 from apps.core.plugins import UnknownPlugin
 from apps.core.services import beat_heart
 

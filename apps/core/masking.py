@@ -1,4 +1,4 @@
-"""Keeps secrets out of the archive: values of variables that hold one become a keyed fingerprint.
+"""Keeps secrets out of what is stored: values of variables that hold one become a keyed fingerprint.
 
 Two equal values have equal fingerprints, so that they can be compared; none can be turned back without the key.
 """
@@ -21,6 +21,8 @@ _SECRET_VALUES = re.compile(
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
     rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})"
 )
+# `NAME=value` in a command line, the last one of `--export=NAME=value`.
+_ASSIGNMENT = re.compile(r"\b([A-Za-z_]\w*)=([^\s,;=]+)(?=[\s,;]|$)")
 _HINT = re.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-")  # cheap: without it no value is secret
 
 
@@ -50,8 +52,21 @@ class Masker:
         )
         return masked, tuple(dict.fromkeys(text(variables[index][0]) for index in sorted(secret)))
 
+    def mask_text(self, line: str) -> str:
+        """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
+        if self._names is None:
+            return line
+        masked = _ASSIGNMENT.sub(self._mask_assignment, line).encode("utf-8", "surrogatepass")
+        return _SECRET_VALUES.sub(lambda found: self.fingerprint(found[0]), masked).decode("utf-8", "surrogatepass")
+
+    def _mask_assignment(self, found: re.Match[str]) -> str:
+        name, value = found[1].encode(), found[2].encode("utf-8", "surrogatepass")
+        if not (self._is_secret_name(name) and self._hides(name, value)):
+            return found[0]
+        return f"{found[1]}={self.fingerprint(value).decode()}"
+
     def fingerprint(self, value: bytes) -> bytes:
-        """Return what stands for `value` in the archive."""
+        """Return what stands for `value` where it would be stored."""
         digest = hmac.new(self._key, value, hashlib.sha256).hexdigest()[:16]
         return f"<masked:{digest}>".encode()
 

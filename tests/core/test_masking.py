@@ -1,6 +1,10 @@
+"""Which values are secrets, and what stands for them."""
+
+import re
+
 import pytest
 
-from apps.archive.capture.masking import Masker, value_of
+from apps.core.masking import Masker, value_of
 
 NAMES = r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)"
 
@@ -85,3 +89,18 @@ def test_value_of_unknown_or_undecodable_variable():
 
     assert value_of(variables, b"A") == "caf\\xe9"
     assert value_of(variables, b"B") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("sbatch --export=ALL,DB_PASSWORD=geheim,N=2 x.sh", "sbatch --export=ALL,DB_PASSWORD=<masked:…>,N=2 x.sh"),
+        ("sbatch --export=API_TOKEN=abc x.sh", "sbatch --export=API_TOKEN=<masked:…> x.sh"),
+        ("sbatch x.sh https://ana:geheim@db/x", "sbatch x.sh <masked:…>db/x"),
+        ("sbatch --mem=4G --comment=campaign=mc26a;task=reco x.sh",) * 2,
+        ("sbatch --export=TOKEN_FILE=/run/token é\ud800",) * 2,
+        ("",) * 2,
+    ],
+)
+def test_secrets_in_a_command_line_are_masked_and_nothing_else(masker, line, shown):
+    assert re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masker.mask_text(line)) == shown
