@@ -136,7 +136,7 @@ def requeue_a_job(jobs: Jobs) -> None:
     jobs.slurm.wait_state(job_id, "RUNNING")
     jobs.slurm.scontrol("requeue", job_id)
     jobs.slurm.wait_state(job_id, "PENDING", reason="BeginTime")  # two minutes from now, unless it is changed
-    jobs.slurm.scontrol("update", f"jobid={job_id}", "starttime=now")
+    jobs.slurm.scontrol("update", f"jobid={job_id}", "starttime=now+3")  # a node refuses it in the second of its end
 
 
 def fail_a_node(jobs: Jobs) -> None:
@@ -145,7 +145,6 @@ def fail_a_node(jobs: Jobs) -> None:
     jobs.slurm.wait_state(job_id, "RUNNING")
     jobs.slurm.scontrol("update", f"nodename={node}", "state=down", "reason=test")
     jobs.slurm.wait_state(job_id, "NODE_FAIL")
-    jobs.slurm.scontrol("update", f"nodename={node}", "state=resume")
 
 
 def ending(record: JobRecord) -> tuple[JobState, int, int]:
