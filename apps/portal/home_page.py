@@ -5,13 +5,14 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg, scope_of
+from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.diagnosis.selectors import CauseRow, failures_by_cause
@@ -114,14 +115,20 @@ def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     rows = failures_by_cause(totals)
-    ended = HourlyTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).aggregate(jobs=Sum("jobs"))
+    ended = HourlyTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
+    jobs = ended.aggregate(all=Sum("jobs"), broken=Sum("jobs", filter=~Q(state=JobState.COMPLETED)))
+    judged = sum(row.jobs for row in rows)
+    waiting = max(0, (jobs["broken"] or 0) - judged)
     names = dict(Service.objects.values_list("slug", "name"))
     causes = [_cause(row, names, start, end) for row in rows[:CAUSES]]
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
             Cause("Other causes", rest, f"{len(rows) - CAUSES} kinds", "unknown", reverse("diagnosis:failures"))
         )
-    return {"causes": causes, "failed_jobs": sum(row.jobs for row in rows), "all_jobs": ended["jobs"] or 0}
+    if waiting:
+        url = f"{reverse('jobs:list')}?state=any_failure"
+        causes.append(Cause("Not judged yet", waiting, "their logs are being read", "unknown", url))
+    return {"causes": causes, "failed_jobs": judged + waiting, "all_jobs": jobs["all"] or 0}
 
 
 def _cause(row: CauseRow, names: dict[str, str], start: datetime, end: datetime) -> Cause:
