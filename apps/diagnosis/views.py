@@ -24,6 +24,7 @@ from apps.diagnosis.models import CauseTotals, Verdict
 from apps.diagnosis.permissions import may_judge
 from apps.diagnosis.selectors import ANSWERS, CauseRow, failures_by_cause, job_diagnosis, last_decided_at
 from apps.jobs.models import Job
+from apps.jobs.records import hour_of
 
 
 class HtmxRequest(HttpRequest):
@@ -147,7 +148,7 @@ def _group(kind: VerdictKind, rows: list[CauseRow], link: dict[str, str]) -> Gro
 
 
 def _window(hours: int) -> tuple[datetime, datetime]:
-    end = timezone.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    end = hour_of(timezone.now()) + timedelta(hours=1)
     return end - timedelta(hours=hours), end
 
 

@@ -1,7 +1,7 @@
 """Everything that the home page shows, from the apps that know it; roll-ups only, no raw jobs."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.diagnosis.selectors import CauseRow, failures_by_cause
 from apps.jobs.models import HourlyTotals
+from apps.jobs.records import hour_of
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import hours_lost, production_now
 from apps.production.selectors import waiting_for
@@ -90,17 +91,13 @@ def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
     """Return the board, and for each service the jobs that failed by it since the hour in which today began."""
     zone = timezone.get_current_timezone()
     midnight = datetime.combine(at.astimezone(zone), time(), zone)
-    start, end = _hour(midnight), _hour(at) + timedelta(hours=1)
+    start, end = hour_of(midnight), hour_of(at) + timedelta(hours=1)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).exclude(service="")
     hit = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
     return [
         ServiceRow(row, hit.get(row.service.slug, 0), _failed_jobs(start, end, service=row.service.slug))
         for row in board(at, zone=zone)
     ]
-
-
-def _hour(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
@@ -111,7 +108,7 @@ def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
 
 def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs."""
-    end = _hour(at) + timedelta(hours=1)
+    end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     rows = failures_by_cause(totals)

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from apps.core.admin import ReadOnlyAdmin
 from apps.services.models import (
     Announcement,
     DowntimeWindow,
@@ -26,21 +27,6 @@ from apps.services.services.feeding import parse_payload
 from apps.services.services.history import rebuild
 from apps.services.services.rules import replay_payloads
 from apps.services.services.sources import rebuild_services_of
-
-
-class LookOnly(admin.ModelAdmin):
-    """Rows that only services write."""
-
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(Service)
@@ -85,7 +71,7 @@ class LabelRuleAdmin(admin.ModelAdmin):
 
 
 @admin.register(RawPayload)
-class RawPayloadAdmin(LookOnly):
+class RawPayloadAdmin(ReadOnlyAdmin):
     list_display = ["received_at", "source", "state", "unmapped", "notes"]
     list_filter = ["state", "source"]
     list_select_related = ["source"]
@@ -107,7 +93,7 @@ class RawPayloadAdmin(LookOnly):
 
 
 @admin.register(Incident)
-class IncidentAdmin(LookOnly):
+class IncidentAdmin(ReadOnlyAdmin):
     list_display = ["started_at", "ended_at", "service", "state", "title", "source", "closing"]
     list_filter = ["state", "closing", "source", "service"]
     list_select_related = ["service", "source"]
@@ -115,29 +101,29 @@ class IncidentAdmin(LookOnly):
 
 
 @admin.register(DowntimeWindow)
-class DowntimeWindowAdmin(LookOnly):
+class DowntimeWindowAdmin(ReadOnlyAdmin):
     list_display = ["title", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
 
 
 @admin.register(Announcement)
-class AnnouncementAdmin(LookOnly):
+class AnnouncementAdmin(ReadOnlyAdmin):
     list_display = ["title", "starts_at", "ends_at", "do_not_submit", "withdrawn_at", "posted_by"]
 
 
 @admin.register(StateInterval)
-class StateIntervalAdmin(LookOnly):
+class StateIntervalAdmin(ReadOnlyAdmin):
     list_display = ["service", "state", "started_at", "ended_at", "cause"]
     list_filter = ["state", "service"]
     list_select_related = ["service"]
 
 
 @admin.register(SourceSilence)
-class SourceSilenceAdmin(LookOnly):
+class SourceSilenceAdmin(ReadOnlyAdmin):
     list_display = ["source", "started_at", "ended_at"]
     list_select_related = ["source"]
 
 
 @admin.register(UnmappedAlert)
-class UnmappedAlertAdmin(LookOnly):
+class UnmappedAlertAdmin(ReadOnlyAdmin):
     list_display = ["title", "source", "labels", "times", "last_heard_at"]
     list_select_related = ["source"]
