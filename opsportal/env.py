@@ -66,6 +66,11 @@ def _long_key(value: SecretStr) -> SecretStr:
     return value
 
 
+def _split_blanks(value: Any) -> Any:
+    return value.split() if isinstance(value, str) else value
+
+
+Urls = Annotated[list[str], NoDecode, BeforeValidator(_split_blanks)]
 Words = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 Paths = Annotated[list[Path], NoDecode, BeforeValidator(_split)]
 
@@ -144,6 +149,10 @@ class Environment(BaseSettings):
     CAPTURE_JOURNAL: Path | None = Field(
         default=None, description="Directory of the capture journal; `VAR_DIR/journal` unless given."
     )
+    ARCHIVE_SINKS: Urls = Field(
+        default=["store:"],
+        description="Where `manage.py capture` sends jobs: URLs separated by blanks, as for its `--sink`; see docs/archive.md.",
+    )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)",
         description="Environment variables whose name matches have their value masked before it is stored. Empty: none.",
@@ -184,6 +193,8 @@ def _default(name: str) -> str:
     default = Environment.model_fields[name].get_default()
     if default is None or not Environment.model_fields[name].is_required() and default in ([], ""):
         return ""
+    if isinstance(default, list):
+        return " ".join(default)
     return (
         ""
         if Environment.model_fields[name].is_required()

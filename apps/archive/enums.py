@@ -6,3 +6,4 @@ from django.db import models
 class BlobKind(models.TextChoices):
     SCRIPT = "script", "Script"
     ENVIRONMENT = "environment", "Environment"
+    DESCRIPTION = "description", "Description"

@@ -43,6 +43,6 @@ class ArchivedJobs(django_filters.FilterSet):
     def with_script(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep the jobs whose script has this SHA-256, in hexadecimal."""
         try:
-            return rows.filter(script_id=bytes.fromhex(value))
+            return rows.filter(script__sha256=bytes.fromhex(value))
         except ValueError:
             return rows.none()

@@ -24,7 +24,7 @@ class Dictionary(models.Model):
 class Blob(models.Model):
     """One content, compressed, under its own hash."""
 
-    sha256 = models.BinaryField(primary_key=True, max_length=32)
+    sha256 = models.BinaryField(unique=True, max_length=32)
     kind = models.CharField(max_length=16, choices=BlobKind)
     size_bytes = models.BigIntegerField()
     data = models.BinaryField()
@@ -38,7 +38,9 @@ class ArchivedJob(models.Model):
     """A job as it lay in the spool. Schedulers use ids again, so the submission's time belongs to its key.
 
     Request and stage are its owner's word, from its environment. The experiment is that of the request, until
-    accounting tells whose job it was.
+    accounting tells whose job it was. User, account, name and arguments come from the spool where it has them, else
+    from accounting; the state (of an array, the worst of its tasks) from accounting alone. `description` and
+    `caveat` are those of `SpooledJob`.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, db_index=False)
@@ -46,6 +48,9 @@ class ArchivedJob(models.Model):
     submitted_at = models.DateTimeField()
     script = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="jobs_by_script")
     environment = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="jobs_by_environment")
+    description = models.ForeignKey(
+        Blob, on_delete=models.PROTECT, null=True, related_name="jobs_by_description", db_index=False
+    )
     script_bytes = models.BigIntegerField()
     environment_bytes = models.BigIntegerField()
     captured_at = models.DateTimeField()
@@ -53,6 +58,12 @@ class ArchivedJob(models.Model):
     stage = models.CharField(max_length=64, blank=True)
     experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, null=True, blank=True, db_index=False)
     masked_names = models.JSONField(default=list, blank=True)
+    user = models.CharField(max_length=64, blank=True)
+    account = models.CharField(max_length=64, blank=True)
+    name = models.CharField(max_length=200, blank=True)
+    arguments = models.TextField(blank=True)
+    state = models.CharField(max_length=16, blank=True)
+    caveat = models.CharField(max_length=200, blank=True)
 
     objects = ExperimentQuerySet.as_manager()
 
@@ -79,8 +90,8 @@ class ArchivedJob(models.Model):
 
     @property
     def script_sha256(self) -> str:
-        return bytes(self.script_id).hex()
+        return bytes(self.script.sha256).hex()
 
     @property
     def environment_sha256(self) -> str:
-        return bytes(self.environment_id).hex()
+        return bytes(self.environment.sha256).hex()

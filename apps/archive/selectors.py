@@ -101,12 +101,16 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
 
 def jobs_for_list(user: object) -> QuerySet[ArchivedJob]:
     """Return what the person may see, ready for a list; no content is read."""
-    return ArchivedJob.objects.visible_to(user).select_related("cluster", "experiment")
+    return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related("cluster", "experiment")
+
+
+def _with_hashes(jobs: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
+    return jobs.select_related("script", "environment").defer("script__data", "environment__data")
 
 
 def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:
     """Yield every job of a cluster in the order in which they were stored; its contents are not read."""
-    jobs = ArchivedJob.objects.filter(cluster__name=cluster).order_by("pk")
+    jobs = _with_hashes(ArchivedJob.objects.filter(cluster__name=cluster)).order_by("pk")
     yield from jobs.iterator(chunk_size=2000)
 
 

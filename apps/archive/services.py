@@ -40,8 +40,7 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
         of_cluster = [job for job in jobs if job.cluster == name]
         cluster = ensure_cluster(name=name, scheduler=of_cluster[0].scheduler, by=by, at=at)
         new = _new_jobs(cluster, of_cluster)
-        _store_contents(new)
-        _store_rows(cluster, new)
+        _store_rows(cluster, new, contents=_store_contents(new))
         stored += len(new)
         told = {job.job_id for job in new if job.request_key}
         rest = [job.job_id for job in new if not job.request_key]
@@ -97,16 +96,21 @@ def _new_jobs(cluster: Cluster, jobs: Sequence[CapturedJob]) -> list[CapturedJob
     return list(by_key.values())
 
 
-def _store_contents(jobs: Sequence[CapturedJob]) -> None:
-    """Store what is not there yet, in the order of the hashes, so that two captures at once cannot block each other."""
+def _store_contents(jobs: Sequence[CapturedJob]) -> dict[bytes, int]:
+    """Store what is not there yet, in the order of the hashes, so that two captures at once cannot block each other.
+
+    Return the contents' primary keys by their hashes.
+    """
     contents: dict[bytes, tuple[BlobKind, bytes]] = {}
     for job in jobs:
         contents[_sha256(job.script)] = (BlobKind.SCRIPT, job.script)
         contents[_sha256(job.environment)] = (BlobKind.ENVIRONMENT, job.environment)
-    known = set(map(bytes, Blob.objects.filter(pk__in=list(contents)).values_list("pk", flat=True)))
-    missing = sorted(contents.keys() - known)
+        if job.description:
+            contents[_sha256(job.description)] = (BlobKind.DESCRIPTION, job.description)
+    known = _blob_ids(contents)
+    missing = sorted(contents.keys() - known.keys())
     if not missing:
-        return
+        return known
     packers = {kind: _compressor(kind) for kind in BlobKind}
     rows = []
     for sha256 in missing:
@@ -115,17 +119,24 @@ def _store_contents(jobs: Sequence[CapturedJob]) -> None:
         data = compressor.compress(content)
         rows.append(Blob(sha256=sha256, kind=kind, size_bytes=len(content), data=data, dictionary=dictionary))
     Blob.objects.bulk_create(rows, ignore_conflicts=True)
+    return known | _blob_ids(missing)
 
 
-def _store_rows(cluster: Cluster, jobs: Sequence[CapturedJob]) -> None:
+def _blob_ids(hashes: Iterable[bytes]) -> dict[bytes, int]:
+    found = Blob.objects.filter(sha256__in=list(hashes)).values_list("sha256", "pk")
+    return {bytes(sha256): pk for sha256, pk in found}
+
+
+def _store_rows(cluster: Cluster, jobs: Sequence[CapturedJob], *, contents: dict[bytes, int]) -> None:
     experiments = _experiments({job.request_key for job in jobs if job.request_key})
     rows = [
         ArchivedJob(
             cluster=cluster,
             job_id=job.job_id,
             submitted_at=job.submitted_at,
-            script_id=_sha256(job.script),
-            environment_id=_sha256(job.environment),
+            script_id=contents[_sha256(job.script)],
+            environment_id=contents[_sha256(job.environment)],
+            description_id=contents[_sha256(job.description)] if job.description else None,
             script_bytes=len(job.script),
             environment_bytes=len(job.environment),
             captured_at=job.captured_at,
@@ -133,6 +144,11 @@ def _store_rows(cluster: Cluster, jobs: Sequence[CapturedJob]) -> None:
             stage=job.stage,
             experiment=experiments.get(job.request_key),
             masked_names=list(job.masked_names),
+            user=job.user[:64],
+            account=job.account[:64],
+            name=job.name[:200],
+            arguments=job.arguments,
+            caveat=job.caveat[:200],
         )
         for job in jobs
     ]

@@ -11,7 +11,7 @@ from apps.core.pagination import newest_first
 
 
 def _job(request: HttpRequest, pk: int) -> ArchivedJob:
-    return get_object_or_404(jobs_for_list(request.user).select_related("script", "environment"), pk=pk)
+    return get_object_or_404(jobs_for_list(request.user).defer(None), pk=pk)
 
 
 @require_safe

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connection
 
-from apps.archive.capture.entry import CapturedJob, Identity
+from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal
+from apps.clusters.schedulers.base import Identity
 from tests.archive.spool_writer import environment_bytes, script_of
 
 ROOT = Path(__file__).parents[2]

@@ -11,12 +11,11 @@ import pytest
 
 from apps.archive.capture import watcher as watcher_module
 from apps.archive.capture.capture import Capture
-from apps.archive.capture.entry import Identity
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.waiting import WaitingEntries
 from apps.archive.capture.watcher import Watcher
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
-from apps.clusters.schedulers.base import EntryUnreadable
+from apps.clusters.schedulers.base import EntryUnreadable, Identity
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.masking import Masker
 
@@ -38,6 +37,7 @@ class MemorySink:
         if self.refuses & {job.job_id for job in jobs}:
             raise SinkRefused("not this one")
         self.jobs += jobs
+        return {}
 
     def close(self):
         self.closed = True

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.archive.capture.entry import Identity
 from apps.archive.capture.journal import Journal, JournalError
+from apps.clusters.schedulers.base import Identity
 
 from .conftest import START, captured_job, with_identity
 

@@ -10,7 +10,7 @@ from apps.archive.models import ArchivedJob, Blob, Dictionary
 from apps.archive.selectors import damaged_blobs, newest_job, read_blob
 from apps.archive.services import store_jobs, train_dictionaries
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
-from apps.archive.sinks.store import StoreSink
+from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster
 from apps.core.models import Event
 
@@ -30,7 +30,7 @@ def test_store_keeps_every_byte_and_hash():
 
     row = ArchivedJob.objects.get()
     assert (read_blob(row.script), read_blob(row.environment)) == (job.script, job.environment)
-    assert bytes(row.script_id) == hashlib.sha256(job.script).digest()
+    assert bytes(row.script.sha256) == hashlib.sha256(job.script).digest()
     assert (row.script_bytes, row.environment_bytes) == (len(job.script), len(job.environment))
     assert (row.job_id, row.submitted_at, row.captured_at) == ("1", job.submitted_at, job.captured_at)
     assert (row.cluster.name, row.cluster.scheduler, row.masked_names) == ("alps", "slurm", ["T"])
@@ -125,9 +125,10 @@ def test_newest_job_of_an_id_used_again():
         (IntegrityError("null"), SinkRefused),
     ],
 )
-def test_store_sink_tells_an_absent_database_from_a_bad_job(error, expected):
-    def fail(jobs):
+def test_store_sink_tells_an_absent_database_from_a_bad_job(error, expected, monkeypatch):
+    def fail(**_):
         raise error
 
+    monkeypatch.setattr("apps.archive.sinks.store.store_jobs", fail)
     with pytest.raises(expected, match=str(error)):
-        StoreSink(fail).write([captured_job(1)])
+        open_sink("store:").write([captured_job(1)])

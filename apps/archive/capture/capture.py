@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from apps.archive.capture.drain import Drain
-from apps.archive.capture.entry import CapturedJob, Clock, Identity
+from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.reader import Reader, identity_of
+from apps.archive.capture.reader import Reader
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
 from apps.archive.sinks.base import Sink
-from apps.clusters.schedulers.base import Spool, SpoolError
+from apps.clusters.schedulers.base import Identity, Spool, SpoolError
 from apps.core.masking import Masker
 
 logger = logging.getLogger(__name__)
@@ -128,13 +128,13 @@ class Capture:
         before = set(self._known)
         for entry in self._spool.scan():
             before.discard(entry.job_id)
-            if self._known.get(entry.job_id) != identity_of(entry.path):
+            if self._known.get(entry.job_id) != self._spool.identity(entry):
                 self._waiting.add(entry)
         for job_id in before:
             self._known.pop(job_id, None)
         if before:
             self._journal.forget(self._cluster, before)
-        self._reader.forget_unreadable(lambda path: identity_of(path).inode != 0)
+        self._reader.forget_unreadable()
 
     def status(self) -> CaptureStatus:
         """Say how things stand. Asks nothing but memory and the journal."""

@@ -57,41 +57,37 @@ class Drain:
         if not batch:
             return False
         try:
-            self._sink.write([entry.job for entry in batch])
+            refused = self._sink.write([entry.job for entry in batch])
         except SinkUnavailable:
             raise
         except Exception:  # one of them is at fault: the others must not wait for it
-            self._write_each(batch)
-        else:
-            self.written += len(batch)
+            refused = {index: reason for index, entry in enumerate(batch) if (reason := self._write_alone(entry))}
+        for index, reason in refused.items():
+            self._refuse(batch[index], reason)
+        self.written += len(batch) - len(refused)
         self._journal.acknowledge(self.name, batch[-1].seq)
         return True
 
-    def _write_each(self, batch: list[JournalEntry]) -> None:
-        """Find the jobs of a failed batch that the sink does not take; the others are written."""
-        for entry in batch:
-            reason = self._write_alone(entry)
-            if reason:
-                logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
-                self._journal.refuse(self.name, entry.seq, reason)
+    def _refuse(self, entry: JournalEntry, reason: str) -> None:
+        logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
+        self._journal.refuse(self.name, entry.seq, reason)
 
     def _retry_refused(self) -> bool:
         """Try once, at the start, what was refused in an earlier run: the cause may be mended."""
         for entry, _ in self._journal.refused(self.name):
             if not self._write_alone(entry):
                 self._journal.accept(self.name, entry.seq)
+                self.written += 1
         return True
 
     def _write_alone(self, entry: JournalEntry) -> str:
         """Write one job. Returns why the sink does not take it, or an empty text."""
         try:
-            self._sink.write([entry.job])
+            return self._sink.write([entry.job]).get(0, "")
         except SinkUnavailable:
             raise
         except Exception as error:  # what a sink raises over one job must not cost the others
             return str(error).strip() or repr(error)
-        self.written += 1
-        return ""
 
     def _failed(self, error: Exception) -> None:
         reason = str(error).strip() or repr(error)

@@ -7,7 +7,10 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class CapturedJob:
-    """A job on its way to the sinks. Its key is (cluster, job_id, submitted_at): schedulers use ids again."""
+    """A job on its way to the sinks. Its key is (cluster, job_id, submitted_at): schedulers use ids again.
+
+    The fields after `masked_names` are those of `SpooledJob`.
+    """
 
     cluster: str
     scheduler: str
@@ -19,18 +22,16 @@ class CapturedJob:
     request_key: str = ""
     stage: str = ""
     masked_names: tuple[str, ...] = ()
+    description: bytes = b""
+    arguments: str = ""
+    user: str = ""
+    account: str = ""
+    name: str = ""
+    caveat: str = ""
 
     @property
     def size_bytes(self) -> int:
-        return len(self.script) + len(self.environment)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Which directory or file a spool entry is; with its time it tells a known entry without reading it."""
-
-    inode: int
-    modified_ns: int
+        return len(self.script) + len(self.environment) + len(self.description)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from apps.archive.capture.entry import CapturedJob, Identity, JournalEntry
+from apps.archive.capture.entry import CapturedJob, JournalEntry
+from apps.clusters.schedulers.base import Identity
 
 BATCH_JOBS = 500
 BATCH_BYTES = 16 * 1024 * 1024
@@ -24,7 +25,7 @@ RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks ha
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_VERSION = 1
+_VERSION = 2
 _PAGE_BYTES = 4096
 _KEPT_PAGES = 2048  # so many free ones stay in the file
 _SCHEMA = """
@@ -33,14 +34,12 @@ CREATE TABLE entry (
     cluster TEXT NOT NULL,
     job_id TEXT NOT NULL,
     submitted_at INTEGER NOT NULL,
-    scheduler TEXT NOT NULL,
     captured_at INTEGER NOT NULL,
     size_bytes INTEGER NOT NULL,
-    request_key TEXT NOT NULL,
-    stage TEXT NOT NULL,
-    masked_names TEXT NOT NULL,
+    facts TEXT NOT NULL,
     script BLOB NOT NULL,
     environment BLOB NOT NULL,
+    description BLOB NOT NULL,
     UNIQUE (cluster, job_id, submitted_at)
 );
 CREATE TABLE seen (
@@ -59,9 +58,18 @@ CREATE TABLE refused (
     PRIMARY KEY (sink, seq)
 ) WITHOUT ROWID;
 """
-_COLUMNS = (
-    "cluster, scheduler, job_id, submitted_at, captured_at, script, environment, request_key, stage, masked_names"
-)
+_FROM_1 = """
+ALTER TABLE entry ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE entry ADD COLUMN description BLOB NOT NULL DEFAULT x'';
+UPDATE entry SET facts = json_object('scheduler', scheduler, 'request_key', request_key, 'stage', stage,
+    'masked_names', json(masked_names));
+ALTER TABLE entry DROP COLUMN scheduler;
+ALTER TABLE entry DROP COLUMN request_key;
+ALTER TABLE entry DROP COLUMN stage;
+ALTER TABLE entry DROP COLUMN masked_names;
+"""
+_COLUMNS = "cluster, job_id, submitted_at, captured_at, script, environment, description, facts"
+_FACTS = ("scheduler", "request_key", "stage", "masked_names", "arguments", "user", "account", "name", "caveat")
 
 
 class JournalError(Exception):
@@ -209,8 +217,9 @@ class Journal:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
                 raise JournalError(f"{path}: written by a newer version of the portal ({version})")
-            if version == 0:
-                database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT")
+            if version < _VERSION:
+                change = _FROM_1 if version else _SCHEMA
+                database.executescript(f"BEGIN IMMEDIATE; {change} PRAGMA user_version = {_VERSION}; COMMIT")
         except sqlite3.Error as error:
             raise JournalError(f"{path}: {error}") from error
         return database
@@ -248,16 +257,12 @@ def _add(database: sqlite3.Connection, job: CapturedJob, identity: Identity) -> 
     if known:
         return False
     values = (
-        job.cluster,
-        job.scheduler,
-        job.job_id,
-        key[2],
+        *key,
         _microseconds(job.captured_at),
         job.script,
         job.environment,
-        job.request_key,
-        job.stage,
-        json.dumps(job.masked_names),
+        job.description,
+        json.dumps({name: value for name in _FACTS if (value := getattr(job, name))}),
         job.size_bytes,
     )
     marks = ", ".join("?" * len(values))
@@ -283,18 +288,18 @@ def _last_within(sizes: Sequence[tuple[int, int]], limit: int) -> int | None:
 
 
 def _job(row: Sequence[Any]) -> CapturedJob:
-    cluster, scheduler, job_id, submitted_at, captured_at, script, environment, request_key, stage, masked = row
+    cluster, job_id, submitted_at, captured_at, script, environment, description, text = row
+    facts = json.loads(text)
     return CapturedJob(
         cluster=cluster,
-        scheduler=scheduler,
         job_id=job_id,
         submitted_at=_time(submitted_at),
         captured_at=_time(captured_at),
         script=script,
         environment=environment,
-        request_key=request_key,
-        stage=stage,
-        masked_names=tuple(json.loads(masked)),
+        description=description,
+        masked_names=tuple(facts.pop("masked_names", ())),
+        **facts,
     )
 
 

@@ -3,10 +3,9 @@
 import logging
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
-from apps.archive.capture.entry import CapturedJob, Clock, Identity
+from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
 from apps.core.masking import Masker, text, value_of
@@ -41,7 +40,7 @@ class Reader:
         self._jobs = jobs
         self._clock = clock
         self._guard = threading.Lock()
-        self._unreadable: dict[Path, str] = {}
+        self._unreadable: dict[SpoolEntry, str] = {}
 
     def run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -53,7 +52,7 @@ class Reader:
         """Read one entry, or see that it is read again or reported."""
         try:
             spooled = self._spool.read(entry)
-            identity = identity_of(entry.path)
+            identity = self._spool.identity(entry)
             job = self._captured(spooled)
         except EntryIncomplete:
             self._waiting.again(entry, _delay)
@@ -62,7 +61,7 @@ class Reader:
             logger.info("%s: gone before it was read", entry.path)
             self._settle(entry)
         except Exception as error:  # whatever an entry or an adapter does, the others are read
-            self._report(entry.path, str(error) or repr(error))
+            self._report(entry, str(error) or repr(error))
         else:
             self._jobs.put(job, identity)
             self._settle(entry)
@@ -71,12 +70,13 @@ class Reader:
     def unreadable(self) -> dict[Path, str]:
         """Return the entries that could not be read when last tried, with the reasons."""
         with self._guard:
-            return dict(self._unreadable)
+            return {entry.path: why for entry, why in self._unreadable.items()}
 
-    def forget_unreadable(self, still_there: Callable[[Path], bool]) -> None:
+    def forget_unreadable(self) -> None:
         """Forget reports of entries that are gone."""
         with self._guard:
-            self._unreadable = {path: why for path, why in self._unreadable.items() if still_there(path)}
+            there = {entry: why for entry, why in self._unreadable.items() if self._spool.identity(entry).inode}
+            self._unreadable = there
 
     def _captured(self, spooled: SpooledJob) -> CapturedJob:
         variables, masked_names = self._masker.mask(spooled.variables)
@@ -93,28 +93,25 @@ class Reader:
             request_key=value_of(variables, b"OPSPORTAL_REQUEST")[:_KEY_LENGTH],
             stage=value_of(variables, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
             masked_names=masked_names,
+            description=spooled.description,
+            arguments=self._masker.mask_text(spooled.arguments),
+            user=spooled.user,
+            account=spooled.account,
+            name=spooled.name,
+            caveat=spooled.caveat,
         )
 
-    def _report(self, path: Path, reason: str) -> None:
+    def _report(self, entry: SpoolEntry, reason: str) -> None:
         with self._guard:
-            if self._unreadable.get(path) == reason or len(self._unreadable) >= _MOST_REPORTED:
+            if self._unreadable.get(entry) == reason or len(self._unreadable) >= _MOST_REPORTED:
                 return
-            self._unreadable[path] = reason
+            self._unreadable[entry] = reason
         logger.warning("cannot read %s", text(os.fsencode(reason)))
 
     def _settle(self, entry: SpoolEntry) -> None:
         if self._unreadable:
             with self._guard:
-                self._unreadable.pop(entry.path, None)
-
-
-def identity_of(path: Path) -> Identity:
-    """Say which directory or file `path` is now; all zero where it is gone."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return Identity(0, 0)
-    return Identity(status.st_ino, status.st_mtime_ns)
+                self._unreadable.pop(entry, None)
 
 
 def _delay(tries: int) -> float:

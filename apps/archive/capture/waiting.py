@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from apps.archive.capture.entry import CapturedJob, Identity
-from apps.clusters.schedulers.base import SpoolEntry
+from apps.archive.capture.entry import CapturedJob
+from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 50_000
 MAX_BYTES = 32 * 1024 * 1024

@@ -18,9 +18,8 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import ObservedWatch
 
-from apps.archive.capture.reader import identity_of
 from apps.archive.capture.waiting import WaitingEntries
-from apps.clusters.schedulers.base import Spool
+from apps.clusters.schedulers.base import Spool, identity_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class Watcher:
     def __init__(self, *, spool: Spool, waiting: WaitingEntries, rescan: Callable[[], None]) -> None:
         self._spool = spool
         self._observer = Observer()
-        self._handler = _Handler(spool, waiting, self._directory_made)
+        self._handler = _Handler(spool, waiting, self._directory_made, rescan)
         self._rescan = rescan
         self._overflow = _OverflowReports(rescan)
         self._watches: dict[Path, tuple[int, ObservedWatch]] = {}
@@ -78,16 +77,25 @@ class Watcher:
 
 
 class _Handler(FileSystemEventHandler):
-    def __init__(self, spool: Spool, waiting: WaitingEntries, directory_made: Callable[[Path], None]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        waiting: WaitingEntries,
+        directory_made: Callable[[Path], None],
+        rescan: Callable[[], None],
+    ) -> None:
         self._spool = spool
         self._waiting = waiting
         self._directory_made = directory_made
+        self._rescan = rescan
 
     def dispatch(self, event: FileSystemEvent) -> None:
         path = Path(os.fsdecode(event.dest_path or event.src_path))
         entry = self._spool.entry_at(path)
         if entry is not None:
             self._waiting.add(entry)
+        elif self._spool.is_index(path):
+            self._rescan()
         elif event.is_directory:
             self._directory_made(path)
 

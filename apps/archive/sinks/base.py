@@ -1,7 +1,9 @@
 """What every archive sink offers."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from apps.archive.capture.entry import CapturedJob
 
@@ -15,16 +17,65 @@ class SinkUnavailable(SinkError):
 
 
 class SinkRefused(SinkError):
-    """The sink can be reached and does not take these jobs; the message says why."""
+    """The sink can be reached and does not take these jobs, at least one of them; the message says why."""
+
+
+class BadSink(SinkError):
+    """The URL of a sink cannot be used; the message names the part that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkURL:
+    """A sink's URL in its parts: `scheme://host:port,host:port/path?option=value`. Never holds a password."""
+
+    scheme: str
+    hosts: tuple[str, ...]
+    path: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises `BadSink`. The user part is refused: secrets come by the environment or a file."""
+        scheme = text.partition(":")[0]
+        if "@" in text.partition("://")[2].partition("/")[0]:
+            raise BadSink(f"the URL of the {scheme} sink names a user: give it by the settings instead")
+        try:
+            parts = urlsplit(text)
+            hosts = tuple(host for host in parts.netloc.split(",") if urlsplit(f"//{host}").port != 0 and host)
+        except ValueError as error:
+            raise BadSink(f"{text!r} is no URL: {error}") from error
+        if not parts.scheme:
+            raise BadSink(f"{text!r} is no URL of a sink, such as store: or files:///DIRECTORY")
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        return cls(parts.scheme, hosts, unquote(parts.path), options)
+
+    def only(self, *known: str) -> None:
+        """Raises `BadSink` where an option is none of `known`."""
+        unknown = sorted(self.options.keys() - set(known))
+        if unknown:
+            raise BadSink(f"the {self.scheme} sink has no option {unknown[0]!r}, only: {', '.join(known) or 'none'}")
 
 
 class Sink(Protocol):
-    """A place that keeps captured jobs. It may be given the same job more than once and must keep it once."""
+    """A place that keeps captured jobs. It may be given the same job more than once and must keep it once.
 
+    All calls come from one thread, or process, of its own.
+    """
+
+    #: Under this name the journal keeps the sink's offset: the same for the same place, different for others.
     name: str
 
-    def write(self, jobs: Sequence[CapturedJob]) -> None:
-        """Keep all of `jobs` durably, or raise `SinkUnavailable` or `SinkRefused`."""
+    @classmethod
+    def from_url(cls, url: SinkURL) -> Self:
+        """Open the sink, without reaching out yet. Raises `BadSink`."""
+        ...
+
+    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
+        """Keep `jobs` durably and return the reasons for those that the sink does not take, by their index.
+
+        Raises `SinkUnavailable`, and then may have kept any of them; or `SinkRefused` where it cannot tell which
+        one is at fault: then none was kept, and each is tried alone.
+        """
         ...
 
     def close(self) -> None:

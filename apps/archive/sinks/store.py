@@ -1,31 +1,40 @@
 """The sink that every portal has: the script store in its own database."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, close_old_connections, connection
+from django.utils import timezone
 
 from apps.archive.capture.entry import CapturedJob
-from apps.archive.sinks.base import SinkRefused, SinkUnavailable
+from apps.archive.services import store_jobs, train_dictionaries
+from apps.archive.sinks.base import SinkRefused, SinkUnavailable, SinkURL
 
 
 class StoreSink:
-    """Hands jobs to `store`, a service that keeps them in one transaction."""
+    """Keeps a batch in one transaction."""
 
     name = "store"
 
-    def __init__(self, store: Callable[[Sequence[CapturedJob]], object]) -> None:
-        self._store = store
+    @classmethod
+    def from_url(cls, url: SinkURL) -> Self:
+        """`store:` has no parts and no options."""
+        url.only()
+        return cls()
 
-    def write(self, jobs: Sequence[CapturedJob]) -> None:
+    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Keep them all, or none. A connection that failed is made anew the next time."""
         close_old_connections()
+        at = timezone.now()
         try:
-            self._store(jobs)
+            store_jobs(jobs=jobs, by="capture", at=at)
+            train_dictionaries(at=at)
         except (DataError, IntegrityError) as error:
             raise SinkRefused(str(error).strip()) from error
         except (DatabaseError, InterfaceError) as error:
             connection.close()
             raise SinkUnavailable(str(error).strip() or type(error).__name__) from error
+        return {}
 
     def close(self) -> None:
         connection.close()

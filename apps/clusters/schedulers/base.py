@@ -5,6 +5,7 @@ passes `tests/contracts/scheduler.py` and is registered in `apps.clusters.schedu
 entry point group `opsportal.schedulers`.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -57,11 +58,22 @@ class SpoolEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Which spool entry this is, without reading it: two of the same job id and identity are one submission."""
+
+    inode: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class SpooledJob:
     """A job as it was in the spool: all bytes as they were written.
 
-    `script` is without the final NUL of Slurm's file; `environment` is the file as it is, its count included.
-    `variables` are the environment's name and value pairs, in their order.
+    `script` is without the final NUL of Slurm's file. `environment` is in the archive's one form (see
+    `environment.py`), which is Slurm's file as it is, its count included. `variables` are its name and value pairs,
+    in their order. `description` is what else the scheduler keeps of the submission, as it keeps it (Torque's `.JB`,
+    HTCondor's ad), and empty where there is nothing. `caveat` says in a sentence why the script may not be the one
+    that ran; it is empty where the script is exact.
     """
 
     job_id: str
@@ -69,6 +81,21 @@ class SpooledJob:
     script: bytes
     environment: bytes
     variables: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
+    description: bytes = field(default=b"", repr=False)
+    arguments: str = ""
+    user: str = ""
+    account: str = ""
+    name: str = ""
+    caveat: str = ""
+
+
+def identity_of(path: Path) -> Identity:
+    """Say which directory or file `path` is now; all zero where it is gone."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return Identity(0, 0)
+    return Identity(status.st_ino, status.st_mtime_ns)
 
 
 class Spool(Protocol):
@@ -86,12 +113,23 @@ class Spool(Protocol):
         """Return the job entry that a file event at `path` is about, or None where it is about no job."""
         ...
 
+    def is_index(self, path: Path) -> bool:
+        """Whether a file event at `path` is about the list of jobs itself: then `scan` is called again."""
+        ...
+
+    def identity(self, entry: SpoolEntry) -> Identity:
+        """Say which entry this is now, without reading it; all zero where it is gone. Asked at each scan."""
+        ...
+
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read one entry whole. Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`."""
         ...
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
-        """Return `job` with its environment written anew from `variables`, in the spool's own format."""
+        """Return `job` with its environment written anew from `variables`, in the archive's form.
+
+        Where `description` holds the environment too, its values are replaced there as well: they are masked secrets.
+        """
         ...
 
 

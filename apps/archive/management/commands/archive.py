@@ -49,8 +49,8 @@ class Command(BaseCommand):
             line = {
                 "job_id": job.job_id,
                 "submitted_at": _text(job.submitted_at),
-                "script_sha256": bytes(job.script_id).hex(),
-                "environment_sha256": bytes(job.environment_id).hex(),
+                "script_sha256": job.script_sha256,
+                "environment_sha256": job.environment_sha256,
                 "script_bytes": job.script_bytes,
                 "environment_bytes": job.environment_bytes,
                 "captured_at": _text(job.captured_at),

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from django.db import connection
 from django.utils import timezone
 
 from apps.archive.capture.capture import PATIENCE_SECONDS, Capture, CaptureStatus
-from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal, JournalError
-from apps.archive.services import store_jobs, train_dictionaries
-from apps.archive.sinks.store import StoreSink
+from apps.archive.sinks.base import BadSink
+from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.masking import Masker
@@ -51,6 +50,13 @@ class Command(BaseCommand):
             default=settings.CAPTURE_JOURNAL,
             help="directory of the journals, one in it for each cluster (%(default)s)",
         )
+        parser.add_argument(
+            "--sink",
+            action="append",
+            dest="sinks",
+            metavar="URL",
+            help="where captured jobs go; may be repeated (ARCHIVE_SINKS)",
+        )
         parser.add_argument("--once", action="store_true", help="end when spool and journal are drained")
         parser.add_argument(
             "--patience-seconds",
@@ -69,6 +75,7 @@ class Command(BaseCommand):
         scheduler: str,
         spool: Path | None,
         journal: Path,
+        sinks: list[str] | None,
         once: bool,
         patience_seconds: float,
         rescan_seconds: float,
@@ -78,9 +85,10 @@ class Command(BaseCommand):
             raise CommandError("Name the cluster, in letters, digits, . _ and -: --cluster NAME or CAPTURE_CLUSTER.")
         opened = _open_spool(cluster, scheduler, spool)
         try:
-            held = Journal(journal / cluster, sinks=[StoreSink.name])
-        except JournalError as error:
-            raise CommandError(f"The journal cannot be used: {error}") from error
+            to = [open_sink(url) for url in sinks or settings.ARCHIVE_SINKS]
+            held = Journal(journal / cluster, sinks=[sink.name for sink in to])
+        except (BadSink, JournalError) as error:
+            raise CommandError(str(error)) from error
         sys.setswitchinterval(SWITCH_SECONDS)
         with closing(held):
             capture = Capture(
@@ -88,7 +96,7 @@ class Command(BaseCommand):
                 scheduler=scheduler,
                 spool=opened,
                 journal=held,
-                sinks=[StoreSink(_store)],
+                sinks=to,
                 masker=Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode()),
                 clock=timezone.now,
             )
@@ -141,12 +149,6 @@ def _stopped_by_signals(capture: Capture) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _store(jobs: Sequence[CapturedJob]) -> None:
-    at = timezone.now()
-    store_jobs(jobs=jobs, by="capture", at=at)
-    train_dictionaries(at=at)
 
 
 def _beat(name: str, capture: Capture, stopping: threading.Event) -> None:

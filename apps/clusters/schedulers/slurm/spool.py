@@ -18,9 +18,11 @@ from apps.clusters.schedulers.base import (
     EntryIncomplete,
     EntryUnreadable,
     EntryVanished,
+    Identity,
     SpooledJob,
     SpoolEntry,
     SpoolError,
+    identity_of,
 )
 from apps.clusters.schedulers.environment import COUNT, name_and_value, texts_in
 
@@ -79,6 +81,14 @@ class SlurmSpool:
             return None
         job = _JOB_DIRECTORY.fullmatch(parts[1])
         return SpoolEntry(job_id=job[1], path=self.directory.joinpath(*parts[:2])) if job else None
+
+    def is_index(self, path: Path) -> bool:
+        """Slurm has no list of jobs beside their directories."""
+        return False
+
+    def identity(self, entry: SpoolEntry) -> Identity:
+        """Return inode and modification time of the job's directory."""
+        return identity_of(entry.path)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read script and environment into memory; both come from one and the same directory."""
