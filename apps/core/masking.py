@@ -7,7 +7,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
+
+import re2
 
 Variable = tuple[bytes, bytes]
 
@@ -26,23 +30,40 @@ _ASSIGNMENT = re.compile(r"\b([A-Za-z_]\w*)=([^\s,;=]+)(?=[\s,;]|$)")
 _HINT = re.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-")  # cheap: without it no value is secret
 
 
-class Masker:
-    """Masks by the rules above and by `names`, a regular expression; with an empty one nothing is masked."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One more thing to mask: variables whose name, or whose value, a pattern in RE2's syntax finds."""
 
-    def __init__(self, *, names: str, key: bytes) -> None:
+    applies_to: Literal["name", "value"]
+    pattern: str
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` where the pattern is none, or would mask everything."""
+        try:
+            pattern = re2.compile(self.pattern.encode(), _options())
+        except re2.error as error:
+            raise ValueError(f"is no regular expression: {error.args[0].decode(errors='replace')}") from error
+        if pattern.search(b""):
+            raise ValueError("finds an empty text, and so everything")
+
+
+class Masker:
+    """Masks by the patterns above and `names`, a regular expression, unless that is empty; and by `rules`."""
+
+    def __init__(self, *, names: str, key: bytes, rules: Sequence[Rule] = ()) -> None:
         self._names = re.compile(names) if names else None
+        self._rule_names = _compile([rule.pattern for rule in rules if rule.applies_to == "name"])
+        self._rule_values = _compile([rule.pattern for rule in rules if rule.applies_to == "value"])
         self._key = hashlib.sha256(b"opsportal masking" + key).digest()
         self._is_secret_name = lru_cache(maxsize=10_000)(self._matches)
 
     def mask(self, variables: Sequence[Variable]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
         """Return the variables with secrets masked, and the names of those that were."""
-        if self._names is None:
-            return tuple(variables), ()
-        hinted = _HINT.search(b"\0".join([value for _, value in variables])) is not None
+        hinted = self._names is not None and _HINT.search(b"\0".join([value for _, value in variables])) is not None
         secret = {
             index
             for index, (name, value) in enumerate(variables)
-            if (self._is_secret_name(name) and self._hides(name, value)) or (hinted and _SECRET_VALUES.search(value))
+            if self._is_secret(name, value) or (hinted and _SECRET_VALUES.search(value))
         }
         if not secret:
             return tuple(variables), ()
@@ -54,14 +75,15 @@ class Masker:
 
     def mask_text(self, line: str) -> str:
         """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
-        if self._names is None:
-            return line
         masked = _ASSIGNMENT.sub(self._mask_assignment, line).encode("utf-8", "surrogatepass")
-        return _SECRET_VALUES.sub(lambda found: self.fingerprint(found[0]), masked).decode("utf-8", "surrogatepass")
+        for pattern in [_SECRET_VALUES if self._names else None, self._rule_values]:
+            if pattern is not None:
+                masked = pattern.sub(lambda found: self.fingerprint(found[0]), masked)
+        return masked.decode("utf-8", "surrogatepass")
 
     def _mask_assignment(self, found: re.Match[str]) -> str:
         name, value = found[1].encode(), found[2].encode("utf-8", "surrogatepass")
-        if not (self._is_secret_name(name) and self._hides(name, value)):
+        if not self._is_secret(name, value):
             return found[0]
         return f"{found[1]}={self.fingerprint(value).decode()}"
 
@@ -70,12 +92,35 @@ class Masker:
         digest = hmac.new(self._key, value, hashlib.sha256).hexdigest()[:16]
         return f"<masked:{digest}>".encode()
 
-    def _hides(self, name: bytes, value: bytes) -> bool:
-        return bool(value) and not (_PATH.fullmatch(value) and _NAMES_OF_PATHS.search(text(name)))
+    def _is_secret(self, name: bytes, value: bytes) -> bool:
+        if not value:
+            return False
+        match self._is_secret_name(name):
+            case "rule":
+                return True
+            case "name" if not (_PATH.fullmatch(value) and _NAMES_OF_PATHS.search(text(name))):
+                return True
+        return self._rule_values is not None and self._rule_values.search(value) is not None
 
-    def _matches(self, name: bytes) -> bool:
+    def _matches(self, name: bytes) -> str:
+        """Say what finds a name: a `rule`, which holds whatever the value is, or the setting, `name`."""
         decoded = text(name)
-        return bool(self._names and self._names.search(decoded) and not _HARMLESS.search(decoded))
+        if self._rule_names is not None and self._rule_names.search(decoded.encode()):
+            return "rule"
+        return "name" if self._names and self._names.search(decoded) and not _HARMLESS.search(decoded) else ""
+
+
+def _compile(patterns: Sequence[str]) -> "re2._Regexp | None":
+    joined = "|".join(f"(?:{pattern})" for pattern in patterns)
+    return re2.compile(joined.encode(), _options()) if joined else None
+
+
+def _options() -> re2.Options:
+    """RE2 takes linear time whatever the pattern; Latin-1 lets every byte be a character."""
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.log_errors = False
+    return options
 
 
 def text(raw: bytes) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from apps.core.masking import Masker, value_of
+from apps.core.masking import Masker, Rule, value_of
 
 NAMES = r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)"
 
@@ -104,3 +104,39 @@ def test_value_of_unknown_or_undecodable_variable():
 )
 def test_secrets_in_a_command_line_are_masked_and_nothing_else(masker, line, shown):
     assert re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masker.mask_text(line)) == shown
+
+
+def test_rules_mask_more_names_and_values_whatever_the_setting_spares():
+    rules = [
+        Rule("name", "^MY_(?i:pin)$"),
+        Rule("name", "FILE$"),
+        Rule("value", "^acct=.*=="),
+        Rule("value", "\\bs3cr3t"),
+    ]
+    variables = [
+        (b"MY_pin", b"1234"),
+        (b"MY_PINS", b"1234"),
+        (b"KEY_FILE", b"/home/ana/key"),
+        (b"OPTIONS", b"acct=ana;k=Zm9v=="),
+        (b"NOTE", b"caf\xe9 s3cr3t"),
+        (b"MY_PIN", b""),
+    ]
+    for names in ("", NAMES):
+        masked, found = Masker(names=names, key=b"k", rules=rules).mask(variables)
+
+        assert found == ("MY_pin", "KEY_FILE", "OPTIONS", "NOTE")
+        assert (masked[1], masked[5]) == (variables[1], variables[5])
+
+
+def test_rules_mask_command_lines():
+    masker = Masker(names="", key=b"k", rules=[Rule("name", "^PIN$"), Rule("value", "s3cr3t\\w*")])
+
+    masked = masker.mask_text("sbatch --export=PIN=1234,N=2 x.sh s3cr3t99")
+
+    assert re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masked) == "sbatch --export=PIN=<masked:…>,N=2 x.sh <masked:…>"
+
+
+@pytest.mark.parametrize("pattern", ["", "(a", "a*", "x|", "(?=a)", "a)|(b"])
+def test_rule_that_is_no_pattern_or_finds_everything_is_refused(pattern):
+    with pytest.raises(ValueError, match=r"regular expression|everything"):
+        Rule("value", pattern)
