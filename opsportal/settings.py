@@ -236,6 +236,7 @@ _EVERY_SECONDS = {
     "apps.core.tasks.deliver_waiting": 10,
     "apps.core.tasks.drop_old_deliveries": 86_400,
     "apps.accounts.tasks.forget_expired": 86_400,
+    "apps.archive.tasks.continue_lost_trials": 300,
     "apps.diagnosis.tasks.requeue_waiting": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.services.tasks.parse_waiting": 30,

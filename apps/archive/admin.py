@@ -1,8 +1,14 @@
-"""Archived jobs and dictionaries, to look at only. Contents have pages of their own."""
+"""Archived jobs and dictionaries, to look at only; masking rules, to edit. Contents have pages of their own."""
 
-from django.contrib import admin
+from typing import Any
 
-from apps.archive.models import ArchivedJob, Dictionary
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.archive.masking_rules import delete_masking_rule, save_masking_rule, start_trial
+from apps.archive.models import ArchivedJob, Dictionary, MaskingRule, MaskingTrial
 from apps.core.admin import ReadOnlyAdmin
 
 
@@ -21,3 +27,44 @@ class DictionaryAdmin(ReadOnlyAdmin):
     list_display = ["kind", "trained_at"]
     ordering = ["-id"]
     exclude = ["data"]
+
+
+@admin.register(MaskingRule)
+class MaskingRuleAdmin(admin.ModelAdmin):
+    list_display = ["pattern", "applies_to", "enabled", "note"]
+    list_filter = ["enabled", "applies_to"]
+    search_fields = ["pattern", "note"]
+    actions = ["try_on_the_archive"]
+
+    def save_model(self, request: HttpRequest, obj: MaskingRule, form: Any, change: bool) -> None:
+        save_masking_rule(rule=obj, by=request.user, at=timezone.now())
+
+    def delete_model(self, request: HttpRequest, obj: MaskingRule) -> None:
+        delete_masking_rule(rule=obj, by=request.user, at=timezone.now())
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[MaskingRule]) -> None:
+        for rule in queryset:
+            self.delete_model(request, rule)
+
+    @admin.action(description="Dry run: what would these mask in the archive?", permissions=["change"])
+    def try_on_the_archive(self, request: HttpRequest, queryset: QuerySet[MaskingRule]) -> None:
+        for rule in queryset:
+            start_trial(rule=rule, by=request.user, at=timezone.now())
+        messages.success(request, "The archive is being looked through: see the dry runs of masking rules.")
+
+
+@admin.register(MaskingTrial)
+class MaskingTrialAdmin(ReadOnlyAdmin):
+    list_display = ["pattern", "applies_to", "started_at", "started_by", "done", "found_jobs", "most_found"]
+    readonly_fields = ["done", "most_found"]
+    exclude = ["names", "last_blob", "until_blob"]
+    ordering = ["-id"]
+
+    @admin.display(description="looked through")
+    def done(self, trial: MaskingTrial) -> str:
+        return f"{trial.progress:.0%}"
+
+    @admin.display(description="in variables")
+    def most_found(self, trial: MaskingTrial) -> str:
+        most = sorted(trial.names.items(), key=lambda item: (-item[1], item[0]))[:20]
+        return ", ".join(f"{name} ({count})" for name, count in most) or "–"

@@ -1,10 +1,12 @@
 """Scripts and environments, each content once, and the jobs that had them."""
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
-from apps.archive.enums import BlobKind
+from apps.archive.enums import BlobKind, MaskedPart
 from apps.clusters.models import Cluster
+from apps.core.masking import Rule
 
 
 class Dictionary(models.Model):
@@ -95,3 +97,62 @@ class ArchivedJob(models.Model):
     @property
     def environment_sha256(self) -> str:
         return bytes(self.environment.sha256).hex()
+
+
+class MaskingRule(models.Model):
+    """One more thing that capture masks before it writes it anywhere, beside CAPTURE_MASK_NAMES."""
+
+    applies_to = models.CharField(max_length=8, choices=MaskedPart, help_text="Where the pattern has to be found.")
+    pattern = models.CharField(
+        max_length=500,
+        help_text="In RE2's syntax, found anywhere unless held by ^ and $: ^MY_PIN$, or (?i)bearer [a-z0-9]+.",
+    )
+    note = models.CharField(max_length=200, blank=True, help_text="Which secret this is, for those who come after you.")
+    enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["applies_to", "pattern"]
+        constraints = [models.UniqueConstraint(fields=["applies_to", "pattern"], name="masking_rule_once")]
+
+    def __str__(self) -> str:
+        return f"{self.applies_to} {self.pattern}"
+
+    def clean(self) -> None:
+        """Raises `ValidationError` naming the pattern."""
+        try:
+            self.as_rule()
+        except ValueError as error:
+            raise ValidationError({"pattern": f"This {error}."}) from error
+
+    def as_rule(self) -> Rule:
+        """Return the rule as the masker takes it. Raises `ValueError`."""
+        return Rule("name" if self.applies_to == MaskedPart.NAME else "value", self.pattern)
+
+
+class MaskingTrial(models.Model):
+    """What a rule would mask in the environments that are archived already: counts and names, never a value."""
+
+    rule = models.ForeignKey(MaskingRule, on_delete=models.SET_NULL, null=True, related_name="trials")
+    applies_to = models.CharField(max_length=8, choices=MaskedPart)
+    pattern = models.CharField(max_length=500)
+    started_by = models.CharField(max_length=150)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    last_blob = models.BigIntegerField(default=0)
+    until_blob = models.BigIntegerField(default=0)
+    environments = models.BigIntegerField(default=0)
+    found_environments = models.BigIntegerField(default=0)
+    found_jobs = models.BigIntegerField(default=0)
+    names = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name = "dry run of a masking rule"
+        verbose_name_plural = "dry runs of masking rules"
+
+    def __str__(self) -> str:
+        return f"{self.applies_to} {self.pattern}"
+
+    @property
+    def progress(self) -> float:
+        """The part of the archive that was looked at, from 0 to 1."""
+        return 1.0 if self.finished_at else self.last_blob / max(self.until_blob, 1)
