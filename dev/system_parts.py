@@ -24,6 +24,7 @@ class Part:
         return [name for name in self.programs if not shutil.which(name, path=PATH)]
 
 
+JAVA = Part(("java", "javac", "mvn"), ("default-jdk-headless", "maven"))  # the servers themselves: dev/jars.py
 PARTS = {
     "slurm": Part(
         ("munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),
@@ -31,6 +32,8 @@ PARTS = {
     ),
     "browser": Part(("chromium",), ("chromium",)),
     "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),
+    "elasticsearch": JAVA,
+    "kafka": JAVA,
 }
 
 
@@ -44,7 +47,7 @@ def reason_missing(mark: str) -> str | None:
 def install(say: Callable[[str], None], *marks: str) -> None:
     """Install what is missing, of these marks or of all, where that is possible; where it is not, say why and go on."""
     missing = {mark: PARTS[mark] for mark in marks or PARTS if PARTS[mark].missing()}
-    packages = [name for part in missing.values() for name in part.packages]
+    packages = list(dict.fromkeys(name for part in missing.values() for name in part.packages))
     if not packages:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
