@@ -1,7 +1,7 @@
 """The form in which environments are archived, which is Slurm's: a count, then `NAME=value` and a NUL for each."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
 
@@ -20,3 +20,11 @@ def name_and_value(text: bytes) -> tuple[bytes, bytes]:
 def variables_in(environment: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield names and values in their order."""
     return map(name_and_value, texts_in(environment))
+
+
+def pack(variables: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write variables in this form, in their order. Raises `ValueError` where one holds a NUL."""
+    texts = [name + b"=" + value for name, value in variables]
+    if any(b"\0" in text for text in texts):
+        raise ValueError("a variable holds a NUL")
+    return COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts)
