@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from django.db import connection
@@ -51,3 +54,54 @@ class TestStore(SinkContract):
     @pytest.fixture
     def harness(self, transactional_db) -> Harness:
         return StoreHarness()
+
+
+class FilesHarness:
+    """Reads the tree by the names that are documented, as a tool of somebody else would."""
+
+    keeps = BYTES
+    bad_job = a_job("9" * 250)
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.url = f"files://{directory}?period=daily"
+        self.other_url = f"files://{directory}?period=yearly"
+
+    def kept(self) -> list[CapturedJob]:
+        return [_job_of(script) for script in self.directory.glob("*/*/job.*_script")]
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Put a file in the place of the directory."""
+        aside = self.directory.with_name("aside")
+        there = self.directory.exists()
+        if there:
+            self.directory.rename(aside)
+        self.directory.write_text("no directory")
+        yield
+        self.directory.unlink()
+        if there:
+            aside.rename(self.directory)
+
+
+def _job_of(script: Path) -> CapturedJob:
+    start = script.name.removesuffix("_script")
+    description = script.with_name(f"{start}_description")
+    submitted = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=script.stat().st_mtime_ns // 1000)
+    assert script.parent.name == f"{submitted:%Y%m%d}"
+    return CapturedJob(
+        cluster=script.parent.parent.name,
+        scheduler="",
+        job_id=unquote(start.removeprefix("job.").partition("~")[0]),
+        submitted_at=submitted,
+        captured_at=submitted,
+        script=script.read_bytes(),
+        environment=script.with_name(f"{start}_environment").read_bytes(),
+        description=description.read_bytes() if description.exists() else b"",
+    )
+
+
+class TestFiles(SinkContract):
+    @pytest.fixture
+    def harness(self, tmp_path) -> Harness:
+        return FilesHarness(tmp_path / "archive")

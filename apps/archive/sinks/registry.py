@@ -6,6 +6,7 @@ from apps.core.plugins import Registry, UnknownPlugin
 SINKS: Registry[type[Sink]] = Registry(
     group="opsportal.archive_sinks",
     builtins={
+        "files": "apps.archive.sinks.files:FilesSink",
         "store": "apps.archive.sinks.store:StoreSink",
     },
 )

@@ -1,0 +1,239 @@
+"""The sink that keeps jobs as plain files, in the tree and under the names that SArchive's readers know.
+
+`DIR/<cluster>/<period>/job.<id>_script`, `…_environment`, and `…_description` where the scheduler keeps one.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
+
+PERIODS = {"daily": "{0.year:04}{0.month:02}{0.day:02}", "monthly": "{0.year:04}{0.month:02}", "yearly": "{0.year:04}"}
+NEW = ".new"  # of each cluster: files that are not whole yet
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_JOBS_AT_ONCE = 100  # each holds up to three files open
+_SYNCS_AT_ONCE = 8  # which the file system commits together
+_LONGEST_NAME = 255
+_LEFT_OVER_SECONDS = 3600
+_DIRECTORY_MODE, _FILE_MODE = 0o750, 0o640
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._+\[\]-]")
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file that has all its bytes and not yet its name."""
+
+    fd: int
+    temporary: str
+    kind: str
+
+
+class _Taken(Exception):
+    """Something that is no file of ours has the name of one."""
+
+
+class FilesSink:
+    """Keeps each job under its id, and under id and time of submission where another job of the period has the id.
+
+    A file's time of modification is the job's submission: by it a job that comes again is known. Files get their
+    names when their bytes are on the disk, and none is ever written over.
+    """
+
+    def __init__(self, directory: Path, period: str) -> None:
+        self.name = f"files://{directory}?period={period}"
+        self._directory = directory
+        self._period = PERIODS[period]
+        self._made: set[str] = set()
+        self._numbers = count()
+        self._pool: ThreadPoolExecutor | None = None
+
+    @classmethod
+    def from_url(cls, url: SinkURL) -> Self:
+        """`files:///DIR?period=daily|monthly|yearly`."""
+        url.only("period")
+        period = url.options.get("period", "daily")
+        if period not in PERIODS:
+            raise BadSink(f"the files sink has no period {period!r}, only: {', '.join(PERIODS)}")
+        if url.hosts or not url.path.startswith("/") or "\0" in url.path:
+            raise BadSink("the files sink wants an absolute directory: files:///DIRECTORY")
+        return cls(Path(os.path.normpath(url.path)), period)
+
+    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
+        """Keep them; they are on the disk when this returns. Any trouble with the disk is `SinkUnavailable`."""
+        refused: dict[int, str] = {}
+        try:
+            for start in range(0, len(jobs), _JOBS_AT_ONCE):
+                refused |= self._write(dict(enumerate(jobs[start : start + _JOBS_AT_ONCE], start)))
+        except OSError as error:
+            where = error.filename2 or error.filename or self._directory
+            raise SinkUnavailable(f"{self._directory}: {where}: {error.strerror or error}") from error
+        return refused
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _write(self, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
+        refused = {number: reason for number, job in jobs.items() if (reason := _unfit(job))}
+        by_directory: dict[tuple[str, str], dict[int, CapturedJob]] = {}
+        for number, job in jobs.items():
+            if number not in refused:
+                place = (safe(job.cluster), self._period.format(job.submitted_at.astimezone(UTC)))
+                by_directory.setdefault(place, {})[number] = job
+        for (cluster, period), group in by_directory.items():
+            with self._opened(cluster, period) as (temporary, final):
+                refused |= self._write_into(temporary, final, group)
+        return refused
+
+    @contextmanager
+    def _opened(self, cluster: str, period: str) -> Iterator[tuple[int, int]]:
+        """Open the directory for new files and that of the period, made where they are not there.
+
+        What was there once and is gone is not made again: it is a file system that is not mounted.
+        """
+        if "" not in self._made:
+            self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            self._made.add("")
+        with (
+            _closing(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root,
+            _closing(self._directory_in(root, cluster, known=cluster in self._made)) as of_cluster,
+            _closing(self._directory_in(of_cluster, NEW)) as temporary,
+            _closing(self._directory_in(of_cluster, period)) as final,
+        ):
+            if cluster not in self._made:
+                _remove_left_over(temporary)
+                self._made.add(cluster)
+            yield temporary, final
+
+    def _directory_in(self, parent: int, name: str, *, known: bool = False) -> int:
+        if not known:
+            with suppress(FileExistsError):
+                os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
+                os.fsync(parent)
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+
+    def _write_into(self, temporary: int, final: int, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
+        refused: dict[int, str] = {}
+        new: dict[int, list[_NewFile]] = {}
+        try:
+            for number, job in jobs.items():
+                if not _has_all(final, job):
+                    new[number] = []
+                    for kind, content in _contents(job).items():
+                        new[number].append(self._new_file(temporary, kind, content, job))
+            self._pool = self._pool or ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="fsync")
+            list(self._pool.map(os.fsync, [file.fd for files in new.values() for file in files]))
+            for number, files in new.items():
+                try:
+                    _name(temporary, final, files, jobs[number])
+                except _Taken as taken:
+                    refused[number] = str(taken)
+            os.fsync(final)
+        finally:
+            for file in (file for files in new.values() for file in files):
+                os.close(file.fd)
+                with suppress(OSError):
+                    os.unlink(file.temporary, dir_fd=temporary)
+        return refused
+
+    def _new_file(self, directory: int, kind: str, content: bytes, job: CapturedJob) -> _NewFile:
+        name = f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=directory)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.utime(fd, ns=(_nanoseconds(job), _nanoseconds(job)))
+        except BaseException:
+            os.close(fd)
+            os.unlink(name, dir_fd=directory)
+            raise
+        return _NewFile(fd, name, kind)
+
+
+def safe(text: str) -> str:
+    """Return a name for one file that stands for this text alone: what is not plain shows as `%2F` and the like."""
+    quoted = _UNSAFE.sub(lambda found: b"%%%02X" % ord(found[0]), text.encode("utf-8", "surrogatepass")).decode()
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+
+
+def _stems(job: CapturedJob) -> tuple[str, str]:
+    """Return the beginning of a job's names: the usual one, and that where another job has it."""
+    return f"job.{safe(job.job_id)}", f"job.{safe(job.job_id)}~{job.submitted_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+
+
+def _contents(job: CapturedJob) -> dict[str, bytes]:
+    """Return what is kept by the kinds of file, the one that tells whether a name is taken first."""
+    all_kinds = {"script": job.script, "environment": job.environment, "description": job.description}
+    return {kind: content for kind, content in all_kinds.items() if content or kind != "description"}
+
+
+def _unfit(job: CapturedJob) -> str:
+    longest = len(_stems(job)[1]) + len("_environment")
+    return f"its id makes a file name of {longest} bytes" if longest > _LONGEST_NAME else ""
+
+
+def _nanoseconds(job: CapturedJob) -> int:
+    return (job.submitted_at - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _has_all(directory: int, job: CapturedJob) -> bool:
+    contents = _contents(job)
+    return any(
+        all(_is_file_of(directory, f"{stem}_{kind}", job, contents[kind]) for kind in contents) for stem in _stems(job)
+    )
+
+
+def _is_file_of(directory: int, name: str, job: CapturedJob, content: bytes) -> bool:
+    """Whether there is a file of this name, and it is that of the job: by its time, and by its size."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    times = (_nanoseconds(job), _nanoseconds(job) // 10**9 * 10**9)  # some file systems keep whole seconds alone
+    return (status.st_mode & 0o170000, status.st_size) == (0o100000, len(content)) and status.st_mtime_ns in times
+
+
+def _name(temporary: int, final: int, files: Sequence[_NewFile], job: CapturedJob) -> None:
+    """Give a job's files their names, all with the same beginning. Raises `_Taken`."""
+    contents = _contents(job)
+    for stem in _stems(job):
+        for file in files:
+            name = f"{stem}_{file.kind}"
+            try:
+                os.link(file.temporary, name, src_dir_fd=temporary, dst_dir_fd=final, follow_symlinks=False)
+            except FileExistsError:
+                if not _is_file_of(final, name, job, contents[file.kind]):
+                    break
+        else:
+            return
+    raise _Taken(f"{name} is there already and is another")
+
+
+def _remove_left_over(directory: int) -> None:
+    """Remove what a process that was killed has left."""
+    for name in os.listdir(directory):
+        with suppress(OSError):
+            if time.time() - os.stat(name, dir_fd=directory, follow_symlinks=False).st_ctime > _LEFT_OVER_SECONDS:
+                os.unlink(name, dir_fd=directory)
+
+
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
