@@ -1,5 +1,6 @@
 """Fixtures that start a part of the system, for every test of its mark."""
 
+from tests.elasticsearch_server import elasticsearch
 from tests.slurm_server import slurm
 
-__all__ = ["slurm"]
+__all__ = ["elasticsearch", "slurm"]
