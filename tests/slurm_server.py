@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -110,12 +111,19 @@ class SlurmServer:
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[SlurmServer]:
     """A real Slurm with accounting and two nodes. A host that cannot run it skips the test; with CI=true it fails."""
+    with running_slurm() as server:
+        yield server
+
+
+@contextmanager
+def running_slurm(*options: str) -> Iterator[SlurmServer]:
+    """Start a Slurm of one's own with options of `slurm-up`; skip or fail as the fixture does."""
     directory = Path(tempfile.mkdtemp(prefix="opsportal-slurm-"))
     directory.chmod(0o755)  # slurmd checks that a job's user may get to its spool
     watchdog = stop_when_gone(directory)
     try:
         started = subprocess.run(
-            [BIN / "slurm-up", directory, "--cluster", CLUSTER],
+            [BIN / "slurm-up", directory, "--cluster", CLUSTER, *options],
             capture_output=True,
             text=True,
             timeout=600,
