@@ -6,70 +6,33 @@ captured stays known for as long as it is in the spool, so that no scan reads it
 
 import errno
 import fcntl
-import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from apps.archive.capture.entry import CapturedJob, JournalEntry
+from apps.archive.capture.journal_file import (
+    COLUMNS,
+    PAGE_BYTES,
+    NewerJournal,
+    job_of,
+    microseconds,
+    moment_of,
+    open_file,
+    row_of,
+)
 from apps.clusters.schedulers.base import Identity
 
 BATCH_JOBS = 500
-BATCH_BYTES = 16 * 1024 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_VERSION = 2
-_PAGE_BYTES = 4096
 _KEPT_PAGES = 2048  # so many free ones stay in the file
-_SCHEMA = """
-CREATE TABLE entry (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    cluster TEXT NOT NULL,
-    job_id TEXT NOT NULL,
-    submitted_at INTEGER NOT NULL,
-    captured_at INTEGER NOT NULL,
-    size_bytes INTEGER NOT NULL,
-    facts TEXT NOT NULL,
-    script BLOB NOT NULL,
-    environment BLOB NOT NULL,
-    description BLOB NOT NULL,
-    UNIQUE (cluster, job_id, submitted_at)
-);
-CREATE TABLE seen (
-    cluster TEXT NOT NULL,
-    job_id TEXT NOT NULL,
-    submitted_at INTEGER NOT NULL,
-    inode INTEGER NOT NULL,
-    modified_ns INTEGER NOT NULL,
-    PRIMARY KEY (cluster, job_id, submitted_at)
-) WITHOUT ROWID;
-CREATE TABLE sink (name TEXT PRIMARY KEY, acknowledged INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE refused (
-    sink TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (sink, seq)
-) WITHOUT ROWID;
-"""
-_FROM_1 = """
-ALTER TABLE entry ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
-ALTER TABLE entry ADD COLUMN description BLOB NOT NULL DEFAULT x'';
-UPDATE entry SET facts = json_object('scheduler', scheduler, 'request_key', request_key, 'stage', stage,
-    'masked_names', json(masked_names));
-ALTER TABLE entry DROP COLUMN scheduler;
-ALTER TABLE entry DROP COLUMN request_key;
-ALTER TABLE entry DROP COLUMN stage;
-ALTER TABLE entry DROP COLUMN masked_names;
-"""
-_COLUMNS = "cluster, job_id, submitted_at, captured_at, script, environment, description, facts"
-_FACTS = ("scheduler", "request_key", "stage", "masked_names", "arguments", "user", "account", "name", "caveat")
 
 
 class JournalError(Exception):
@@ -113,7 +76,10 @@ class Journal:
         """
         self._check_room(sum(job.size_bytes for job, _ in captured))
         with self._transaction() as database:
-            return sum(_add(database, job, identity) for job, identity in captured)
+            new = _see(database, captured)
+            marks = ", ".join("?" * len(COLUMNS.split(",")))
+            insert = f"INSERT OR IGNORE INTO entry ({COLUMNS}) VALUES ({marks})"
+            return database.executemany(insert, map(row_of, new)).rowcount if new else 0
 
     def pending(self, sink: str, *, jobs: int = BATCH_JOBS, size_bytes: int = BATCH_BYTES) -> list[JournalEntry]:
         """Return the next entries that `sink` has not acknowledged, oldest first: one at least, if there is one."""
@@ -161,7 +127,7 @@ class Journal:
             oldest = self._database.execute(
                 "SELECT captured_at FROM entry WHERE seq > ? ORDER BY seq LIMIT 1", (acknowledged,)
             ).fetchone()
-        return max(0, last - acknowledged), _time(oldest[0]) if oldest else None
+        return max(0, last - acknowledged), moment_of(oldest[0]) if oldest else None
 
     def known(self, cluster: str) -> dict[str, Identity]:
         """Return the newest captured spool entry of each job id that was in the spool when last looked."""
@@ -179,18 +145,19 @@ class Journal:
     def _check_room(self, size_bytes: int) -> None:
         disk = os.statvfs(self.directory)
         # What is added is written to the log, and from there to the file, which may have room inside.
-        needed = size_bytes + max(0, size_bytes - self._free_pages() * _PAGE_BYTES) + self._reserve_bytes
+        needed = size_bytes + max(0, size_bytes - self._count("freelist_count") * PAGE_BYTES) + self._reserve_bytes
         if disk.f_bavail * disk.f_frsize < needed:
             raise OSError(errno.ENOSPC, f"less than {needed:,} bytes free for the journal", str(self.directory))
 
-    def _free_pages(self) -> int:
+    def _count(self, pragma: str) -> int:
         with self._guard:
-            return int(self._database.execute("PRAGMA freelist_count").fetchone()[0])
+            return int(self._database.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def _give_back(self) -> None:
         """Give the disk back what a long wait for the sinks has taken."""
-        surplus = self._free_pages() - _KEPT_PAGES
-        if surplus > 0:
+        free, pages = self._count("freelist_count"), self._count("page_count")
+        surplus = free - _KEPT_PAGES
+        if surplus > pages // 2:  # then few pages have to be moved for it
             with self._guard:
                 # `execute` would take one step only, which is one page.
                 self._database.executescript(f"PRAGMA incremental_vacuum({surplus}); PRAGMA wal_checkpoint(TRUNCATE)")
@@ -207,22 +174,11 @@ class Journal:
     def _open(self) -> sqlite3.Connection:
         path = self.directory / "journal.sqlite"
         try:
-            database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            path.chmod(0o600)
-            database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            database.execute("PRAGMA journal_size_limit = 67108864")
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
-                raise JournalError(f"{path}: written by a newer version of the portal ({version})")
-            if version < _VERSION:
-                change = _FROM_1 if version else _SCHEMA
-                database.executescript(f"BEGIN IMMEDIATE; {change} PRAGMA user_version = {_VERSION}; COMMIT")
+            return open_file(path)
+        except NewerJournal as error:
+            raise JournalError(str(error)) from error
         except sqlite3.Error as error:
             raise JournalError(f"{path}: {error}") from error
-        return database
 
     def _register(self, sinks: Sequence[str]) -> None:
         with self._transaction() as database:
@@ -246,28 +202,22 @@ class Journal:
                 raise
 
     def _entries(self, condition: str, values: tuple[Any, ...]) -> list[JournalEntry]:
-        rows = self._database.execute(f"SELECT seq, {_COLUMNS} FROM entry {condition}", values)
-        return [JournalEntry(seq, _job(row)) for seq, *row in rows]
+        rows = self._database.execute(f"SELECT seq, {COLUMNS} FROM entry {condition}", values)
+        return [JournalEntry(seq, job_of(row)) for seq, *row in rows]
 
 
-def _add(database: sqlite3.Connection, job: CapturedJob, identity: Identity) -> bool:
-    key = (job.cluster, job.job_id, _microseconds(job.submitted_at))
-    known = database.execute("SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?", key).fetchone()
-    database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", (*key, identity.inode, identity.modified_ns))
-    if known:
-        return False
-    values = (
-        *key,
-        _microseconds(job.captured_at),
-        job.script,
-        job.environment,
-        job.description,
-        json.dumps({name: value for name in _FACTS if (value := getattr(job, name))}),
-        job.size_bytes,
-    )
-    marks = ", ".join("?" * len(values))
-    insert = f"INSERT OR IGNORE INTO entry ({_COLUMNS}, size_bytes) VALUES ({marks})"
-    return database.execute(insert, values).rowcount == 1
+def _see(database: sqlite3.Connection, captured: Sequence[tuple[CapturedJob, Identity]]) -> list[CapturedJob]:
+    """Note where the jobs were seen, and return those that were not known."""
+    find = "SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?"
+    new: dict[tuple[str, str, int], CapturedJob] = {}
+    rows = []
+    for job, identity in captured:
+        key = (job.cluster, job.job_id, microseconds(job.submitted_at))
+        rows.append((*key, identity.inode, identity.modified_ns))
+        if not database.execute(find, key).fetchone():
+            new.setdefault(key, job)
+    database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", rows)
+    return list(new.values())
 
 
 def _drop(database: sqlite3.Connection) -> None:
@@ -285,27 +235,3 @@ def _last_within(sizes: Sequence[tuple[int, int]], limit: int) -> int | None:
             break
         last = seq
     return last
-
-
-def _job(row: Sequence[Any]) -> CapturedJob:
-    cluster, job_id, submitted_at, captured_at, script, environment, description, text = row
-    facts = json.loads(text)
-    return CapturedJob(
-        cluster=cluster,
-        job_id=job_id,
-        submitted_at=_time(submitted_at),
-        captured_at=_time(captured_at),
-        script=script,
-        environment=environment,
-        description=description,
-        masked_names=tuple(facts.pop("masked_names", ())),
-        **facts,
-    )
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
