@@ -23,15 +23,13 @@ _REFUSED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM,
 def opened_directory(root: Path, *names: str) -> Iterator[int]:
     """Open a directory below `root` name by name, so that no symlink on the way is followed. Raises `SpoolError`."""
     descriptors: list[int] = []
-    path = root
     try:
         try:
-            descriptors.append(os.open(path, _DIRECTORY))
+            descriptors.append(os.open(root, _DIRECTORY))
             for name in names:
-                path = path / name
                 descriptors.append(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptors[-1]))
         except OSError as error:
-            raise spool_error(path, error) from error
+            raise spool_error(root.joinpath(*names[: len(descriptors)]), error) from error
         yield descriptors[-1]
     finally:
         for descriptor in descriptors:
@@ -51,8 +49,8 @@ def read_file(directory: int, path: Path, *, max_bytes: int = MAX_FILE_BYTES) ->
                 raise EntryUnreadable(f"{path}: not a regular file")
             if status.st_size > max_bytes:
                 raise EntryUnreadable(f"{path}: {status.st_size} bytes, more than {max_bytes}")
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read(status.st_size), _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+            content = os.read(descriptor, status.st_size)
+            return content, _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -4,14 +4,11 @@ The files appear under their final names and grow in place, so each is read whol
 a script is complete when its last byte is NUL, an environment when it holds as many NULs as its count says.
 """
 
-import errno
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from apps.clusters.schedulers.base import (
@@ -24,19 +21,12 @@ from apps.clusters.schedulers.base import (
     SpoolError,
     identity_of,
 )
-from apps.clusters.schedulers.environment import COUNT, name_and_value, texts_in
-
-MAX_FILE_BYTES = 64 * 1024 * 1024  # Slurm's own limit is 4 MB unless max_script_size is set; capture holds it in memory
+from apps.clusters.schedulers.environment import COUNT, texts_in
+from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file
 
 _HASH_DIRECTORY = re.compile(r"hash\.[0-9]")
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
 _JOB_FILES = {"script", "environment"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_GONE = {errno.ENOENT, errno.ESTALE}
-_REFUSED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENXIO}
 
 
 class SlurmSpool:
@@ -46,6 +36,7 @@ class SlurmSpool:
         """Raises `SpoolError` where `directory` is none, or may not be read."""
         self.directory = directory
         self.max_file_bytes = max_file_bytes
+        self._prefix = f"{directory}/"
         try:
             os.listdir(directory)
         except OSError as error:
@@ -73,14 +64,12 @@ class SlurmSpool:
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
         """Return the entry of a job directory, or of a file in it."""
-        try:
-            parts = path.relative_to(self.directory).parts
-        except ValueError:
-            return None
+        text = str(path)  # asked for each event: made of text, which is quicker than of paths
+        parts = text[len(self._prefix) :].split("/") if text.startswith(self._prefix) else []
         if len(parts) not in (2, 3) or not _HASH_DIRECTORY.fullmatch(parts[0]) or not _JOB_FILES.issuperset(parts[2:]):
             return None
         job = _JOB_DIRECTORY.fullmatch(parts[1])
-        return SpoolEntry(job_id=job[1], path=self.directory.joinpath(*parts[:2])) if job else None
+        return SpoolEntry(job_id=job[1], path=path if len(parts) == 2 else path.parent) if job else None
 
     def is_index(self, path: Path) -> bool:
         """Slurm has no list of jobs beside their directories."""
@@ -94,17 +83,19 @@ class SlurmSpool:
         """Read script and environment into memory; both come from one and the same directory."""
         if self.entry_at(entry.path) != entry:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
-        with self._opened(entry.path.parent.name, entry.path.name) as directory:
+        _, hash_directory, job_directory = str(entry.path).rsplit("/", 2)
+        with opened_directory(self.directory, hash_directory, job_directory) as directory:
             environment, _ = self._read_file(directory, entry.path / "environment")
-            script, modified_ns = self._read_file(directory, entry.path / "script")
+            script, submitted_at = self._read_file(directory, entry.path / "script")
         if not script.endswith(b"\0"):
             raise EntryIncomplete(f"{entry.path}/script: not written to its end yet")
+        texts = _split_environment(environment, entry.path)
         return SpooledJob(
             job_id=entry.job_id,
-            submitted_at=_EPOCH + timedelta(microseconds=modified_ns // 1000),
+            submitted_at=submitted_at,
             script=script[:-1],
             environment=environment,
-            variables=tuple(map(name_and_value, _split_environment(environment, entry.path / "environment"))),
+            variables=tuple([text.partition(b"=")[::2] for text in texts]),
         )
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
@@ -129,67 +120,24 @@ class SlurmSpool:
             raise SpoolError(f"{self.directory}: {error.strerror}") from error
 
     def _list_hash_directory(self, name: str) -> list[str]:
-        with self._opened(name) as directory:
+        with opened_directory(self.directory, name) as directory:
             return os.listdir(directory)
 
-    @contextmanager
-    def _opened(self, *names: str) -> Iterator[int]:
-        """Open a directory below the root name by name, so that no symlink on the way is followed."""
-        descriptors = []
-        path = self.directory
+    def _read_file(self, directory: int, path: Path) -> tuple[bytes, datetime]:
+        """Return the bytes of a file in an open job directory, and its modification time."""
         try:
-            try:
-                descriptors.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-                for name in names:
-                    path = path / name
-                    descriptors.append(os.open(name, _DIRECTORY, dir_fd=descriptors[-1]))
-            except OSError as error:
-                raise _spool_error(path, error) from error
-            yield descriptors[-1]
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-    def _read_file(self, directory: int, path: Path) -> tuple[bytes, int]:
-        """Return the bytes of a regular file in an open job directory, and its modification time in ns."""
-        try:
-            descriptor = os.open(path.name, _FILE, dir_fd=directory)
-        except FileNotFoundError as error:
+            return read_file(directory, path, max_bytes=self.max_file_bytes)
+        except EntryVanished as error:
             if os.fstat(directory).st_nlink == 0:
-                raise EntryVanished(f"{path}: removed by the scheduler") from error
+                raise
             raise EntryIncomplete(f"{path}: not there yet") from error
-        except OSError as error:
-            raise _spool_error(path, error) from error
-        try:
-            return self._read_whole(descriptor, path), os.fstat(descriptor).st_mtime_ns
-        except OSError as error:
-            raise _spool_error(path, error) from error
-        finally:
-            os.close(descriptor)
-
-    def _read_whole(self, descriptor: int, path: Path) -> bytes:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise EntryUnreadable(f"{path}: not a regular file")
-        if status.st_size > self.max_file_bytes:
-            raise EntryUnreadable(f"{path}: {status.st_size} bytes, more than {self.max_file_bytes}")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(status.st_size)
 
 
-def _split_environment(content: bytes, path: Path) -> list[bytes]:
+def _split_environment(content: bytes, job_directory: Path) -> list[bytes]:
     if len(content) < COUNT.size:
-        raise EntryIncomplete(f"{path}: its count is not written yet")
+        raise EntryIncomplete(f"{job_directory}/environment: its count is not written yet")
     (count,) = COUNT.unpack_from(content)
     texts = texts_in(content)
     if len(texts) < count:
-        raise EntryIncomplete(f"{path}: {len(texts)} of {count} variables written")
+        raise EntryIncomplete(f"{job_directory}/environment: {len(texts)} of {count} variables written")
     return texts[:count]
-
-
-def _spool_error(path: Path, error: OSError) -> SpoolError:
-    if error.errno in _GONE:
-        return EntryVanished(f"{path}: removed by the scheduler")
-    if error.errno in _REFUSED:
-        return EntryUnreadable(f"{path}: {error.strerror}")
-    return SpoolError(f"{path}: {error.strerror}")
