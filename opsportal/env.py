@@ -7,6 +7,7 @@ Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that h
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -14,6 +15,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+#: What every process needs but capture, which may run on a host that reaches none of the portal's servers.
+REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 
 
 class BadEnvironment(Exception):
@@ -99,14 +103,17 @@ class Environment(BaseSettings):
 
     model_config = SettingsConfigDict(case_sensitive=True, extra="ignore", hide_input_in_errors=True, frozen=True)
 
-    SECRET_KEY: Annotated[SecretStr, AfterValidator(_long_key)] = Field(
-        description="Signs sessions and tokens. At least 50 random characters; changing it logs everybody out."
+    SECRET_KEY: Annotated[SecretStr, AfterValidator(_long_key)] | None = Field(
+        default=None,
+        description="Signs sessions and tokens. At least 50 random characters; changing it logs everybody out.",
     )
-    DATABASE_URL: Annotated[SecretStr, _scheme("postgresql", "postgres")] = Field(
-        description="PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; a socket directory goes as `?host=/DIR`."
+    DATABASE_URL: Annotated[SecretStr, _scheme("postgresql", "postgres")] | None = Field(
+        default=None,
+        description="PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; a socket directory goes as `?host=/DIR`.",
     )
-    REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] = Field(
-        description="Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or `unix:///PATH?db=0`."
+    REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] | None = Field(
+        default=None,
+        description="Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or `unix:///PATH?db=0`.",
     )
     PORTAL_URL: Annotated[str, AfterValidator(_address)] = Field(
         default="http://localhost:8000",
@@ -153,6 +160,21 @@ class Environment(BaseSettings):
         default=["store:"],
         description="Where `manage.py capture` sends jobs: URLs separated by blanks, as for its `--sink`; see docs/archive.md.",
     )
+    ARCHIVE_ELASTICSEARCH_API_KEY: SecretStr | None = Field(
+        default=None, description="API key of the Elasticsearch sink, encoded as Elasticsearch gives it."
+    )
+    ARCHIVE_ELASTICSEARCH_USER: str = Field(default="", description="User of the Elasticsearch sink, instead of a key.")
+    ARCHIVE_ELASTICSEARCH_PASSWORD: SecretStr | None = Field(
+        default=None, description="Password of that user. Best as `ARCHIVE_ELASTICSEARCH_PASSWORD_FILE`."
+    )
+    ARCHIVE_ELASTICSEARCH_CA: Path | None = Field(
+        default=None,
+        description="PEM file of the authority that signed Elasticsearch's certificate; the system's unless given.",
+    )
+    ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
+        default=None,
+        description="Token of this host for the sink `portal+https:`, as `manage.py capture_host add` prints it.",
+    )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)",
         description="Environment variables whose name matches have their value masked before it is stored. Empty: none.",
@@ -160,6 +182,10 @@ class Environment(BaseSettings):
     MASKING_KEY: SecretStr | None = Field(
         default=None,
         description="Key of the fingerprints that stand for masked values; derived from SECRET_KEY unless given.",
+    )
+    METRICS_TOKEN: SecretStr | None = Field(
+        default=None,
+        description="Token with which `/metrics` may be read, as `Authorization: Bearer …`. None: by the OPG alone.",
     )
 
     @classmethod
@@ -174,34 +200,31 @@ class Environment(BaseSettings):
         return init_settings, env_settings, FileSource(settings_cls)
 
     @classmethod
-    def read(cls) -> Self:
+    def read(cls, *, required: Sequence[str] = REQUIRED) -> Self:
         """Read the process's environment. Raises `BadEnvironment`, which names every bad variable at once."""
+        bad: dict[str, str] = {}
         try:
-            return cls()
+            found = cls()
         except ValidationError as error:
-            lines = [_explain(e["loc"][0], e["type"], e["msg"]) for e in error.errors()]
-            raise BadEnvironment("\n".join(lines)) from None
+            bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
+        missing = [name for name in required if not (name in bad or _given(name))]
+        if bad or missing:
+            told = [f"{name} is not set." for name in missing] + [f"{name}: {why}." for name, why in bad.items()]
+            raise BadEnvironment("\n".join(told))
+        return found
 
 
-def _explain(name: object, kind: str, message: str) -> str:
-    if kind == "missing":
-        return f"{name} is not set."
-    return f"{name}: {message.removeprefix('Value error, ')}."
+def _given(name: str) -> bool:
+    return name in os.environ or bool(os.environ.get(f"{name}_FILE"))
 
 
 def _default(name: str) -> str:
     default = Environment.model_fields[name].get_default()
-    if default is None or not Environment.model_fields[name].is_required() and default in ([], ""):
-        return ""
     if isinstance(default, list):
         return " ".join(default)
-    return (
-        ""
-        if Environment.model_fields[name].is_required()
-        else str(default).lower()
-        if isinstance(default, bool)
-        else str(default)
-    )
+    if default is None:
+        return ""
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def env_example() -> str:
@@ -211,7 +234,7 @@ def env_example() -> str:
         "",
     ]
     for name, field in Environment.model_fields.items():
-        mark = "" if field.is_required() else "# "
+        mark = "" if name in REQUIRED else "# "
         lines += [f"# {field.description}", f"{mark}{name}={_default(name)}", ""]
     return "\n".join(lines)
 
@@ -220,17 +243,14 @@ def settings_page() -> str:
     """Return the text of `docs/settings.md`."""
     head = (
         "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also be given as `NAME_FILE`, the path of a\n"
-        "file that holds the value. A bad or missing value stops the start with the variable's name.\n"
+        "file that holds the value. A bad or missing value stops the start with the variable's name. `manage.py capture`\n"
+        "needs none of the required ones where no sink of its does; it then needs `MASKING_KEY`.\n"
         "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning |\n| --- | --- | --- |\n"
     )
     rows = []
     for name, field in Environment.model_fields.items():
         default = (
-            "**required**"
-            if field.is_required()
-            else f"`{_default(name)}`".replace("|", r"\|")
-            if _default(name)
-            else "–"
+            "**required**" if name in REQUIRED else f"`{_default(name)}`".replace("|", r"\|") if _default(name) else "–"
         )
         rows.append(f"| `{name}` | {default} | {field.description} |\n")
     return head + "".join(rows)

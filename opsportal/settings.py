@@ -3,21 +3,28 @@
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import dj_database_url
 from csp.constants import NONE, SELF
+from pydantic import SecretStr
 
-from opsportal.env import BadEnvironment, Environment
+from opsportal.env import REQUIRED, BadEnvironment, Environment
 
 BASE_DIR = Path(__file__).resolve().parents[1]
 
 try:
-    ENV = Environment.read()
+    ENV = Environment.read(required=() if sys.argv[1:2] == ["capture"] else REQUIRED)
 except BadEnvironment as error:
     sys.exit(f"The environment is not as it should be (docs/settings.md lists all):\n{error}")
 
-SECRET_KEY = ENV.SECRET_KEY.get_secret_value()
+
+def _secret(value: SecretStr | None) -> str:
+    return value.get_secret_value() if value else ""
+
+
+SECRET_KEY = _secret(ENV.SECRET_KEY)
 DEBUG = ENV.DEBUG
 DEMO = ENV.DEMO
 PORTAL_URL = ENV.PORTAL_URL
@@ -28,8 +35,14 @@ CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
 CAPTURE_SPOOL = ENV.CAPTURE_SPOOL
 CAPTURE_JOURNAL = ENV.CAPTURE_JOURNAL or VAR_DIR / "journal"
 ARCHIVE_SINKS = ENV.ARCHIVE_SINKS
+ARCHIVE_ELASTICSEARCH_API_KEY = ENV.ARCHIVE_ELASTICSEARCH_API_KEY
+ARCHIVE_ELASTICSEARCH_USER = ENV.ARCHIVE_ELASTICSEARCH_USER
+ARCHIVE_ELASTICSEARCH_PASSWORD = ENV.ARCHIVE_ELASTICSEARCH_PASSWORD
+ARCHIVE_ELASTICSEARCH_CA = ENV.ARCHIVE_ELASTICSEARCH_CA
 CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
-MASKING_KEY = (ENV.MASKING_KEY or ENV.SECRET_KEY).get_secret_value()
+ARCHIVE_PORTAL_TOKEN = _secret(ENV.ARCHIVE_PORTAL_TOKEN)
+MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
+METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
 
 _portal = urlsplit(PORTAL_URL)
 HTTPS = _portal.scheme == "https"
@@ -101,13 +114,13 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {
-    "default": dj_database_url.parse(ENV.DATABASE_URL.get_secret_value(), conn_max_age=60, conn_health_checks=True)
-}
-DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
+DATABASES: dict[str, Any] = {}
+if ENV.DATABASE_URL:
+    DATABASES["default"] = dj_database_url.parse(_secret(ENV.DATABASE_URL), conn_max_age=60, conn_health_checks=True)
+    DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = ENV.REDIS_URL.get_secret_value()
+REDIS_URL = _secret(ENV.REDIS_URL)
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from django.conf import settings
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, close_old_connections, connection
 from django.utils import timezone
 
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.services import store_jobs, train_dictionaries
-from apps.archive.sinks.base import SinkRefused, SinkUnavailable, SinkURL
+from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 
 
 class StoreSink:
@@ -18,8 +19,10 @@ class StoreSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`store:` has no parts and no options."""
+        """`store:` has no parts and no options, and wants the portal's database."""
         url.only()
+        if not settings.DATABASES.get("default", {}).get("NAME"):
+            raise BadSink("the store sink wants the portal's database: set DATABASE_URL, or give another sink")
         return cls()
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
