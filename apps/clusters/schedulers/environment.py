@@ -1,7 +1,7 @@
 """The form in which environments are archived, which is Slurm's: a count, then `NAME=value` and a NUL for each."""
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 
 COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
 
@@ -22,8 +22,8 @@ def variables_in(environment: bytes) -> Iterator[tuple[bytes, bytes]]:
     return map(name_and_value, texts_in(environment))
 
 
-def environment_of(variables: Collection[tuple[bytes, bytes]]) -> bytes:
-    """Write variables in the archive's form. Raises `ValueError` for one that holds a NUL."""
+def pack(variables: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write variables in this form, in their order. Raises `ValueError` where one holds a NUL."""
     texts = [name + b"=" + value for name, value in variables]
     if any(b"\0" in text for text in texts):
         raise ValueError("a variable holds a NUL")

@@ -8,5 +8,6 @@ SCHEDULERS: Registry[type[Scheduler]] = Registry(
     builtins={
         "simulated": "apps.clusters.schedulers.simulated:Simulated",
         "slurm": "apps.clusters.schedulers.slurm.scheduler:Slurm",
+        "torque": "apps.clusters.schedulers.torque.scheduler:Torque",
     },
 )

@@ -1,0 +1,102 @@
+"""Where a Torque job's output lies: from its `.JB` while that is there, else worked out as qsub does it."""
+
+import getopt
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from apps.clusters.schedulers.base import JobRecord, LogPaths, SpoolError
+from apps.clusters.schedulers.files import opened_directory, read_file
+
+from .description import BadDescription, read_description
+
+_JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
+_OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"
+_HOST = re.compile(r"[^/:]*:(?=[/~$])")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
+    """Return the paths in the `.JB` of a job, or of a task, in the spool `jobs`; None where there is none."""
+    found = _JOB_ID.fullmatch(record.job_id)
+    if not found:
+        return None
+    number, task = found["number"], found["task"]
+    name = f"{number}-{task}{found['server']}.JB" if task else f"{record.job_id}.JB"
+    for names in ((), (number[-1],)):
+        try:
+            with opened_directory(jobs, *names) as directory:
+                content, _ = read_file(directory, jobs.joinpath(*names, name))
+            attributes = read_description(content).attributes
+        except (SpoolError, BadDescription):
+            continue
+        stdout, stderr = attributes.get("Output_Path", ""), attributes.get("Error_Path", "")
+        if stdout:
+            out = _filled(record, stdout, "OU", {})
+            return _joined(out, _filled(record, stderr, "ER", {}), attributes.get("Join_Path", "n"), "scheduler")
+    return None
+
+
+def worked_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+    """Work the paths out from the script's directives; what the command line said is not known here."""
+    start = environment.get("PBS_O_INITDIR") or environment.get("PBS_O_WORKDIR", "")
+    found = _JOB_ID.fullmatch(record.job_id)
+    if not start or not found or not script:
+        return None
+    asked = directives(script)
+    task = found["task"]
+    name = record.name.removesuffix(f"-{task}") if task else record.name
+    end = f"-{task}" if task else ""
+    stdout = _absolute(start, asked.get("-o") or f"{name}.o{found['number']}") + end
+    stderr = _absolute(start, asked.get("-e") or f"{name}.e{found['number']}") + end
+    out = _filled(record, stdout, "OU", environment)
+    return _joined(out, _filled(record, stderr, "ER", environment), asked.get("-j", "n"), "worked out")
+
+
+def directives(script: bytes) -> dict[str, str]:
+    """Return qsub's options in the `#PBS` lines before the first command; what cannot be read counts as none."""
+    words: list[str] = []
+    for line in script.decode("utf-8", "replace").splitlines():
+        if line.startswith("#PBS"):
+            try:
+                words += shlex.split(line[4:], comments=True)
+            except ValueError:
+                continue
+        elif line.strip() and not line.startswith(("#", ":")):
+            break
+    try:
+        return dict(getopt.gnu_getopt(words, _OPTIONS_OF_QSUB)[0])
+    except getopt.GetoptError:
+        return {}
+
+
+def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
+    """Put both streams into one file where the job asked for it: `oe` into the output's, `eo` into the errors'."""
+    match joined[:2]:
+        case "oe":
+            return LogPaths(Path(stdout), Path(stdout), source)
+        case "eo":
+            return LogPaths(Path(stderr), Path(stderr), source)
+    return LogPaths(Path(stdout), Path(stderr or stdout), source)
+
+
+def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str, str]) -> str:
+    """Return a path without its host, with the job's id in it; a directory gets the name that Torque gives there."""
+    task = re.search(r"\[([0-9]+)\]", record.job_id)
+    known = {
+        "HOME": environment.get("PBS_O_HOME", ""),
+        "PBS_JOBID": record.job_id,
+        "PBS_ARRAYID": task[1] if task else "",
+        "PBS_JOBNAME": record.name,
+        "USER": record.user,
+    }
+    local = _HOST.sub("", path, count=1) if _HOST.match(path) else path
+    filled = _VARIABLE.sub(lambda found: known.get(found[1] or found[2]) or found[0], local)
+    return f"{filled}{record.job_id}.{suffix}" if filled.endswith("/") else filled
+
+
+def _absolute(start: str, path: str) -> str:
+    host = _HOST.match(path)
+    path = path[host.end() :] if host else path
+    return path if path.startswith(("/", "$", "~")) else f"{start}/{path}"

@@ -1,0 +1,191 @@
+"""From events in Torque's accounting to job records. Pure: the events of one job in, its ended attempts out."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from apps.clusters.schedulers.base import JobRecord, JobState
+
+_FACT = re.compile(r"(?:^| )([A-Za-z_][\w.]*)=")
+_BEFORE_NAME = ("user", "group", "account")
+_JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>(?:\..*)?)")
+_SIZE = re.compile(r"([0-9]+)([kmgtp]?)[bw]?")
+_KILLED_BY_LIMIT = (9, 15)
+_LIMITS = {
+    -10: (JobState.OUT_OF_MEMORY, "exceeded its memory"),
+    -11: (JobState.TIMEOUT, "exceeded its walltime"),
+    -12: (JobState.TIMEOUT, "exceeded its cpu time"),
+}
+_HOST_LENGTH = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of accounting: Q(ueued), S(tarted), E(nded), D(eleted), A(borted), R(erun)."""
+
+    at: datetime
+    kind: str
+    job_id: str
+    facts: dict[str, str]
+
+
+@dataclass(slots=True)
+class _Submission:
+    """What is known of a job so far."""
+
+    queued_at: datetime
+    attempt: int = 1
+    start: Event | None = None
+    deletion: Event | None = None
+    ended: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def read_facts(text: str) -> dict[str, str]:
+    """Read `name=value name=value …`.
+
+    Values are free text in places. Torque writes user and account before the job's name, all else after it, and its
+    own times last: so a fact in a user's text hides none of them.
+    """
+    facts: dict[str, str] = {}
+    found = list(_FACT.finditer(text))
+    for this, following in zip(found, [*found[1:], None], strict=True):
+        name, value = this[1], text[this.end() : following.start() if following else None]
+        if name not in _BEFORE_NAME:
+            facts[name] = value
+        elif "jobname" not in facts:
+            facts.setdefault(name, value)
+    return facts
+
+
+def spool_id_of(job_id: str) -> str:
+    """Return the id under which the script lies in the spool: `12[].server` for the task `12[3].server`."""
+    return re.sub(r"\[[0-9]+\]", "[]", job_id, count=1)
+
+
+def attempts_of(events: Iterable[Event], *, settled_before: datetime) -> Iterator[JobRecord]:
+    """Yield the ended attempts of one job id, whose events are in their order. Raises `ValueError`.
+
+    A deletion is the end of a job that waits. That of one that runs waits for its end, or for `settled_before`.
+    """
+    job: _Submission | None = None
+    for event in events:
+        if job is None or (job.ended and event.kind == "Q"):
+            if job:
+                yield from _deleted(job, settled_before)
+            job = _Submission(queued_at=event.at)
+        if not job.ended:
+            yield from _apply(job, event)
+    if job:
+        yield from _deleted(job, settled_before)
+
+
+def _apply(job: _Submission, event: Event) -> Iterator[JobRecord]:
+    job.facts = {**job.facts, **event.facts}
+    match event.kind:
+        case "S":
+            job.start = event
+        case "R":
+            if job.start:
+                yield _record(job, event, JobState.REQUEUED)
+            job.attempt, job.start, job.deletion = job.attempt + 1, None, None
+        case "D":
+            job.deletion = job.deletion or event
+        case "A":
+            job.ended = True
+            yield replace(_record(job, event, JobState.CANCELLED), reason="aborted by the server")
+        case "E":
+            job.ended = True
+            yield _ended(job, event)
+
+
+def _deleted(job: _Submission, settled_before: datetime) -> Iterator[JobRecord]:
+    deletion = job.deletion
+    if deletion and not job.ended and (job.start is None or deletion.at < settled_before):
+        yield _record(job, deletion, JobState.CANCELLED)
+
+
+def _ended(job: _Submission, event: Event) -> JobRecord:
+    """Read the end of a job that ran. Above 256 its status is a signal, below 0 a reason of Torque's own."""
+    status = int(event.facts.get("Exit_status", "0"))
+    record = _record(job, event, JobState.COMPLETED)
+    signal = status - 256 if status >= 256 else 0
+    limit = record.time_limit_seconds
+    if status in _LIMITS:
+        state, reason = _LIMITS[status]
+        return replace(record, state=state, reason=reason)
+    if signal in _KILLED_BY_LIMIT and limit is not None and record.wall_seconds >= limit:
+        return replace(record, state=JobState.TIMEOUT, reason=_LIMITS[-11][1])
+    if job.deletion:
+        return replace(record, state=JobState.CANCELLED)
+    if status < 0:
+        return replace(record, state=JobState.FAILED, reason=f"Torque could not run it: Exit_status={status}")
+    state = JobState.FAILED if status else JobState.COMPLETED
+    return replace(record, state=state, exit_code=0 if signal else status, signal=signal)
+
+
+def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
+    facts = job.facts
+    found = _JOB_ID.fullmatch(event.job_id)
+    if not found:
+        raise ValueError(f"no job id: {event.job_id!r}")
+    started_at = _time(job.start.facts.get("start", "")) or job.start.at if job.start else None
+    if event.kind == "E":
+        started_at = _time(event.facts.get("start", "")) or started_at
+    ended_at = (_time(event.facts.get("end", "")) if event.kind == "E" else None) or event.at
+    hosts = [part.partition("/") for part in facts.get("exec_host", "").split("+") if part] if started_at else []
+    wall = _duration(event.facts.get("resources_used.walltime", ""))
+    if wall is None:
+        wall = int((ended_at - started_at).total_seconds()) if started_at else 0
+    return JobRecord(
+        job_id=event.job_id,
+        raw_id=int(found["number"]),
+        spool_id=spool_id_of(event.job_id),
+        attempt=job.attempt,
+        state=state,
+        exit_code=0,
+        signal=0,
+        submitted_at=_time(facts.get("ctime", "")) or job.queued_at,
+        started_at=started_at,
+        ended_at=ended_at,
+        host=",".join(dict.fromkeys(host for host, _, _ in hosts))[:_HOST_LENGTH],
+        cpus=sum(_slots(slots) for _, _, slots in hosts),
+        cpu_seconds=_duration(event.facts.get("resources_used.cput", "")) or 0,
+        wall_seconds=wall,
+        max_memory_bytes=_size(event.facts.get("resources_used.mem", "")),
+        requested_memory_bytes=_size(facts.get("Resource_List.mem", "")),
+        time_limit_seconds=_duration(facts.get("Resource_List.walltime", "")),
+        partition=facts.get("queue", ""),
+        account=facts.get("account", ""),
+        user=facts.get("user", "") or facts.get("owner", "").partition("@")[0],
+        name=facts.get("jobname", ""),
+        cancelled_by=job.deletion.facts.get("requestor", "").partition("@")[0] if job.deletion else "",
+    )
+
+
+def _time(text: str) -> datetime | None:
+    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
+
+
+def _duration(text: str) -> int | None:
+    """Read `[[[days:]hours:]minutes:]seconds` as seconds; anything else is none."""
+    if not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9}){0,3}", text):
+        return None
+    weights = (1, 60, 3600, 86400)
+    return sum(weight * int(part) for weight, part in zip(weights, reversed(text.split(":")), strict=False))
+
+
+def _size(text: str) -> int | None:
+    """Read bytes, with or without a unit; words of eight bytes are as good as unheard of, and none."""
+    found = _SIZE.fullmatch(text.lower())
+    return int(found[1]) * 1024 ** " kmgtp".index(found[2] or " ") if found and not text.lower().endswith("w") else None
+
+
+def _slots(text: str) -> int:
+    """Count the processors of `0-3,5`; where none are named it is one."""
+    count = 0
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        count += int(last) - int(first) + 1 if dash and first.isdecimal() and last.isdecimal() else 1
+    return count

@@ -1,0 +1,190 @@
+"""Torque's spool: `server_priv/jobs`, flat or in `0` to `9`, as pbs_server writes it.
+
+The name is reserved by an empty `.JB`; the script grows in `.SC`; when it is whole the `.JB` is saved, and again at
+every change of state, by a swap in which it is absent for a moment. So a script is complete where its `.JB`, or the
+`.TA` of an array, is there and not empty; and `.SC` alone, which is never rewritten, tells which job it is.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from apps.clusters.schedulers.base import (
+    EntryIncomplete,
+    EntryUnreadable,
+    EntryVanished,
+    Identity,
+    SpooledJob,
+    SpoolEntry,
+    SpoolError,
+    identity_of,
+)
+from apps.clusters.schedulers.environment import pack
+from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file
+
+from .description import (
+    BadDescription,
+    Description,
+    read_description,
+    with_variables,
+    without_secrets_of_torque,
+)
+
+ALONE_SECONDS = 60.0  # how long a script may lie without a description before it is captured as it is
+MAX_DESCRIPTION_BYTES = 8 * 1024 * 1024
+
+_SUBDIRECTORY = re.compile(r"[0-9]")
+_SCRIPT = re.compile(r"(?P<number>[0-9]+)(?P<server>(?:\.[A-Za-z0-9_.:-]+)?)\.SC")
+_EMPTY = Description(attributes={}, variables=(), is_incoming=False)
+
+
+class TorqueSpool:
+    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host. Its layout may change while it runs."""
+
+    def __init__(self, directory: Path, *, alone_seconds: float = ALONE_SECONDS) -> None:
+        """Raises `SpoolError` where `directory` is none, or may not be read."""
+        self.directory = directory
+        self.alone_seconds = alone_seconds
+        self._alone_since: dict[Path, float] = {}
+        self._subdirectories()
+
+    def watched(self) -> list[Path]:
+        """Return the root, and every `0` to `9` that is in it."""
+        return [self.directory, *(self.directory / name for name in self._subdirectories())]
+
+    def scan(self) -> Iterator[SpoolEntry]:
+        """List every script. Raises `SpoolError` at the end, after all that could be listed."""
+        failures = []
+        for names in ((), *((name,) for name in self._subdirectories())):
+            try:
+                with opened_directory(self.directory, *names) as descriptor:
+                    listed = set(os.listdir(descriptor))
+            except EntryVanished:
+                continue
+            except SpoolError as error:
+                failures.append(str(error))
+                continue
+            directory = self.directory.joinpath(*names)
+            for script in filter(None, map(_SCRIPT.fullmatch, listed)):
+                yield SpoolEntry(_job_id(script, is_array=f"{script[0][:-3]}.TA" in listed), directory / script[0])
+        if failures:
+            raise SpoolError("; ".join(failures))
+
+    def entry_at(self, path: Path) -> SpoolEntry | None:
+        """Return the entry of a script. Events of a `.JB` tell nothing new: what is incomplete is looked at again."""
+        script = _SCRIPT.fullmatch(path.name)
+        if not script or self._names_to(path.parent) is None:
+            return None
+        is_array = os.path.lexists(path.with_suffix(".TA"))
+        return SpoolEntry(_job_id(script, is_array=is_array), path)
+
+    def is_index(self, path: Path) -> bool:
+        """Torque has no list of jobs beside their files."""
+        return False
+
+    def identity(self, entry: SpoolEntry) -> Identity:
+        """Return inode and modification time of the script."""
+        return identity_of(entry.path)
+
+    def read(self, entry: SpoolEntry) -> SpooledJob:
+        """Read the description, and after it the script, which is whole where there is one."""
+        script, names = _SCRIPT.fullmatch(entry.path.name), self._names_to(entry.path.parent)
+        if script is None or names is None:
+            raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
+        with opened_directory(self.directory, *names) as directory:
+            suffix, content = self._read_description(directory, entry.path)
+            text, written_at = read_file(directory, entry.path, max_bytes=MAX_FILE_BYTES)
+        self._alone_since.pop(entry.path, None)
+        job_id = _job_id(script, is_array=suffix == ".TA")
+        if not suffix:
+            return _described(job_id, text, written_at, _EMPTY, caveat="Torque kept no description of this job.")
+        try:
+            description = read_description(content)
+        except BadDescription:  # its secrets could not be masked: it is left out
+            return _described(job_id, text, written_at, _EMPTY, caveat=f"Its {suffix} is not the XML of a job.")
+        if description.is_incoming:
+            raise EntryIncomplete(f"{entry.path}: still coming in")
+        return _described(job_id, text, written_at, description, content=without_secrets_of_torque(content))
+
+    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+        """Return `job` with other variables, in its description as well."""
+        pairs = tuple(variables)
+        if pairs == job.variables:
+            return job
+        description = with_variables(job.description, pairs)
+        return replace(job, environment=pack(pairs), variables=pairs, description=description)
+
+    def _subdirectories(self) -> list[str]:
+        try:
+            with os.scandir(self.directory) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if _SUBDIRECTORY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                )
+        except OSError as error:
+            raise SpoolError(f"{self.directory}: no Torque spool: {error.strerror}") from error
+
+    def _names_to(self, directory: Path) -> tuple[str, ...] | None:
+        if directory == self.directory:
+            return ()
+        is_ours = directory.parent == self.directory and _SUBDIRECTORY.fullmatch(directory.name)
+        return (directory.name,) if is_ours else None
+
+    def _read_description(self, directory: int, script: Path) -> tuple[str, bytes]:
+        """Return suffix and content of the description; none of both where it has been away for long."""
+        for suffix in (".TA", ".JB"):
+            try:
+                content, _ = read_file(directory, script.with_suffix(suffix), max_bytes=MAX_DESCRIPTION_BYTES)
+            except EntryVanished:
+                continue
+            if content:
+                return suffix, content
+            break
+        else:
+            since = self._alone_since.setdefault(script, time.monotonic())
+            if time.monotonic() - since >= self.alone_seconds:
+                return "", b""
+        if not os.path.lexists(script):
+            self._alone_since.pop(script, None)
+            raise EntryVanished(f"{script}: removed by the scheduler")
+        raise EntryIncomplete(f"{script}: not described yet")
+
+
+def _job_id(script: re.Match[str], *, is_array: bool) -> str:
+    """Return the id as Torque writes it: an array's has empty brackets."""
+    return f"{script['number']}{'[]' if is_array else ''}{script['server']}"
+
+
+def _described(
+    job_id: str,
+    script: bytes,
+    written_at: datetime,
+    description: Description,
+    *,
+    content: bytes = b"",
+    caveat: str = "",
+) -> SpooledJob:
+    attributes = description.attributes
+    return SpooledJob(
+        job_id=job_id,
+        submitted_at=_time(attributes.get("ctime", "")) or written_at,
+        script=script,
+        environment=pack(description.variables),
+        variables=description.variables,
+        description=content,
+        arguments=attributes.get("submit_args", ""),
+        user=attributes.get("Job_Owner", "").partition("@")[0],
+        account=attributes.get("Account_Name", ""),
+        name=attributes.get("Job_Name", ""),
+        caveat=caveat,
+    )
+
+
+def _time(text: str) -> datetime | None:
+    """Read seconds since 1970. The creation of a job never changes; the time of queueing does when it is moved."""
+    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
