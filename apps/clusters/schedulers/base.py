@@ -6,12 +6,12 @@ entry point group `opsportal.schedulers`.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class JobState(StrEnum):
@@ -205,4 +205,64 @@ class Scheduler(Protocol):
 
         The path is not opened here, and must not be trusted: its reader checks it against the configured roots.
         """
+        ...
+
+
+# What only some schedulers offer: an adapter that has the method offers it.
+
+
+@runtime_checkable
+class ReadsArguments(Protocol):
+    """A scheduler whose accounting has the arguments of scripts, as part of the command that submitted them."""
+
+    def script_arguments(self, *, submit_line: str, name: str) -> str:
+        """Return what followed the script in `submit_line`; `name` is that of the job."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What the scheduler itself knows of a job, before or soon after its end. The fields are those of `JobRecord`."""
+
+    spool_id: str
+    submitted_at: datetime
+    user: str = ""
+    account: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@runtime_checkable
+class KnowsSubmissions(Protocol):
+    """A scheduler that can be asked for all the jobs it knows at once."""
+
+    def submissions(self) -> Iterator[Submission]:
+        """Yield every job that it knows, one for an array not yet split. Raises `SchedulerError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """The scheduler's own copy of a job's script and environment, or None where it has none.
+
+    `script` is as the scheduler gives it. `environment` is in the archive's form, as well as it can be made:
+    entries joined by newlines are as the scheduler gives it.
+    """
+
+    spool_id: str
+    submitted_at: datetime
+    script: bytes | None = field(default=None, repr=False)
+    environment: bytes | None = field(default=None, repr=False)
+    user: str = ""
+    account: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@runtime_checkable
+class KeepsCopies(Protocol):
+    """A scheduler whose accounting keeps scripts and environments too."""
+
+    def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
+        """Yield a copy for each submission that had one of these ids and is in accounting. Raises `SchedulerError`."""
         ...

@@ -10,7 +10,7 @@ from apps.clusters.schedulers.base import SchedulerError
 
 # Whatever the caller's own settings are: no translation, times as seconds since 1970, whole array expressions.
 _FIXED = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-_DROPPED_PREFIXES = ("SLURM_", "SACCT_", "SCONTROL_")
+_DROPPED_PREFIXES = ("SLURM_", "SACCT_", "SCONTROL_", "SQUEUE_")
 
 
 class CommandFailed(SchedulerError):
@@ -30,6 +30,10 @@ class Commands:
     timeout_seconds: float = 60
 
     def run(self, program: str, *arguments: str) -> str:
+        """Return what `program` prints, as text. Raises as `output` does."""
+        return self.output(program, *arguments).decode(errors="replace")
+
+    def output(self, program: str, *arguments: str) -> bytes:
         """Return what `program` prints. Raises `SchedulerError`; `CommandFailed` where it ran and failed."""
         try:
             result = subprocess.run(
@@ -47,7 +51,7 @@ class Commands:
         if result.returncode:
             said = " ".join(result.stderr.decode(errors="replace").split())
             raise CommandFailed(program, said or f"ended with status {result.returncode}")
-        return result.stdout.decode(errors="replace")
+        return result.stdout
 
     def _environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in inherited.items() if not name.startswith(_DROPPED_PREFIXES)}

@@ -22,7 +22,7 @@ class Sacct:
         neither `|` nor a newline in a comment can be taken for the end of a field or of a row.
         """
         asked = [name for name in fields if name in self.known_fields()]
-        delimiter = f"\x1f{secrets.token_hex(16)}\x1f"
+        delimiter = new_delimiter()
         output = self.commands.run(
             "sacct",
             "--allusers",
@@ -44,6 +44,11 @@ class Sacct:
         return self._known_fields
 
 
+def new_delimiter() -> str:
+    """Return an end of a field that nobody can guess."""
+    return f"\x1f{secrets.token_hex(16)}\x1f"
+
+
 def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
     """Cut sacct's output by counting fields: each field ends with the delimiter, each row with a newline too.
 
@@ -51,7 +56,7 @@ def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
     """
     values = output.split(delimiter)
     if (len(values) - 1) % width or values[-1].strip("\n"):
-        raise SchedulerError(f"sacct: the output breaks off: {output[-200:]!r}")
+        raise SchedulerError(f"the output breaks off: {output[-200:]!r}")
     for start in range(0, len(values) - 1, width):
         first, *others = values[start : start + width]
         yield [first.removeprefix("\n"), *others]

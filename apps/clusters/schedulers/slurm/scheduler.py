@@ -1,20 +1,22 @@
 """The Slurm adapter: its parts put together behind the protocol of `base`."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 
-from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
+from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError, StoredCopy, Submission
 
 from . import accounting
 from .commands import Commands
 from .controller import paths_known_to_controller
+from .copies import stored_copies
 from .patterns import default_output, fill_in
+from .queue import known_submissions
 from .sacct import Sacct
 from .spool import SlurmSpool
-from .submission import requested_output
+from .submission import arguments_of_submission, requested_output
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,18 @@ class Slurm:
             logger.warning("log paths of job %s: %s", record.job_id, error)
             known = None
         return known or _paths_in_accounting(record) or work_out_paths(record, script=script, environment=environment)
+
+    def script_arguments(self, *, submit_line: str, name: str) -> str:
+        """Read them off sbatch's command, words joined by spaces: accounting has lost their quotes."""
+        return arguments_of_submission(submit_line, name=name)
+
+    def submissions(self) -> Iterator[Submission]:
+        """Yield every job that slurmctld knows. Raises `SchedulerError`."""
+        return known_submissions(self._commands)
+
+    def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
+        """Yield slurmdbd's copies, where AccountingStoreFlags has it keep them. Raises `SchedulerError`."""
+        return stored_copies(self._sacct, spool_ids)
 
 
 def _with_script(record: JobRecord) -> JobRecord:

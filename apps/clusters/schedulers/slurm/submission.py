@@ -1,11 +1,13 @@
-"""Where a submission asks its output to go: options of sbatch, its environment, and #SBATCH lines, in that order.
+"""What a submission asked for: where its output goes, by options of sbatch, its environment, and #SBATCH lines, in that
+order; and the arguments of its script.
 
 sbatch's command line comes from accounting, words joined by spaces with their quotes lost, so what follows a
 value with a space in it cannot be told for certain and is left out.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
@@ -44,6 +46,34 @@ def output_of_command(submit_line: str) -> Output:
     return _output_of(submit_line.split(" ")[1:])
 
 
+def arguments_of_submission(submit_line: str, *, name: str) -> str:
+    """Return what follows the script in an sbatch command; nothing for `--wrap`, `salloc` and `srun`."""
+    program, *words = submit_line.split(" ")
+    if PurePosixPath(program).name != "sbatch":
+        return ""
+    named = False
+    while words:
+        options, words = _cut_options(words)
+        named |= any(option == "J" or "job-name".startswith(option) for option, _ in options)
+        if not words or words[0] != ":":
+            break
+        words = words[1:]
+    return "" if not words or words[0].startswith("--wrap") else _after_script(words, "" if named else name)
+
+
+def arguments_of_command(command: str, *, name: str) -> str:
+    """Return what follows the script in what slurmctld keeps as a job's command."""
+    return _after_script(command.split(" "), name)
+
+
+def _after_script(words: list[str], name: str) -> str:
+    """Cut the script off. A job that was not named has its script's name: so a path or an option with a space in it,
+    whose quotes are lost, is no hindrance.
+    """
+    script = next((at for at, word in enumerate(words) if name and word.rpartition("/")[2] == name), 0)
+    return " ".join(words[script + 1 :])
+
+
 def output_of_script(script: bytes) -> Output:
     """Read the `#SBATCH` lines before the first command; those after `hetjob` are of another component."""
     output = Output()
@@ -59,15 +89,9 @@ def output_of_script(script: bytes) -> Output:
     return output
 
 
-def _output_of(words: Iterable[str]) -> Output:
+def _output_of(words: list[str]) -> Output:
     output = Output()
-    remaining = iter(words)
-    for word in remaining:
-        if not word:
-            continue
-        if word == ":" or not word.startswith("-") or word.startswith("--wrap"):
-            break
-        name, value = _option(word, remaining)
+    for name, value in _cut_options(words)[0]:
         if name == "output":
             output = output._replace(stdout=value)
         elif name == "error":
@@ -75,21 +99,36 @@ def _output_of(words: Iterable[str]) -> Output:
     return output
 
 
-def _option(word: str, following: Iterator[str]) -> tuple[str, str]:
-    """Return the name and value of the option that starts with `word`; its value may be the word after it."""
+def _cut_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the options at the beginning of a command, and the words from its script, `:` or `--wrap` on."""
+    options = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word and (word == ":" or not word.startswith("-") or word.startswith("--wrap")):
+            break
+        at += 1
+        if word:
+            name, value, taken = _option(word, words[at] if at < len(words) else "")
+            options.append((name, value))
+            at += taken
+    return options, words[at:]
+
+
+def _option(word: str, following: str) -> tuple[str, str, bool]:
+    """Return the name and value of the option that is `word`, and whether its value is the word after it."""
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
-        if not equals and name not in _LONG_FLAGS:
-            value = next(following, "")
+        taken = not equals and name not in _LONG_FLAGS
+        value = following if taken else value
         for whole in ("output", "error"):
             if len(name) > 1 and whole.startswith(name):
-                return whole, value
-        return name, value
+                return whole, value, taken
+        return name, value, taken
     rest = word[1:].lstrip(_SHORT_FLAGS)
     letter, value = rest[:1], rest[1:]
-    if letter and letter not in _SHORT_OPTIONAL and not value:
-        value = next(following, "")
-    return {"o": "output", "e": "error"}.get(letter, letter), value
+    taken = bool(letter) and letter not in _SHORT_OPTIONAL and not value
+    return {"o": "output", "e": "error"}.get(letter, letter), following if taken else value, taken
 
 
 def _words(text: str) -> Iterator[str]:

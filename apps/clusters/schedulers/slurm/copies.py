@@ -1,0 +1,125 @@
+"""The copies of scripts and environments that slurmdbd keeps: `sacct --batch-script` and `--env-vars`.
+
+sacct prints them one after the other, each below a heading, and escapes nothing: a script can hold such a heading. So
+the headings are counted; where there are more than jobs, the jobs are asked for in smaller groups, down to one.
+"""
+
+import logging
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from apps.clusters.schedulers.base import StoredCopy
+from apps.clusters.schedulers.environment import environment_of, name_and_value
+
+from .accounting import number_attempts
+from .records import Row
+from .sacct import Sacct
+from .submission import arguments_of_submission
+from .values import read_time
+
+_FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]
+_HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)[^\n]*\n-{80}\n", re.MULTILINE)
+_NONE = {b"NONE", b"NONE\n"}
+# A line that begins a variable; exported functions of bash are named so. Any other line goes on with the one before.
+_VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=|BASH_FUNC_[^=]*=")
+_SPOOL_ID = re.compile(r"(\d+)_")
+_JOBS_A_QUERY = 200
+
+logger = logging.getLogger(__name__)
+
+
+def stored_copies(sacct: Sacct, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
+    """Yield a copy of each submission that had one of these ids, by few commands. Raises `SchedulerError`."""
+    numeric = sorted({spool_id for spool_id in spool_ids if spool_id.isascii() and spool_id.isdigit()}, key=int)
+    for first in range(0, len(numeric), _JOBS_A_QUERY):
+        rows = _rows(sacct, numeric[first : first + _JOBS_A_QUERY])
+        # All tasks of an array have one script: one task, started if possible, is enough.
+        tasks: dict[tuple[str, str], Row] = {}
+        for row in sorted(rows, key=lambda row: "[" in row["JobID"]):
+            tasks.setdefault((_spool_id(row), row["Submit"]), row)
+        yield from _copies(sacct, sorted({_selector(row) for row in tasks.values()}))
+
+
+def _rows(sacct: Sacct, selectors: Sequence[str]) -> list[Row]:
+    return list(sacct.rows(_FIELDS, "--allocations", f"--jobs={','.join(selectors)}"))
+
+
+def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
+    """Yield the copies of a group. What cannot be told apart is asked again in halves; one alone is left out."""
+    if not selectors:
+        return
+    rows = _rows(sacct, selectors)
+    scripts = _texts(sacct, "--batch-script", selectors, rows)
+    environments = _texts(sacct, "--env-vars", selectors, rows)
+    if scripts is not None and environments is not None:
+        yield from _latest_attempts(rows, scripts, environments)
+    elif len(selectors) > 1:
+        middle = len(selectors) // 2
+        yield from _copies(sacct, selectors[:middle])
+        yield from _copies(sacct, selectors[middle:])
+    else:
+        logger.error("sacct: the copies of job %s cannot be told apart: left out", selectors[0])
+
+
+def _texts(sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[Row]) -> list[bytes | None] | None:
+    """Return the text of each row, None for one that has none; None at all where headings and rows do not fit."""
+    output = sacct.commands.output("sacct", "--allusers", "--duplicates", option, f"--jobs={','.join(selectors)}")
+    headings = list(_HEADING.finditer(output))
+    if len(rows) == 1:  # whatever follows the first heading is the text
+        del headings[1:]
+    if [heading[1].decode(errors="replace") for heading in headings] != [row["JobID"] for row in rows]:
+        return None
+    ends = [*(heading.start() for heading in headings[1:]), len(output)]
+    texts = [output[heading.end() : end].removesuffix(b"\n") for heading, end in zip(headings, ends, strict=True)]
+    return [None if text in _NONE else text for text in texts]
+
+
+def _latest_attempts(
+    rows: Sequence[Row], scripts: Sequence[bytes | None], environments: Sequence[bytes | None]
+) -> Iterator[StoredCopy]:
+    """Yield one copy a submission: attempts have the same, and the first may have been written before it was known."""
+    attempts = number_attempts(rows)
+    copies: dict[object, StoredCopy] = {}
+    for row, script, environment in zip(rows, scripts, environments, strict=True):
+        if not read_time(row["Submit"]):
+            continue
+        submitted_at = attempts[row["JobID"], row["Submit"]].submitted_at
+        copy = StoredCopy(
+            spool_id=_spool_id(row),
+            submitted_at=submitted_at,
+            script=script,
+            environment=None if environment is None else environment_of(_variables(environment)),
+            user=row["User"],
+            account=row["Account"],
+            name=row["JobName"],
+            arguments=arguments_of_submission(row["SubmitLine"], name=row["JobName"]),
+        )
+        earlier = copies.get((copy.spool_id, submitted_at))
+        if earlier:
+            copy = replace(
+                copy, script=copy.script or earlier.script, environment=copy.environment or earlier.environment
+            )
+        copies[copy.spool_id, submitted_at] = copy
+    yield from copies.values()
+
+
+def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
+    """Cut lines into variables. A value's own line that looks like a variable cannot be told from one."""
+    entries: list[bytes] = []
+    for line in text.removesuffix(b"\n").split(b"\n"):
+        if entries and not _VARIABLE.match(line):
+            entries[-1] += b"\n" + line
+        else:
+            entries.append(line)
+    return [name_and_value(entry) for entry in entries]
+
+
+def _spool_id(row: Row) -> str:
+    array = _SPOOL_ID.match(row["JobID"])
+    return array[1] if array else row["JobIDRaw"]
+
+
+def _selector(row: Row) -> str:
+    """Return how sacct is asked for just this job: a task by its array, anything else by its raw number."""
+    return row["JobIDRaw"] if "[" in row["JobID"] or "_" not in row["JobID"] else row["JobID"]

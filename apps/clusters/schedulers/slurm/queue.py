@@ -1,0 +1,28 @@
+"""Asking slurmctld, by squeue, for all the jobs that it knows: those that wait or run, and ended ones for MinJobAge."""
+
+from collections.abc import Iterator
+
+from apps.clusters.schedulers.base import Submission
+
+from .commands import Commands
+from .sacct import new_delimiter, split_rows
+from .submission import arguments_of_command
+from .values import read_time
+
+# Id of the whole array or of the one job, time of submission, user, account, job name, command.
+_FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
+
+
+def known_submissions(commands: Commands) -> Iterator[Submission]:
+    """Yield every job by one command. Names and arguments are free text, so fields end as those of `sacct` do.
+
+    Raises `SchedulerError`. A requeued job has the time of its last submission.
+    """
+    delimiter = new_delimiter()
+    form = "".join(field + delimiter for field in _FIELDS)
+    output = commands.run("squeue", "--all", "--states=all", "--noheader", f"--format={form}")
+    for spool_id, submitted, user, account, name, command in split_rows(output, delimiter, len(_FIELDS)):
+        submitted_at = read_time(submitted)
+        if submitted_at:
+            arguments = "" if command == "(null)" else arguments_of_command(command, name=name)
+            yield Submission(spool_id, submitted_at, user=user, account=account, name=name, arguments=arguments)
