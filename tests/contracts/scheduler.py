@@ -211,7 +211,7 @@ class SchedulerContract:
         (array,) = [job for job in JOBS if job.tasks]
         spool_id = ran.ids[array.name]
 
-        assert {record.job_id for record in ran.records_of(array)} == {f"{spool_id}_{n}" for n in range(array.tasks)}
+        assert {record.job_id for record in ran.records_of(array)} == self.task_ids(spool_id, array.tasks)
 
     @pytest.mark.parametrize("job", [job for job in JOBS if job.output], ids=_by_name)
     def test_log_paths_lead_to_the_output(self, ran: Ran, job: Job) -> None:
@@ -220,6 +220,11 @@ class SchedulerContract:
 
             assert paths is not None
             assert paths.stdout.read_text() == job.output
+
+    @staticmethod
+    def task_ids(spool_id: str, tasks: int) -> set[str]:
+        """Return how people see the tasks of an array. Slurm's way; a scheduler with another one says so here."""
+        return {f"{spool_id}_{n}" for n in range(tasks)}
 
     @staticmethod
     def log_paths(ran: Ran, record: JobRecord, job: Job) -> LogPaths | None:
