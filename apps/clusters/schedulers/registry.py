@@ -6,6 +6,7 @@ from apps.core.plugins import Registry
 SCHEDULERS: Registry[type[Scheduler]] = Registry(
     group="opsportal.schedulers",
     builtins={
+        "htcondor": "apps.clusters.schedulers.htcondor.scheduler:HTCondor",
         "simulated": "apps.clusters.schedulers.simulated:Simulated",
         "slurm": "apps.clusters.schedulers.slurm.scheduler:Slurm",
         "torque": "apps.clusters.schedulers.torque.scheduler:Torque",

@@ -1,0 +1,1 @@
+"""HTCondor: the schedd's job queue log and spool, and its history."""

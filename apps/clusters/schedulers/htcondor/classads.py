@@ -1,0 +1,73 @@
+"""HTCondor's job ads as the schedd writes them: a line `Name = value` for each attribute, names in any case.
+
+Only literals are read. Expressions are the users' own, and are never evaluated: to everyone else they are no value.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+#: The lines of an ad by the lower-case names of its attributes.
+Ad = Mapping[bytes, bytes]
+
+_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_TRUTH = {b"true": True, b"false": False}
+
+
+def line_of(name: bytes, value: bytes) -> bytes:
+    """Write one attribute."""
+    return name + b" = " + value
+
+
+def read_ad(lines: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Read an ad; a line that is no attribute is left out."""
+    ad = {}
+    for line in lines:
+        name, equals, value = line.partition(b"=")
+        if equals and name.strip():
+            ad[name.strip().lower()] = line_of(name.strip(), value.strip())
+    return ad
+
+
+def value_of(ad: Ad, name: str) -> bytes:
+    """Return the value of an attribute as it is written, empty where there is none."""
+    return ad.get(name.lower().encode(), b"").partition(b" = ")[2]
+
+
+def string_of(ad: Ad, name: str) -> bytes | None:
+    """Return the value of an attribute that is a string."""
+    return unquoted(value_of(ad, name))
+
+
+def text_of(ad: Ad, name: str) -> str:
+    """Return a string as text that any store takes; empty where there is none."""
+    return (string_of(ad, name) or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+
+
+def number_of(ad: Ad, name: str) -> float | None:
+    """Return the value of an attribute that is a number."""
+    value = value_of(ad, name)
+    return float(value) if _NUMBER.fullmatch(value) else None
+
+
+def integer_of(ad: Ad, name: str) -> int | None:
+    """Return the value of an attribute that is a number, without its fraction. None where it is beyond 64 bits."""
+    number = number_of(ad, name)
+    return int(number) if number is not None and abs(number) < 2**63 else None
+
+
+def truth_of(ad: Ad, name: str) -> bool | None:
+    """Return the value of an attribute that is true or false."""
+    return _TRUTH.get(value_of(ad, name).lower())
+
+
+def quoted(string: bytes) -> bytes:
+    """Write a string as a literal: of the characters in it only the quote is escaped."""
+    return b'"' + string.replace(b'"', b'\\"') + b'"'
+
+
+def unquoted(value: bytes) -> bytes | None:
+    """Read the literal of a string; None where `value` is anything else."""
+    inner = value[1:-1]
+    if len(value) < 2 or not value.startswith(b'"') or not value.endswith(b'"'):
+        return None
+    return None if b'"' in inner.replace(b'\\"', b"") else inner.replace(b'\\"', b'"')

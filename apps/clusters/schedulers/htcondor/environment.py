@@ -1,0 +1,68 @@
+"""Environments as HTCondor writes them, in two syntaxes.
+
+`Environment` (V2): `A=1 B='two words' C='it''s'`, cut at blanks outside single quotes, a quote in quotes doubled.
+`Env` (V1): `A=1;B=two words`, cut at `;` or what `EnvDelim` says, nothing escaped.
+"""
+
+import re
+from collections.abc import Iterable
+
+from apps.clusters.schedulers.environment import name_and_value
+from apps.clusters.schedulers.htcondor.classads import Ad, string_of
+
+Variable = tuple[bytes, bytes]
+
+_PART = re.compile(rb"[^' \t\r\n]+|'(?:[^']|'')*'")
+_TO_QUOTE = re.compile(rb"[' \t\r\n]")
+
+
+def variables_of(ad: Ad) -> tuple[Variable, ...]:
+    """Return the variables of a job; of one set twice the last. Raises `ValueError` where quotes do not match."""
+    text = string_of(ad, "Environment")
+    if text is not None:
+        return tuple(dict(read_v2(text)).items())
+    return tuple(dict(read_v1(string_of(ad, "Env") or b"", delimiter_of(ad))).items())
+
+
+def delimiter_of(ad: Ad) -> bytes:
+    """Return what separates variables in `Env`."""
+    return (string_of(ad, "EnvDelim") or b";")[:1]
+
+
+def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
+    """Read the old syntax."""
+    return [name_and_value(part) for raw in text.split(delimiter) if (part := raw.lstrip(b" \t\r\n"))]
+
+
+def read_v2(text: bytes) -> list[Variable]:
+    """Read the new syntax. Raises `ValueError`."""
+    entries: list[bytes] = []
+    position, in_entry = 0, False
+    while position < len(text):
+        if text[position] in b" \t\r\n":
+            position, in_entry = position + 1, False
+            continue
+        part = _PART.match(text, position)
+        if part is None:
+            raise ValueError("a single quote of the environment is not closed")
+        raw = part[0][1:-1].replace(b"''", b"'") if part[0].startswith(b"'") else part[0]
+        if in_entry:
+            entries[-1] += raw
+        else:
+            entries.append(raw)
+        position, in_entry = part.end(), True
+    return [name_and_value(entry) for entry in entries]
+
+
+def write_v1(variables: Iterable[Variable], delimiter: bytes) -> bytes:
+    """Write the old syntax."""
+    return delimiter.join(name + b"=" + value for name, value in variables)
+
+
+def write_v2(variables: Iterable[Variable]) -> bytes:
+    """Write the new syntax."""
+    return b" ".join(_quoted(name + b"=" + value) for name, value in variables)
+
+
+def _quoted(entry: bytes) -> bytes:
+    return b"'" + entry.replace(b"'", b"''") + b"'" if _TO_QUOTE.search(entry) else entry

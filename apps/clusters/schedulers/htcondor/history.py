@@ -1,0 +1,106 @@
+"""The schedd's history: the ads of jobs that left the queue, one after the other, each ended by a line `*** …`.
+
+Read from the end, as what is asked for is nearly always the newest. An ad whose last line is not written yet is left
+for the next time.
+"""
+
+import os
+import re
+from collections.abc import Generator, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from apps.clusters.schedulers.base import SchedulerError
+from apps.clusters.schedulers.htcondor.classads import Ad, read_ad
+
+_BANNER = b"*** "
+_JOB_BANNER = re.compile(rb"\*\*\* Offset = .* CompletionDate = (-?\d+)(?: CurrentTime = (\d+))?\s*")
+_ROTATED = re.compile(r"\.\d{8}T\d{6}")
+_PER_JOB = re.compile(r"history\..+")
+_BLOCK_BYTES = 256 * 1024
+_MOST_AD_BYTES = 16 * 1024 * 1024
+
+
+def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[Ad]:
+    """Yield the ads of jobs that may have ended in [since, until): of `path` and the files it was rotated to.
+
+    Raises `SchedulerError` where there is no such file.
+    """
+    path = path / "history" if path.is_dir() else path
+    try:
+        with path.open("rb") as file:
+            if (yield from _ads_backwards(file, since, until)):
+                return
+        for rotated in _rotated(path):
+            if rotated.stat().st_mtime < since.timestamp():
+                return
+            with rotated.open("rb") as file:
+                if (yield from _ads_backwards(file, since, until)):
+                    return
+    except OSError as error:
+        raise SchedulerError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
+    """Yield the ads in a directory with a file for each job, of those written since. Raises `SchedulerError`."""
+    try:
+        with os.scandir(directory) as entries:
+            paths = [
+                Path(entry.path)
+                for entry in entries
+                if _PER_JOB.fullmatch(entry.name)
+                and entry.is_file(follow_symlinks=False)
+                and entry.stat(follow_symlinks=False).st_mtime >= since.timestamp()
+            ]
+        for path in sorted(paths):
+            yield read_ad(path.read_bytes().splitlines())
+    except OSError as error:
+        raise SchedulerError(f"{error.filename or directory}: {error.strerror}") from error
+
+
+def _rotated(path: Path) -> list[Path]:
+    """Return the files that `path` was rotated to, the newest first."""
+    beside = path.parent.iterdir()
+    return sorted((p for p in beside if p.stem == path.name and _ROTATED.fullmatch(p.suffix)), reverse=True)
+
+
+def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generator[Ad, None, bool]:
+    """Yield the ads of one file that may matter. Return whether what comes before is all older than `since`."""
+    first, last = int(since.timestamp()), until.timestamp()
+    lines: list[bytes] = []
+    wanted = False
+    for line in _lines_backwards(file):
+        if not line.startswith(_BANNER):
+            if wanted:
+                lines.append(line)
+            continue
+        if wanted:
+            yield read_ad(reversed(lines))
+        banner = _JOB_BANNER.fullmatch(line)
+        if banner and banner[2] and int(banner[2]) < first:
+            return True  # written to the file before, so ended before
+        completed = int(banner[1]) if banner else -1
+        # A job that was removed has no date of completion: its ad says when it ended.
+        wanted, lines = banner is not None and (completed <= 0 or first <= completed < last), []
+    if wanted:
+        yield read_ad(reversed(lines))
+    return False
+
+
+def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file from its end; what comes after its last newline is no line yet."""
+    position = file.seek(0, os.SEEK_END)
+    rest, is_last = b"", True
+    while position > 0:
+        size = min(_BLOCK_BYTES, position)
+        position -= size
+        file.seek(position)
+        first, *lines = (file.read(size) + rest).split(b"\n")
+        if is_last and lines:
+            lines.pop()
+            is_last = False
+        yield from reversed(lines)
+        rest = first[:_MOST_AD_BYTES]
+    if rest and not is_last:
+        yield rest

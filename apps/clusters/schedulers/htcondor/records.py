@@ -1,0 +1,143 @@
+"""From the ad of a job that left the queue to its record. Pure: an ad that makes no sense is a `BadAd`."""
+
+import re
+from datetime import UTC, datetime
+
+from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, number_of, text_of, truth_of
+
+_REMOVED, _COMPLETED, _HELD = 3, 4, 5
+_OUT_OF_RESOURCES, _OF_MEMORY = 34, 102
+_TIME_IS_UP = {46, 47}  # allowed_job_duration, allowed_execute_duration
+_MEMORY = re.compile(r"(?i)\bmemory\b")
+_REMOVED_BY = re.compile(r"\(by user ([^\s)]+)\)")
+_SITES = (
+    "MachineAttrGLIDEIN_Site0",
+    "MATCH_EXP_JOB_GLIDEIN_Site",
+    "MATCH_EXP_JOBGLIDEIN_ResourceName",
+    "MATCH_GLIDEIN_Site",
+)
+_NO_SITE = {"", "Unknown", "Local Job"}
+_MEGABYTE = 1024 * 1024
+
+
+class BadAd(ValueError):
+    """An ad that cannot be read; the message names the job and the reason."""
+
+
+def read_record(ad: Ad) -> JobRecord:
+    """Read the last attempt of a job, the one that its ad tells of. Raises `BadAd`."""
+    cluster, proc = integer_of(ad, "ClusterId"), integer_of(ad, "ProcId")
+    if not cluster or proc is None:
+        raise BadAd("an ad without ClusterId and ProcId")
+    try:
+        return _read(ad, cluster, proc)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadAd(f"job {cluster}.{proc}: {error}") from error
+
+
+def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
+    submitted_at = _time(ad, "QDate")
+    ended_at = _time(ad, "CompletionDate") or _time(ad, "EnteredCurrentStatus")
+    if not submitted_at or not ended_at:
+        raise ValueError("no QDate, or neither CompletionDate nor EnteredCurrentStatus")
+    state, exit_code, signal = _ending(ad)
+    reason = text_of(ad, "RemoveReason")
+    by = _REMOVED_BY.search(reason)
+    return JobRecord(
+        job_id=f"{cluster}.{proc}",
+        raw_id=cluster,
+        spool_id=str(cluster),
+        attempt=max(integer_of(ad, "NumJobStarts") or 1, 1),
+        state=state,
+        exit_code=exit_code,
+        signal=signal,
+        submitted_at=submitted_at,
+        started_at=_time(ad, "JobCurrentStartDate") or _time(ad, "JobStartDate"),
+        ended_at=ended_at,
+        host=_host(ad),
+        cpus=integer_of(ad, "CpusProvisioned") or integer_of(ad, "RequestCpus") or 0,
+        cpu_seconds=(number_of(ad, "RemoteUserCpu") or 0.0) + (number_of(ad, "RemoteSysCpu") or 0.0),
+        wall_seconds=integer_of(ad, "RemoteWallClockTime") or 0,
+        max_memory_bytes=_max_memory(ad),
+        requested_memory_bytes=_times(
+            integer_of(ad, "RequestMemory") or integer_of(ad, "MemoryProvisioned"), _MEGABYTE
+        ),
+        time_limit_seconds=integer_of(ad, "AllowedExecuteDuration") or integer_of(ad, "AllowedJobDuration"),
+        partition=next((site for name in _SITES if (site := text_of(ad, name)) not in _NO_SITE), ""),
+        account=text_of(ad, "AccountingGroup"),
+        user=text_of(ad, "Owner"),
+        name=text_of(ad, "JobBatchName"),
+        comment=text_of(ad, "JobDescription"),
+        reason=_hold_reason(ad) or reason or text_of(ad, "VacateReason"),
+        cancelled_by=by[1] if by and state == JobState.CANCELLED else "",
+        work_dir=text_of(ad, "Iwd"),
+        submit_line=f"{text_of(ad, 'Cmd')} {text_of(ad, 'Arguments') or text_of(ad, 'Args')}".strip(),
+        stdout_path=_path(ad, "Out"),
+        stderr_path=_path(ad, "Err"),
+    )
+
+
+def _ending(ad: Ad) -> tuple[JobState, int, int]:
+    """Return state, exit code and signal."""
+    status = integer_of(ad, "JobStatus")
+    if status == _REMOVED:
+        return _removed(ad), 0, 0
+    if status not in (_COMPLETED, None):
+        raise ValueError(f"JobStatus {status} is none of a job that has ended")
+    if truth_of(ad, "ExitBySignal"):
+        return JobState.FAILED, 0, integer_of(ad, "ExitSignal") or 0
+    code = integer_of(ad, "ExitCode")
+    code = (integer_of(ad, "ExitStatus") or 0) if code is None else code
+    return (JobState.FAILED if code else JobState.COMPLETED), code, 0
+
+
+def _removed(ad: Ad) -> JobState:
+    """Say why a job was removed: what is removed while it is held was ended by what held it."""
+    if not _hold_reason(ad):
+        return JobState.CANCELLED
+    code = integer_of(ad, "HoldReasonCode") or integer_of(ad, "LastHoldReasonCode")
+    detail = integer_of(ad, "HoldReasonSubCode") or integer_of(ad, "LastHoldReasonSubCode")
+    if code in _TIME_IS_UP:
+        return JobState.TIMEOUT
+    if code == _OUT_OF_RESOURCES:
+        is_memory = detail == _OF_MEMORY or (not detail and _MEMORY.search(_hold_reason(ad)))
+        return JobState.OUT_OF_MEMORY if is_memory else JobState.FAILED
+    return JobState.CANCELLED
+
+
+def _hold_reason(ad: Ad) -> str:
+    """Return why a job was held when it was removed; empty where it was not held."""
+    if integer_of(ad, "JobStatus") != _REMOVED or integer_of(ad, "LastJobStatus") != _HELD:
+        return ""
+    return text_of(ad, "HoldReason") or text_of(ad, "LastHoldReason")
+
+
+def _time(ad: Ad, name: str) -> datetime | None:
+    seconds = integer_of(ad, name)
+    return datetime.fromtimestamp(seconds, UTC) if seconds and seconds > 0 else None
+
+
+def _host(ad: Ad) -> str:
+    """Return the host of `slot1@host` or `slot1@glidein_1@host`."""
+    return (text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[2]
+
+
+def _max_memory(ad: Ad) -> int | None:
+    """Return the most memory seen; `MemoryUsage` is mostly an expression over the other two."""
+    megabytes = integer_of(ad, "MemoryUsage")
+    if megabytes is not None:
+        return megabytes * _MEGABYTE
+    return _times(integer_of(ad, "ResidentSetSize_RAW") or integer_of(ad, "ResidentSetSize"), 1024)
+
+
+def _times(number: int | None, unit: int) -> int | None:
+    return None if number is None else number * unit
+
+
+def _path(ad: Ad, name: str) -> str:
+    """Return the path of an output file; empty where there is none, or not all of it is known."""
+    path, directory = text_of(ad, name), text_of(ad, "Iwd")
+    if not path or path == "/dev/null" or "$(" in path or not (path.startswith("/") or directory):
+        return ""
+    return path if path.startswith("/") else f"{directory.rstrip('/')}/{path}"

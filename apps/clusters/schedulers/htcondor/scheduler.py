@@ -1,0 +1,65 @@
+"""The HTCondor adapter: its parts put together behind the protocol of `base`."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+
+from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
+from apps.clusters.schedulers.htcondor.classads import Ad
+from apps.clusters.schedulers.htcondor.history import ads_in_history, ads_of_jobs
+from apps.clusters.schedulers.htcondor.records import BadAd, read_record
+from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
+
+logger = logging.getLogger(__name__)
+
+
+class HTCondor:
+    """The jobs of one schedd.
+
+    Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its PER_JOB_HISTORY_DIR); one
+    is enough, and with both a job found in both is one.
+    """
+
+    name = "htcondor"
+
+    def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
+        """Raises `ValueError` for an option that is unknown."""
+        unknown = options.keys() - {"history", "per_job_history"}
+        if unknown:
+            raise ValueError(f"unknown options of the htcondor adapter: {', '.join(sorted(unknown))}")
+        self.cluster = cluster
+        self._history = options.get("history", "")
+        self._per_job_history = options.get("per_job_history", "")
+
+    def spool(self, directory: Path) -> HTCondorSpool:
+        """Return the spool at `directory`, the schedd's SPOOL."""
+        return HTCondorSpool(directory)
+
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+        """Yield the last attempt of every job that ended in [since, until) and left the queue, by their ends."""
+        found: dict[tuple[str, datetime, int], JobRecord] = {}
+        for ad in self._ads(since, until):
+            try:
+                record = read_record(ad)
+            except BadAd as error:
+                logger.error("history: left out: %s", error)
+                continue
+            if since <= record.ended_at < until:
+                found[record.job_id, record.submitted_at, record.attempt] = record
+        yield from sorted(found.values(), key=lambda record: (record.ended_at, record.raw_id, record.job_id))
+
+    def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+        """Say where the output lies: the ad knows, with all macros filled in. None for a job that never started."""
+        if not record.stdout_path or record.started_at is None:
+            return None
+        return LogPaths(Path(record.stdout_path), Path(record.stderr_path or record.stdout_path), "accounting")
+
+    def _ads(self, since: datetime, until: datetime) -> Iterator[Ad]:
+        if not self._history and not self._per_job_history:
+            raise SchedulerError(f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set")
+        return chain(
+            ads_in_history(Path(self._history), since=since, until=until) if self._history else (),
+            ads_of_jobs(Path(self._per_job_history), since=since) if self._per_job_history else (),
+        )

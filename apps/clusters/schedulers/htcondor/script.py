@@ -1,0 +1,56 @@
+"""Where a job's script is: in the spool as it was submitted, or, as most often, still in the user's directory."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from apps.clusters.schedulers.base import SpoolError
+from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, string_of, text_of, truth_of
+from apps.clusters.schedulers.htcondor.files import NotNow, NotReadable, account_of, read_as
+
+COPIED = "copied from the user's directory, not from the spool"
+EDITED = "; edited since submit"
+_ELF = b"\x7fELF"
+
+
+class Script(NamedTuple):
+    """A script, and why it may not be the one that ran. Empty where there is none to keep."""
+
+    content: bytes
+    caveat: str = ""
+
+
+def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int) -> Script:
+    """Return the executable of a job if it is a script. Raises `SpoolError` where it may be had later."""
+    account = account_of(text_of(ad, "OsUser") or text_of(ad, "Owner"))
+    command, directory = string_of(ad, "Cmd"), Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
+    try:
+        spooled = spool / str(cluster % 10_000) / f"cluster{cluster}.ickpt.subproc0"
+        return _kept(read_as(None, spooled, max_bytes=max_bytes)[0], "")
+    except NotReadable:
+        pass  # the usual case: nothing is spooled
+    if not command:
+        return Script(b"", "the job names no executable")
+    if truth_of(ad, "TransferExecutable") is False:
+        return Script(b"", "the executable is not of this host: it lies on the execute host or in its image")
+    path = Path(os.path.normpath(directory / os.fsdecode(command)))
+    try:
+        content, status = read_as(account, path, max_bytes=max_bytes)
+    except NotNow as error:
+        raise SpoolError(f"{path}: {error}") from error
+    except NotReadable as error:
+        return Script(b"", f"the executable was not copied: {error}")
+    in_spool = spool in path.parents
+    since = integer_of(ad, "StageInFinish" if in_spool else "QDate") or 0
+    edited = int(status.st_mtime) > since
+    if in_spool:
+        return _kept(content, "changed in the spool since it was submitted" if edited else "")
+    return _kept(content, COPIED + EDITED * edited)
+
+
+def _kept(content: bytes, caveat: str) -> Script:
+    if not content.startswith(_ELF):
+        return Script(content, caveat)
+    digest = hashlib.sha256(content).hexdigest()
+    return Script(b"", f"the executable is a binary of {len(content)} bytes, not kept; SHA-256 {digest}")

@@ -1,0 +1,148 @@
+"""A schedd's spool: `job_queue.log`, and what users have spooled with their jobs. An entry is a cluster of jobs."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from apps.clusters.schedulers.base import (
+    EntryIncomplete,
+    EntryUnreadable,
+    EntryVanished,
+    Identity,
+    SpooledJob,
+    SpoolEntry,
+)
+from apps.clusters.schedulers.environment import pack
+from apps.clusters.schedulers.htcondor.classads import integer_of, text_of, value_of
+from apps.clusters.schedulers.htcondor.description import describe, with_values
+from apps.clusters.schedulers.htcondor.environment import variables_of
+from apps.clusters.schedulers.htcondor.files import NotReadable, read_as
+from apps.clusters.schedulers.htcondor.queue_log import Cluster, JobQueueLog
+from apps.clusters.schedulers.htcondor.script import find_script
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+
+_LOG = "job_queue.log"
+_ENTRY = re.compile(r"cluster ([1-9][0-9]*)")
+_HELD, _SPOOLING = 5, 16
+
+
+class HTCondorSpool:
+    """The spool at `directory`, the schedd's SPOOL, on this host."""
+
+    def __init__(self, directory: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        """Raises `SpoolError` where `directory` has no job queue, or it may not be read."""
+        self.directory = directory
+        self.max_file_bytes = max_file_bytes
+        self._guard = Lock()
+        self._log = JobQueueLog(directory / _LOG)
+        self._log.refresh()
+
+    def watched(self) -> list[Path]:
+        """Return the spool itself, in which the job queue log lies."""
+        return [self.directory]
+
+    def scan(self) -> Iterator[SpoolEntry]:
+        """List the clusters in the queue, and the last that left it. Raises `SpoolError`."""
+        with self._guard:
+            self._log.refresh()
+            numbers = [*self._log.clusters, *self._log.destroyed]
+        return (self._entry(number) for number in numbers)
+
+    def entry_at(self, path: Path) -> SpoolEntry | None:
+        """Return the cluster of a name that `scan` gave; there is no file of that name, and no event about one."""
+        found = _ENTRY.fullmatch(path.name)
+        return self._entry(int(found[1])) if found and path.parent == self.directory else None
+
+    def is_index(self, path: Path) -> bool:
+        """Whether `path` is the job queue log."""
+        return path.name == _LOG and path.parent == self.directory
+
+    def identity(self, entry: SpoolEntry) -> Identity:
+        """Return number and time of submission: a queue that is made anew gives numbers out again."""
+        with self._guard:
+            cluster = self._log.find(int(entry.job_id))
+        return Identity(cluster.number, cluster.submitted() * 10**9) if cluster else Identity(0, 0)
+
+    def read(self, entry: SpoolEntry) -> SpooledJob:
+        """Read what the queue says of a cluster now, and its script from where it lies."""
+        with self._guard:
+            self._log.refresh()
+            number = int(entry.job_id)
+            cluster = self._log.find(number)
+            if cluster is None:
+                raise EntryVanished(f"{entry.path}: no longer in the queue")
+            is_there = number in self._log.clusters
+            cluster = replace(cluster, common=dict(cluster.common), first=dict(cluster.first))
+        if is_there:
+            _check_complete(entry, cluster)
+        return self._read(entry, cluster)
+
+    def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
+        """Return `job` with other values of its variables, in the description too."""
+        pairs = tuple(variables)
+        return replace(
+            job,
+            environment=pack(pairs),
+            variables=pairs,
+            description=with_values(job.description, job.variables, pairs),
+        )
+
+    def _entry(self, number: int) -> SpoolEntry:
+        return SpoolEntry(job_id=str(number), path=self.directory / f"cluster {number}")
+
+    def _read(self, entry: SpoolEntry, cluster: Cluster) -> SpooledJob:
+        ad = cluster.ad()
+        files = self._submit_files(cluster)
+        try:
+            variables = variables_of(ad)
+        except ValueError as error:
+            raise EntryUnreadable(f"{entry.path}: {error}") from error
+        script = find_script(self.directory, cluster.number, ad, max_bytes=self.max_file_bytes)
+        return SpooledJob(
+            job_id=entry.job_id,
+            submitted_at=_time(entry, cluster.submitted()),
+            script=script.content,
+            environment=pack(variables),
+            variables=variables,
+            description=describe(cluster, files),
+            arguments=text_of(ad, "Arguments") or text_of(ad, "Args"),
+            user=text_of(ad, "Owner"),
+            account=text_of(ad, "AccountingGroup"),
+            name=text_of(ad, "JobBatchName"),
+            caveat=script.caveat,
+        )
+
+    def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
+        """Return the submit description and its items, which the schedd keeps of jobs that it makes as they run."""
+        if not value_of(cluster.common, "JobMaterializeDigestFile"):
+            return {}
+        directory = self.directory / str(cluster.number % 10_000)
+        files = {}
+        for kind in ("digest", "items"):
+            name = f"condor_submit.{cluster.number}.{kind}"
+            try:
+                files[name], _ = read_as(None, directory / name, max_bytes=self.max_file_bytes)
+            except NotReadable:
+                continue  # there are no items where all jobs are alike
+        return files
+
+
+def _check_complete(entry: SpoolEntry, cluster: Cluster) -> None:
+    """Raises `EntryIncomplete` where a cluster has no job yet, or the job's files are on their way into the spool."""
+    ad = cluster.ad()
+    is_made_later = bool(value_of(cluster.common, "JobMaterializeDigestFile"))
+    if not cluster.submitted() or (cluster.first_proc is None and not is_made_later):
+        raise EntryIncomplete(f"{entry.path}: has no job yet")
+    if integer_of(ad, "JobStatus") == _HELD and integer_of(ad, "HoldReasonCode") == _SPOOLING:
+        raise EntryIncomplete(f"{entry.path}: its files are not spooled yet")
+
+
+def _time(entry: SpoolEntry, seconds: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise EntryUnreadable(f"{entry.path}: QDate is no time: {error}") from error
