@@ -10,9 +10,14 @@ from django.utils import timezone
 
 from apps.accounts import services
 from apps.accounts.enums import Role
-from apps.accounts.models import Experiment, Membership, User
+from apps.accounts.models import ClusterLogin, Experiment, Membership, User
 
 admin.site.unregister(Group)
+
+
+class ClusterLoginInline(admin.TabularInline):
+    model = ClusterLogin
+    extra = 0
 
 
 @admin.register(User)
@@ -25,6 +30,7 @@ class UserAdmin(DjangoUserAdmin):
         ("Account", {"fields": ("is_active", "is_staff", "is_superuser", "last_login", "date_joined")}),
     )
     readonly_fields = ("is_staff", "is_superuser", "last_login", "date_joined")
+    inlines = (ClusterLoginInline,)
     list_display = ("username", "first_name", "last_name", "is_active", "is_staff")
     list_filter = ("is_active", "memberships__role", "memberships__experiment")
 

@@ -67,6 +67,23 @@ class Membership(models.Model):
         return f"{self.user} is {self.get_role_display().lower()} of {self.experiment or 'all experiments'}"
 
 
+class ClusterLogin(models.Model):
+    """A login of a person on the clusters: the archived jobs of that user are the person's own.
+
+    Given by an admin alone, as it opens scripts and environments. A login that is shared may be of several people.
+    """
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="cluster_logins")
+    login = models.CharField(max_length=64)
+    cluster = models.CharField(max_length=64, blank=True, help_text="Name of the cluster; empty: on every cluster.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "login", "cluster"], name="cluster_login_once")]
+
+    def __str__(self) -> str:
+        return f"{self.login} on {self.cluster or 'every cluster'}"
+
+
 class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
     """Rows that belong to an experiment by a field `experiment`, null for none."""
 

@@ -51,6 +51,16 @@ def scope_of(user: Any) -> Scope:
     return scope
 
 
+def logins_of(user: Any) -> frozenset[tuple[str, str]]:
+    """Return the person's own logins: pairs of login and the cluster's name, which is empty for every cluster."""
+    if not getattr(user, "is_authenticated", False) or not user.is_active:
+        return frozenset()
+    logins: frozenset[tuple[str, str]] | None = getattr(user, "_logins", None)
+    if logins is None:
+        logins = user._logins = frozenset(user.cluster_logins.values_list("login", "cluster"))
+    return logins
+
+
 def is_opg(user: "User | Any") -> bool:
     """Tell whether the person is of the Offline Production Group."""
     return scope_of(user).sees_all

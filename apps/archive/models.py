@@ -1,9 +1,17 @@
 """Scripts and environments, each content once, and the jobs that had them."""
 
+from functools import reduce
+from operator import or_
+from typing import Any, Self
+
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
+from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.accounts.models import Experiment, ExperimentQuerySet, M
+from apps.accounts.permissions import logins_of, scope_of
 from apps.archive.enums import BlobKind, MaskedPart
 from apps.clusters.models import Cluster
 from apps.core.masking import Rule
@@ -34,6 +42,23 @@ class Blob(models.Model):
 
     def __str__(self) -> str:
         return bytes(self.sha256).hex()
+
+
+class ArchivedJobQuerySet(ExperimentQuerySet[M]):
+    """Archived jobs; people see their own too, whatever experiment they are for."""
+
+    def visible_to(self, user: object) -> Self:
+        """Keep what this person may see: own jobs, those of own experiments; everything, for the OPG."""
+        scope = scope_of(user)
+        if scope.sees_all:
+            return self
+        own = [_of_login(login, cluster) for login, cluster in logins_of(user)]
+        of_experiment = [models.Q(experiment__in=scope.experiments)] if scope.experiments or not own else []
+        return self.filter(reduce(or_, own + of_experiment))
+
+
+def _of_login(login: str, cluster: str) -> models.Q:
+    return models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
 
 
 class ArchivedJob(models.Model):
@@ -67,7 +92,7 @@ class ArchivedJob(models.Model):
     state = models.CharField(max_length=16, blank=True)
     caveat = models.CharField(max_length=200, blank=True)
 
-    objects = ExperimentQuerySet.as_manager()
+    objects = ArchivedJobQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -85,6 +110,9 @@ class ArchivedJob(models.Model):
                 condition=~models.Q(request_key=""),
                 name="archived_job_request",
             ),
+            models.Index(
+                fields=["user", "-submitted_at", "-id"], condition=~models.Q(user=""), name="archived_job_user"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -97,6 +125,51 @@ class ArchivedJob(models.Model):
     @property
     def environment_sha256(self) -> str:
         return bytes(self.environment.sha256).hex()
+
+
+@SearchVectorField.register_lookup
+class Matches(models.Lookup):
+    """`words__matches="'a' & 'b'"`: lexemes as they are, where Django's own lookups would cut them up anew."""
+
+    lookup_name = "matches"
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        left, left_parameters = self.process_lhs(compiler, connection)
+        return f"{left} @@ %s::tsquery", [*left_parameters, self.rhs]
+
+
+class ScriptWords(models.Model):
+    """The words of a script for each day on which jobs with it were submitted, that day among them.
+
+    So the newest jobs with a word are found by looking at few days, however many jobs have it.
+    """
+
+    pk = models.CompositePrimaryKey("script", "day")
+    script = models.ForeignKey(Blob, on_delete=models.CASCADE, related_name="words", db_index=False)
+    day = models.DateField()
+    words = SearchVectorField()
+
+    class Meta:
+        indexes = [GinIndex(fields=["words"], name="script_words", fastupdate=False)]
+
+    def __str__(self) -> str:
+        return f"words of {self.script_id} on {self.day}"
+
+
+class WordIndex(models.Model):
+    """How far the jobs are in `ScriptWords`; one row.
+
+    Every job up to `indexed_to` is. Those up to `goal` come next, once no transaction from before `goal_xid`, in
+    which one of them could still appear, is open.
+    """
+
+    indexed_to = models.BigIntegerField(default=0)
+    goal = models.BigIntegerField(default=0)
+    goal_xid = models.BigIntegerField(default=0)
+    indexed_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"words of jobs up to {self.indexed_to}"
 
 
 class MaskingRule(models.Model):
@@ -156,3 +229,18 @@ class MaskingTrial(models.Model):
     def progress(self) -> float:
         """The part of the archive that was looked at, from 0 to 1."""
         return 1.0 if self.finished_at else self.last_blob / max(self.until_blob, 1)
+
+
+class CaptureHost(models.Model):
+    """A scheduler's host that captures without the portal's database, and sends jobs of these clusters with a token."""
+
+    name = models.SlugField(max_length=64, unique=True)
+    clusters = ArrayField(models.CharField(max_length=64), help_text="Names of clusters, separated by commas.")
+    token_hashes = ArrayField(models.CharField(max_length=64), default=list, editable=False)
+    heard_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

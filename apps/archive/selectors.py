@@ -48,13 +48,21 @@ def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
 
 
 def _read_start(blob: Blob) -> bytes | None:
-    """Return as much of a content as a page shows. What is small is read whole, and so checked."""
+    """Return as much of a content as a page shows; None where it is damaged."""
     try:
-        if blob.size_bytes <= SHOWN_BYTES:
-            return read_blob(blob)
-        return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), SHOWN_BYTES)
-    except (DamagedContent, ValueError):
+        return read_start(blob, SHOWN_BYTES)
+    except DamagedContent:
         return None
+
+
+def read_start(blob: Blob, size_bytes: int) -> bytes:
+    """Return the first bytes of a content; a small one is read whole, and so checked. Raises `DamagedContent`."""
+    if blob.size_bytes <= size_bytes:
+        return read_blob(blob)
+    try:
+        return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), size_bytes)
+    except ValueError as error:
+        raise DamagedContent(f"cannot be decompressed: {error}") from error
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,24 @@
+"""Who may see the environment of an archived job: fewer than its script."""
+
+from typing import TYPE_CHECKING, Any
+
+from apps.accounts.enums import Role
+from apps.accounts.permissions import logins_of, scope_of
+
+if TYPE_CHECKING:
+    from apps.archive.models import ArchivedJob
+
+#: Roles for an experiment that open the environments of its jobs. A shifter of one experiment sees scripts alone.
+_ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
+
+
+def sees_environment(user: Any, job: "ArchivedJob") -> bool:
+    """Tell whether somebody who sees the job may see its environment: its owner, the OPG, who answers for it."""
+    scope = scope_of(user)
+    if scope.sees_all or is_own(user, job):
+        return True
+    return job.experiment_id is not None and any(scope.has(role, job.experiment_id) for role in _ROLES)
+
+
+def is_own(user: Any, job: "ArchivedJob") -> bool:
+    return bool(job.user) and bool({(job.user, ""), (job.user, job.cluster.name)} & logins_of(user))

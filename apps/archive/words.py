@@ -1,0 +1,136 @@
+"""What of a script can be found: its words, its lines as wholes, and the modules that it loads.
+
+A word is what stands between blanks, quotes and the shell's signs: `gromacs/2023.3`, `--mem=4G`, `OMP_NUM_THREADS=8`.
+Its parts are words too (`--mem`, `mem`, `4G`, `gromacs`). Upper and lower case are the same.
+"""
+
+import hashlib
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from datetime import date
+from itertools import accumulate
+
+#: What is indexed of a script: its beginning, and no more different words than this.
+INDEXED_BYTES = 1_000_000
+INDEXED_WORDS = 20_000
+INDEXED_WORDS_BYTES = 900_000  # a tsvector holds 1 MB
+LONGEST_WORD = 128
+
+# No match holds a blank, so the words of a line are those of its blank-separated pieces, one by one.
+_CHUNK = re.compile(r"-{0,2}\w[\w.+/-]*(?:=[^\s\x00-\x1f\x7f;|&<>()\"'`,]+)?")
+_TOKEN = re.compile(r"\w[\w.+/-]*")
+_MODULE = re.compile(
+    r"\s*(?:module\s+(?:-\S+\s+)*(?:load|add|try-load|swap|switch)|ml(?:\s+load)?)\s+(?P<names>[^#;&|]+)"
+)
+_MODULE_NAME = re.compile(r"[\w.+/-]+")
+# What begins so is no word of a script.
+_LINE, _LOADED, _DAY = "=", ":", "@"
+
+
+def as_text(script: bytes) -> str:
+    return script[:INDEXED_BYTES].decode("utf-8", "backslashreplace")
+
+
+def words_of(script: str) -> set[str]:
+    """Return everything by which a script is found."""
+    found: set[str] = set()
+    for line in script.split("\n"):
+        if not line.strip():
+            continue
+        found.add(line_word(line))
+        found.update(_LOADED + part for name in modules_in(line) for part in (name.lower(), _family(name)))
+        found |= words_in(line)
+        if len(found) > INDEXED_WORDS:
+            break
+    return _within_bytes({word[:LONGEST_WORD] for word in found})
+
+
+def _within_bytes(words: set[str]) -> set[str]:
+    if len(words) * LONGEST_WORD * 4 < INDEXED_WORDS_BYTES:
+        return words
+    ends = accumulate(len(word.encode()) for word in sorted(words))
+    return {word for word, end in zip(sorted(words), ends, strict=True) if end < INDEXED_WORDS_BYTES}
+
+
+def words_in(line: str) -> set[str]:
+    """Return the words of a line and their parts."""
+    return {word for chunk in chunks(line) for word in (chunk, *_parts(chunk))}
+
+
+def chunks(text: str) -> Iterator[str]:
+    """Yield the words of a text as wholes, without their parts."""
+    for found in _CHUNK.finditer(text.lower()):
+        yield found[0].rstrip("./-") or found[0]
+
+
+def _parts(chunk: str) -> Iterator[str]:
+    if "=" in chunk:
+        yield chunk.partition("=")[0]
+    for found in _TOKEN.finditer(chunk):
+        token = found[0].rstrip("./-") or found[0]
+        yield token
+        if "/" in token:
+            yield from filter(None, token.split("/"))
+
+
+def line_word(line: str) -> str:
+    """Return what stands for a whole line, however its blanks are: a fingerprint of 60 bits."""
+    digest = hashlib.sha256(same_blanks(line).encode("utf-8", "surrogatepass")).digest()
+    return _LINE + urlsafe_b64encode(digest).decode()[:10]
+
+
+def same_blanks(line: str) -> str:
+    return " ".join(line.split())
+
+
+def modules_in(line: str) -> list[str]:
+    """Return the environment modules that a line of a script loads."""
+    found = _MODULE.match(line)
+    names = _MODULE_NAME.findall(found["names"]) if found else []
+    return [name for name in names if not name.startswith("-")]
+
+
+def module_word(name: str) -> str:
+    """Return what stands for a loaded module, of any version where `name` has none."""
+    return _LOADED + name.strip().lower()
+
+
+def _family(name: str) -> str:
+    return name.lower().partition("/")[0]
+
+
+def day_word(day: date) -> str:
+    return f"{_DAY}{day.toordinal()}"
+
+
+def query_for(text: str) -> list[str]:
+    """Return what must all be there for words as somebody types them, in the form of a tsquery.
+
+    `gromacs/20*` stands for every word that begins so.
+    """
+    terms = []
+    for piece in text.split():
+        if piece.endswith("*") and (start := _stem(piece)):
+            terms.append(f"{quoted(start)}:*")
+        else:
+            terms += [quoted(word[:LONGEST_WORD]) for word in chunks(piece)]
+    return terms
+
+
+def _stem(piece: str) -> str:
+    found = _CHUNK.fullmatch(piece[:-1].lower())
+    return found[0] if found else ""
+
+
+def quoted(word: str) -> str:
+    """Return a word as a lexeme of a tsquery."""
+    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def all_of(terms: Iterable[str]) -> str:
+    return " & ".join(terms)
+
+
+def any_of(words: Iterable[str]) -> str:
+    return "(" + " | ".join(map(quoted, words)) + ")"
