@@ -1,24 +1,24 @@
 """Keeping captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
+from typing import Any
 
 from django.db import transaction
 
 from apps.accounts.models import Experiment
-from apps.archive import compression
+from apps.archive import bulk, compression
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
-from apps.archive.selectors import DamagedContent, archived_jobs_for, read_blob
+from apps.archive.selectors import DamagedContent, read_blob
 from apps.clusters.models import Cluster
 from apps.clusters.services import ensure_cluster
 from apps.core.services import publish
-from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_in_spool
-from apps.jobs.services import attach_origin
 
 #: A dictionary is trained when there are so many contents of a kind, and again when there are typical ones in plenty.
 TRAIN_AT = (500, 20_000)
@@ -35,39 +35,22 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
     Publishes `archive.stored` with the new jobs that may have to be tied to jobs of accounting: those that name a
     request, and those that are in accounting already.
     """
+    bulk.lock_for_this_transaction("archive.store")  # so that nobody stores the same in between
     stored = 0
     for name in dict.fromkeys(job.cluster for job in jobs):
         of_cluster = [job for job in jobs if job.cluster == name]
         cluster = ensure_cluster(name=name, scheduler=of_cluster[0].scheduler, by=by, at=at)
-        new = _new_jobs(cluster, of_cluster)
+        new = [_Hashed(job) for job in _new_jobs(cluster, of_cluster)]
+        if not new:
+            continue
         _store_rows(cluster, new, contents=_store_contents(new))
         stored += len(new)
-        told = {job.job_id for job in new if job.request_key}
-        rest = [job.job_id for job in new if not job.request_key]
+        told = {hashed.job.job_id for hashed in new if hashed.job.request_key}
+        rest = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
         told.update(jobs_in_spool(cluster_id=cluster.pk, spool_ids=rest).values_list("spool_id", flat=True))
         if told:
             publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": sorted(told)})
     return stored
-
-
-@transaction.atomic
-def link_jobs(*, jobs: Iterable[Job], at: datetime) -> int:
-    """Tie jobs of accounting to what was captured of them; return for how many there is something.
-
-    Request and stage of the environment go to the job; the job's experiment goes to the archive, where accounting's
-    word is worth more than the environment's.
-    """
-    captured = archived_jobs_for(jobs)
-    origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
-    attach_origin(origins=origins, at=at)
-    experiments = dict(Job.objects.filter(pk__in=captured).values_list("pk", "experiment_id"))
-    changed = {}
-    for pk, row in captured.items():
-        if experiments.get(pk) not in (None, row.experiment_id):
-            row.experiment_id = experiments[pk]
-            changed[row.pk] = row
-    ArchivedJob.objects.bulk_update(changed.values(), ["experiment"], batch_size=1000)
-    return len(captured)
 
 
 @transaction.atomic
@@ -96,63 +79,83 @@ def _new_jobs(cluster: Cluster, jobs: Sequence[CapturedJob]) -> list[CapturedJob
     return list(by_key.values())
 
 
-def _store_contents(jobs: Sequence[CapturedJob]) -> dict[bytes, int]:
-    """Store what is not there yet, in the order of the hashes, so that two captures at once cannot block each other.
+class _Hashed:
+    """A job with the hashes of its contents, which are made once."""
 
-    Return the contents' primary keys by their hashes.
-    """
-    contents: dict[bytes, tuple[BlobKind, bytes]] = {}
-    for job in jobs:
-        contents[_sha256(job.script)] = (BlobKind.SCRIPT, job.script)
-        contents[_sha256(job.environment)] = (BlobKind.ENVIRONMENT, job.environment)
-        if job.description:
-            contents[_sha256(job.description)] = (BlobKind.DESCRIPTION, job.description)
-    known = _blob_ids(contents)
-    missing = sorted(contents.keys() - known.keys())
-    if not missing:
-        return known
-    packers = {kind: _compressor(kind) for kind in BlobKind}
-    rows = []
-    for sha256 in missing:
+    __slots__ = ("description", "environment", "job", "script")
+
+    def __init__(self, job: CapturedJob) -> None:
+        self.job = job
+        self.script = _sha256(job.script)
+        self.environment = _sha256(job.environment)
+        self.description = _sha256(job.description) if job.description else None
+
+    def contents(self) -> Iterator[tuple[bytes, tuple[BlobKind, bytes]]]:
+        yield self.script, (BlobKind.SCRIPT, self.job.script)
+        yield self.environment, (BlobKind.ENVIRONMENT, self.job.environment)
+        if self.description:
+            yield self.description, (BlobKind.DESCRIPTION, self.job.description)
+
+
+def _store_contents(jobs: Sequence[_Hashed]) -> dict[bytes, int]:
+    """Store what is not there yet; return the contents' primary keys by their hashes."""
+    contents = {sha256: content for hashed in jobs for sha256, content in hashed.contents()}
+    known = bulk.keys_by(Blob, "sha256", list(contents))
+    missing = [sha256 for sha256 in contents if sha256 not in known]
+    if missing:
+        keys = bulk.next_keys(Blob, len(missing))
+        bulk.copy_rows(Blob, _blob_rows(zip(keys, missing, strict=True), contents))
+        known.update(zip(missing, keys, strict=True))
+    return known
+
+
+def _blob_rows(
+    missing: Iterable[tuple[int, bytes]], contents: Mapping[bytes, tuple[BlobKind, bytes]]
+) -> Iterator[dict[str, Any]]:
+    newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
+    for key, sha256 in missing:
         kind, content = contents[sha256]
-        dictionary, compressor = packers[kind]
-        data = compressor.compress(content)
-        rows.append(Blob(sha256=sha256, kind=kind, size_bytes=len(content), data=data, dictionary=dictionary))
-    Blob.objects.bulk_create(rows, ignore_conflicts=True)
-    return known | _blob_ids(missing)
+        dictionary = newest.get(kind)
+        yield {
+            "id": key,
+            "sha256": sha256,
+            "kind": kind.value,
+            "size_bytes": len(content),
+            "data": _compressor(dictionary).compress(content),
+            "dictionary_id": dictionary,
+        }
 
 
-def _blob_ids(hashes: Iterable[bytes]) -> dict[bytes, int]:
-    found = Blob.objects.filter(sha256__in=list(hashes)).values_list("sha256", "pk")
-    return {bytes(sha256): pk for sha256, pk in found}
+def _store_rows(cluster: Cluster, jobs: Sequence[_Hashed], *, contents: Mapping[bytes, int]) -> None:
+    experiments = _experiments({hashed.job.request_key for hashed in jobs if hashed.job.request_key})
+    bulk.copy_rows(ArchivedJob, (_job_row(cluster, hashed, contents, experiments) for hashed in jobs))
 
 
-def _store_rows(cluster: Cluster, jobs: Sequence[CapturedJob], *, contents: dict[bytes, int]) -> None:
-    experiments = _experiments({job.request_key for job in jobs if job.request_key})
-    rows = [
-        ArchivedJob(
-            cluster=cluster,
-            job_id=job.job_id,
-            submitted_at=job.submitted_at,
-            script_id=contents[_sha256(job.script)],
-            environment_id=contents[_sha256(job.environment)],
-            description_id=contents[_sha256(job.description)] if job.description else None,
-            script_bytes=len(job.script),
-            environment_bytes=len(job.environment),
-            captured_at=job.captured_at,
-            request_key=job.request_key,
-            stage=job.stage,
-            experiment=experiments.get(job.request_key),
-            masked_names=list(job.masked_names),
-            user=job.user[:64],
-            account=job.account[:64],
-            name=job.name[:200],
-            arguments=job.arguments,
-            caveat=job.caveat[:200],
-        )
-        for job in jobs
-    ]
-    ArchivedJob.objects.bulk_create(rows, ignore_conflicts=True)
+def _job_row(
+    cluster: Cluster, hashed: _Hashed, contents: Mapping[bytes, int], experiments: Mapping[str, Experiment]
+) -> dict[str, Any]:
+    job = hashed.job
+    experiment = experiments.get(job.request_key)
+    return {
+        "cluster_id": cluster.pk,
+        "job_id": job.job_id,
+        "submitted_at": job.submitted_at,
+        "script_id": contents[hashed.script],
+        "environment_id": contents[hashed.environment],
+        "description_id": contents[hashed.description] if hashed.description else None,
+        "script_bytes": len(job.script),
+        "environment_bytes": len(job.environment),
+        "captured_at": job.captured_at,
+        "request_key": job.request_key,
+        "stage": job.stage,
+        "experiment_id": experiment.pk if experiment else None,
+        "masked_names": list(job.masked_names),
+        "user": job.user[:64],
+        "account": job.account[:64],
+        "name": job.name[:200],
+        "arguments": job.arguments,
+        "caveat": job.caveat[:200],
+    }
 
 
 def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
@@ -162,9 +165,12 @@ def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
     return {key: experiment for key, experiment in found.items() if experiment}
 
 
-def _compressor(kind: BlobKind) -> tuple[Dictionary | None, compression.Compressor]:
-    dictionary = Dictionary.objects.filter(kind=kind).order_by("-pk").first()
-    return dictionary, compression.Compressor(compression.dictionary(bytes(dictionary.data)) if dictionary else None)
+@lru_cache(maxsize=6)
+def _compressor(dictionary: int | None) -> compression.Compressor:
+    """Dictionaries never change, and to prepare one takes its time."""
+    if dictionary is None:
+        return compression.Compressor(None)
+    return compression.Compressor(compression.dictionary(bytes(Dictionary.objects.get(pk=dictionary).data)))
 
 
 def _has_contents(kind: BlobKind, count: int) -> bool:
