@@ -60,6 +60,7 @@ class ElasticsearchServer:
         for template in self.call("GET", "/_index_template")["index_templates"]:
             if template["name"].startswith("opsportal-"):
                 self.call("DELETE", f"/_index_template/{template['name']}")
+        self.call("DELETE", "/_component_template/opsportal-*")
 
     def kill(self) -> None:
         """kill -9, as a power cut for one process would."""

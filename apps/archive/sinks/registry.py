@@ -6,7 +6,12 @@ from apps.core.plugins import Registry, UnknownPlugin
 SINKS: Registry[type[Sink]] = Registry(
     group="opsportal.archive_sinks",
     builtins={
+        "elasticsearch": "apps.archive.sinks.elasticsearch.sink:ElasticsearchSink",
+        "elasticsearch+https": "apps.archive.sinks.elasticsearch.sink:ElasticsearchSink",
         "files": "apps.archive.sinks.files:FilesSink",
+        "kafka": "apps.archive.sinks.kafka.sink:KafkaSink",
+        "portal+http": "apps.archive.sinks.portal:PortalSink",
+        "portal+https": "apps.archive.sinks.portal:PortalSink",
         "store": "apps.archive.sinks.store:StoreSink",
     },
 )

@@ -1,0 +1,104 @@
+"""A captured job as a document: what is searched by is text, and its bytes can be had back exactly."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from apps.archive.capture.entry import CapturedJob
+from apps.clusters.schedulers.environment import variables_in
+
+_MOST_ID_BYTES = 512  # Elasticsearch takes no longer id
+_MOST_NAME_LENGTH = 256  # a variable with a longer name cannot be searched by
+_WORD = {"type": "keyword", "ignore_above": 1024}
+_TEXT = {"type": "text", "norms": False}
+_BYTES = {"type": "binary"}
+_TIME = {"type": "date"}
+
+MAPPINGS = {
+    "dynamic": False,
+    "properties": {
+        **dict.fromkeys(("cluster", "scheduler", "job_id", "user", "account", "name", "request", "stage"), _WORD),
+        **dict.fromkeys(("script_sha256", "environment_sha256", "masked_names"), _WORD),
+        **dict.fromkeys(("script", "description", "arguments", "caveat"), _TEXT),
+        **dict.fromkeys(("script_base64", "environment_base64", "description_base64"), _BYTES),
+        **dict.fromkeys(("submitted_at", "captured_at"), _TIME),
+        # One field, whatever the variables are called. With its name a value has to fit in a term of 32,766 bytes.
+        "environment": {"type": "flattened", "ignore_above": 4096},
+    },
+}
+
+
+def document_id(job: CapturedJob) -> str:
+    """Return the job's key as an id: written again, it is the same document. Raises `ValueError`."""
+    text = f"{job.cluster}:{job.job_id}:{job.submitted_at:%Y%m%dT%H%M%S.%fZ}"
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError("its id is no UTF-8") from None
+    if size > _MOST_ID_BYTES:
+        raise ValueError(f"its id is longer than {_MOST_ID_BYTES} bytes")
+    return text
+
+
+def document(job: CapturedJob) -> dict[str, Any]:
+    """Return the job as a document. What is empty is left out."""
+    fields = {
+        "cluster": job.cluster,
+        "scheduler": job.scheduler,
+        "job_id": job.job_id,
+        "submitted_at": job.submitted_at.isoformat(),
+        "captured_at": job.captured_at.isoformat(),
+        **_facts(job),
+        **_text("script", job.script),
+        "script_sha256": hashlib.sha256(job.script).hexdigest(),
+        "environment": _variables(job.environment),
+        "environment_base64": _base64(job.environment),
+        "environment_sha256": hashlib.sha256(job.environment).hexdigest(),
+        **_text("description", job.description),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _facts(job: CapturedJob) -> dict[str, Any]:
+    return {
+        "user": _clean(job.user),
+        "account": _clean(job.account),
+        "name": _clean(job.name),
+        "request": _clean(job.request_key),
+        "stage": _clean(job.stage),
+        "arguments": _clean(job.arguments),
+        "caveat": _clean(job.caveat),
+        "masked_names": [_clean(name) for name in job.masked_names],
+    }
+
+
+def _text(name: str, content: bytes) -> dict[str, str]:
+    """Content that is UTF-8 is itself its text; with other content the exact bytes go along."""
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {name: content.decode(errors="replace"), f"{name}_base64": _base64(content)}
+
+
+def _variables(environment: bytes) -> dict[str, str | list[str]]:
+    """Return values by name; more than one where a name is there more than once."""
+    found: dict[str, list[str]] = {}
+    for name, value in variables_in(environment):
+        text = name.decode(errors="replace")
+        if 0 < len(text) <= _MOST_NAME_LENGTH:
+            found.setdefault(text, []).append(value.decode(errors="replace"))
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _clean(text: str) -> str:
+    """Return text that can be encoded: file names that are no UTF-8 hold what cannot."""
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,117 @@
+"""The indices that jobs go to, by the options in the sink's URL, and how they are set up."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from apps.archive.sinks.base import BadSink, SinkURL
+from apps.archive.sinks.elasticsearch.documents import MAPPINGS
+
+OPTIONS = ("replicas", "shards", "codec", "period", "retention", "ilm", "setup")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+_CODECS = ("default", "best_compression")
+# The first day of a job's period, and how many days a period may have.
+_PERIODS = {"daily": ("%Y.%m.%d", 1), "monthly": ("%Y.%m.01", 31), "yearly": ("%Y.01.01", 366)}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where jobs go: one index, or one for each period of their submission, which makes old ones easy to delete.
+
+    A job's index follows from its key alone, so that a job that is written again is the same document.
+    """
+
+    name: str
+    replicas: int | None
+    shards: int | None
+    codec: str
+    period: str
+    retention_days: int | None
+    ilm: str
+    setup: bool
+
+    @classmethod
+    def from_url(cls, url: SinkURL) -> Self:
+        """Raises `BadSink`."""
+        url.only(*OPTIONS)
+        name = url.path.removeprefix("/")
+        if not _NAME.fullmatch(name):
+            raise BadSink(f"{name!r} is no index, such as jobs: lower case letters, digits, . _ and -")
+        index = cls(
+            name=name,
+            replicas=_number(url, "replicas", least=0),
+            shards=_number(url, "shards", least=1),
+            codec=_choice(url, "codec", _CODECS),
+            period=_choice(url, "period", tuple(_PERIODS)),
+            retention_days=_number(url, "retention", least=1),
+            ilm=url.options.get("ilm", ""),
+            setup=_choice(url, "setup", ("yes", "no")) != "no",
+        )
+        if index.retention_days and not index.period:
+            raise BadSink("the option retention needs period=daily, monthly or yearly: what is deleted is an index")
+        if index.retention_days and index.ilm:
+            raise BadSink("of the options retention and ilm give one: retention makes a policy, ilm names one")
+        return index
+
+    @property
+    def template_name(self) -> str:
+        return f"opsportal-{self.name}"
+
+    def of(self, submitted_at: datetime) -> str:
+        """Return the index of a job submitted then."""
+        return f"{self.name}-{submitted_at.strftime(_PERIODS[self.period][0])}" if self.period else self.name
+
+    def template(self) -> dict[str, Any]:
+        """Return the index template. The component template `opsportal-INDEX@custom` adds to it, if there is one."""
+        settings: dict[str, Any] = {
+            "number_of_replicas": self.replicas,
+            "number_of_shards": self.shards,
+            "codec": self.codec or None,
+        }
+        if policy := self.ilm or (self.template_name if self.retention_days else ""):
+            settings["lifecycle"] = {"name": policy, "parse_origination_date": True if self.period else None}
+        custom = f"{self.template_name}@custom"
+        return {
+            "index_patterns": [f"{self.name}-*" if self.period else self.name],
+            "priority": 200 + len(self.name),  # of two whose patterns fit, the longer name wins
+            "composed_of": [custom],
+            "ignore_missing_component_templates": [custom],
+            "template": {
+                "settings": {"index": _given(settings)},
+                "mappings": MAPPINGS,
+                "aliases": {self.name: {}} if self.period else {},
+            },
+        }
+
+    def policy(self) -> dict[str, Any] | None:
+        """Return the lifecycle policy to be made, or None: it deletes an index when its youngest job is old enough."""
+        if self.retention_days is None:
+            return None
+        days = self.retention_days + _PERIODS[self.period][1]  # the age of an index counts from its first day
+        return {"phases": {"delete": {"min_age": f"{days}d", "actions": {"delete": {}}}}}
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is None, at every depth."""
+    return {
+        name: _given(value) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if value is not None
+    }
+
+
+def _number(url: SinkURL, option: str, *, least: int) -> int | None:
+    text = url.options.get(option)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= 100_000):
+        raise BadSink(f"the option {option} is a number from {least}, not {text!r}")
+    return int(text)
+
+
+def _choice(url: SinkURL, option: str, known: tuple[str, ...]) -> str:
+    text = url.options.get(option, "")
+    if text and text not in known:
+        raise BadSink(f"the option {option} is one of {', '.join(known)}, not {text!r}")
+    return text

@@ -1,0 +1,64 @@
+"""A relay on loopback between a client and a server, to make the server unreachable for one client alone."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Relay:
+    """Listens on `port` and passes everything on to `target`, unless it is cut."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._accept()
+
+    def close(self) -> None:
+        # A thread that waits in accept() keeps the port open after close() alone.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for end in self._open:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """End all connections and refuse new ones."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+            self._accept()
+
+    def _accept(self) -> None:
+        threading.Thread(target=self._serve, args=(self._listener,), daemon=True).start()
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            self._open += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    for end in (source, sink):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
