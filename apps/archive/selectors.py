@@ -15,7 +15,7 @@ from apps.archive.models import ArchivedJob, Blob, Dictionary
 from apps.core.errors import DomainError
 from apps.jobs.models import Job
 
-#: The spool's time may be later than accounting's by so much, and it is still the same submission.
+#: The spool's time and accounting's may differ by so much, and it is still the same submission.
 CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
@@ -80,14 +80,13 @@ def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = Non
 
 
 def archived_job_for(job: Job) -> ArchivedJob | None:
-    """Return what was captured of a job: of those with its id in the spool, the last submitted before it.
-
-    Accounting gives a requeued job a later time than the spool, and counts in whole seconds.
-    """
+    """Return what was captured of a job: of the submissions with its id, the one that was at its time."""
     jobs = ArchivedJob.objects.filter(
-        cluster_id=job.cluster_id, job_id=job.spool_id, submitted_at__lte=job.submitted_at + CLOCK_TOLERANCE
+        cluster_id=job.cluster_id,
+        job_id=job.spool_id,
+        submitted_at__range=(job.submitted_at - CLOCK_TOLERANCE, job.submitted_at + CLOCK_TOLERANCE),
     )
-    return jobs.select_related("script", "environment", "cluster").order_by("-submitted_at").first()
+    return _submitted_with(job, jobs.select_related("script", "environment", "cluster"))
 
 
 def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
@@ -97,14 +96,21 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
         wanted = list(of_cluster)
         rows = ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in={job.spool_id for job in wanted})
         by_id: dict[str, list[ArchivedJob]] = {}
-        for row in rows.order_by("-submitted_at"):
+        for row in rows:
             by_id.setdefault(row.job_id, []).append(row)
         for job in wanted:
-            latest = job.submitted_at + CLOCK_TOLERANCE
-            captured = next((row for row in by_id.get(job.spool_id, ()) if row.submitted_at <= latest), None)
+            captured = _submitted_with(job, by_id.get(job.spool_id, ()))
             if captured is not None:
                 found[job.pk] = captured
     return found
+
+
+def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
+    """Return the row of the job's own submission. A job may have an id of before, and not have been captured itself."""
+    nearest = min(rows, key=lambda row: abs(row.submitted_at - job.submitted_at), default=None)
+    if nearest is None or abs(nearest.submitted_at - job.submitted_at) > CLOCK_TOLERANCE:
+        return None
+    return nearest
 
 
 def jobs_for_list(user: object) -> QuerySet[ArchivedJob]:

@@ -1,6 +1,6 @@
 """What the archive does when something happens elsewhere, or in itself."""
 
-from apps.archive.services import link_jobs
+from apps.archive.linking import link_jobs
 from apps.core.models import Event
 from apps.core.outbox import subscribe
 from apps.jobs.models import Job

@@ -1,6 +1,6 @@
 """What diagnosis does when something happens elsewhere."""
 
-from apps.archive.services import link_jobs
+from apps.archive.linking import link_jobs
 from apps.core.models import Event
 from apps.core.outbox import subscribe
 from apps.diagnosis.services import follow_experiments, queue_harvests

@@ -21,6 +21,20 @@ FAILED_STATES = frozenset(
 #: Neither completed nor failed: a person or the scheduler took the job away.
 TAKEN_AWAY_STATES = frozenset({JobState.CANCELLED, JobState.PREEMPTED, JobState.REQUEUED})
 
+#: How jobs can have ended, worst first: of several tasks, the one to look at.
+WORST_FIRST = (
+    JobState.FAILED,
+    JobState.OUT_OF_MEMORY,
+    JobState.TIMEOUT,
+    JobState.DEADLINE,
+    JobState.NODE_FAIL,
+    JobState.BOOT_FAIL,
+    JobState.CANCELLED,
+    JobState.PREEMPTED,
+    JobState.REQUEUED,
+    JobState.COMPLETED,
+)
+
 #: Names for these groups where a state is asked for.
 ANY_FAILURE, TAKEN_AWAY = "any_failure", "taken_away"
 

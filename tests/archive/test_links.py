@@ -4,10 +4,13 @@ from datetime import timedelta
 
 import pytest
 
+from apps.archive.linking import describe_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import archived_job_for
 from apps.archive.services import store_jobs
-from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobRecord, JobState, Submission
+from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.clusters.services import ensure_cluster
 from apps.core.models import Delivery
 from apps.core.services import deliver
@@ -19,15 +22,15 @@ from .conftest import START, captured_job
 pytestmark = pytest.mark.django_db
 
 
-def collect(job_id, *, spool_id="1", submitted_at=START, **values):
+def collect(job_id, *, spool_id="1", submitted_at=START, state=JobState.COMPLETED, attempt=1, **values):
     cluster = ensure_cluster(name="alps", scheduler="slurm", by="test", at=START)
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": START})
     record = JobRecord(
         job_id=job_id,
         raw_id=1,
         spool_id=spool_id,
-        attempt=1,
-        state=JobState.COMPLETED,
+        attempt=attempt,
+        state=state,
         exit_code=0,
         signal=0,
         submitted_at=submitted_at,
@@ -37,7 +40,7 @@ def collect(job_id, *, spool_id="1", submitted_at=START, **values):
     )
     store_records(cluster=cluster, records=[record], at=START)
     deliver_all()
-    return Job.objects.get(job_id=job_id, submitted_at=submitted_at)
+    return Job.objects.get(job_id=job_id, submitted_at=submitted_at, attempt=attempt)
 
 
 def store(*jobs):
@@ -106,13 +109,108 @@ def test_id_used_again_finds_its_own_script(nova):
     assert archived_job_for(second).submitted_at == START + timedelta(minutes=60)
 
 
-def test_requeued_job_finds_the_script_of_its_submission():
+def test_every_attempt_of_a_requeued_job_finds_the_one_script():
     store(captured_job(1))
 
-    assert archived_job_for(collect("1", submitted_at=START + timedelta(hours=5))).job_id == "1"
+    first, second = collect("1", state=JobState.REQUEUED), collect("1", attempt=2)
+
+    assert archived_job_for(first) == archived_job_for(second) == ArchivedJob.objects.get()
+
+
+def test_job_with_an_id_of_before_that_was_not_captured_has_no_script():
+    """Such as one of `srun`, after the ids have wrapped."""
+    store(captured_job(1))
+    collect("1")
+
+    again = collect("1", submitted_at=START + timedelta(days=300), state=JobState.FAILED, user="mallory")
+
+    assert archived_job_for(again) is None
+    assert (ArchivedJob.objects.get().state, ArchivedJob.objects.get().user) == ("completed", "")
+
+
+def test_ids_used_again_within_the_tolerance_are_told_apart_by_the_nearer_time():
+    later = timedelta(seconds=20)
+    store(captured_job(1), captured_job(1, submitted_at=START + later, script=b"second"))
+
+    collect("1", state=JobState.FAILED, user="alice")
+    collect("1", submitted_at=START + later - timedelta(seconds=1), user="bob")
+
+    rows = ArchivedJob.objects.order_by("submitted_at")
+    assert [(row.state, row.user) for row in rows] == [("failed", "alice"), ("completed", "bob")]
 
 
 def test_job_that_was_not_captured_has_no_script():
     store(captured_job(1, minutes=10), captured_job(2), captured_job(1, cluster="jura"))
 
     assert archived_job_for(collect("1")) is None
+
+
+FACTS = {"user": "alice", "account": "nova", "name": "reco.sh", "submit_line": "sbatch -n1 reco.sh 7 --key TOKEN=abc"}
+
+
+@pytest.mark.parametrize("captured_first", [True, False])
+def test_accounting_gives_user_account_name_arguments_and_state(captured_first, settings):
+    settings.CAPTURE_MASK_NAMES = "TOKEN"
+    steps = [lambda: store(captured_job(1)), lambda: collect("1", state=JobState.TIMEOUT, **FACTS)]
+    for step in steps if captured_first else reversed(steps):
+        step()
+
+    row = ArchivedJob.objects.get()
+    assert (row.user, row.account, row.name, row.state) == ("alice", "nova", "reco.sh", "timeout")
+    assert row.arguments.startswith("7 --key TOKEN=<masked:")
+
+
+def test_what_the_spool_tells_is_kept():
+    store(captured_job(1, user="alice", account="nova", name="spooled", arguments="a 'b c'"))
+
+    collect("1", **FACTS | {"user": "x"})
+
+    row = ArchivedJob.objects.get()
+    assert (row.user, row.account, row.name, row.arguments) == ("alice", "nova", "spooled", "a 'b c'")
+
+
+def test_array_has_the_worst_state_of_its_tasks_last_attempts():
+    store(captured_job(1))
+
+    def state_after(task, state, **values):
+        collect(f"1_{task}", state=state, **values)
+        return ArchivedJob.objects.get().state
+
+    assert state_after(0, JobState.COMPLETED) == "completed"
+    assert state_after(1, JobState.CANCELLED) == "cancelled"
+    assert state_after(2, JobState.NODE_FAIL) == "node_fail"
+    assert state_after(3, JobState.COMPLETED) == "node_fail"
+    assert state_after(2, JobState.COMPLETED, attempt=2) == "cancelled"
+
+
+def test_jobs_are_described_by_the_scheduler_while_accounting_knows_nothing(monkeypatch, settings):
+    settings.CAPTURE_MASK_NAMES = "TOKEN"
+    store(captured_job(1), captured_job(2), captured_job(1, submitted_at=START - timedelta(days=9)))
+    asked = asks(monkeypatch, Submission("1", START + timedelta(seconds=1), "alice", "nova", "reco.sh", "TOKEN=abc 7"))
+
+    assert describe_jobs(cluster=Cluster.objects.get(), at=START) == 1
+    assert describe_jobs(cluster=Cluster.objects.get(), at=START) == 0
+
+    row = ArchivedJob.objects.exclude(user="").get()
+    assert (row.job_id, row.submitted_at, row.user, row.account, row.name) == ("1", START, "alice", "nova", "reco.sh")
+    assert row.arguments.startswith("TOKEN=<masked:")
+    assert asked == [1, 1]
+
+
+def test_scheduler_is_not_asked_where_nothing_is_missing(monkeypatch):
+    store(captured_job(1, user="alice"), captured_job(2, captured_at=START - timedelta(hours=2)))
+    asked = asks(monkeypatch)
+
+    assert describe_jobs(cluster=Cluster.objects.get(), at=START) == 0
+    assert asked == []
+
+
+def asks(monkeypatch, *known):
+    asked = []
+
+    def submissions(self):
+        asked.append(1)
+        return iter(known)
+
+    monkeypatch.setattr(Slurm, "submissions", submissions)
+    return asked
