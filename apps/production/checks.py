@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
+from typing import Any
 
 from apps.production.content import (
     MAX_LENGTH,
@@ -16,6 +17,8 @@ from apps.production.content import (
     StageContent,
 )
 from apps.production.enums import ABOVE_NORMAL, RequestedPriority
+from apps.production.workflows.arguments import Argument
+from apps.production.workflows.declaration import CORE
 
 Problems = dict[str, list[str]]
 
@@ -115,6 +118,27 @@ def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 yield Problem(f"{path}.services", unknown_service(slug))
 
 
+def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """Stages and arguments are those that the workflow declares, and each value is of its type."""
+    names = {argument.name for argument in content.workflow.arguments}
+    given = [("arguments", name) for name in content.arguments if name not in names]
+    for path, stage in _stages(content):
+        if not content.workflow.knows(stage.kind):
+            kinds = ", ".join(kind.key for kind in content.workflow.stages)
+            yield Problem(
+                f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”; it has: {kinds}."
+            )
+        else:
+            known = {argument.name for argument in content.workflow.stage(stage.kind).arguments}
+            given += [(f"{path}.arguments", name) for name in stage.arguments if name not in known]
+    for path, name in given:
+        yield Problem(f"{path}.{name[:40]}", f"{content.workflow.title} has no such argument.")
+    for path, argument, value in _declared(content):
+        extra = argument.name not in CORE
+        if extra and value not in ("", None) and (problem := argument.problem(value)):
+            yield Problem(path, problem)
+
+
 def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Every ingredient is there."""
     needed = {
@@ -127,22 +151,19 @@ def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             yield Problem(name, message)
     if not content.stages:
         yield Problem("stages", "Add at least one stage.")
+    for path, argument, value in _declared(content):
+        if argument.required and value in ("", None, [], ()):
+            yield Problem(path, argument.missing or f"{argument.title} is needed.")
+
+
+def _declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
+    """Yield every argument that the workflow declares, with its path and what is given for it."""
+    for argument in content.workflow.arguments:
+        yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
     for path, stage in _stages(content):
-        for name, message in _STAGE_NEEDED.items():
-            if getattr(stage, name) in ("", None):
-                yield Problem(f"{path}.{name}", message)
-
-
-_STAGE_NEEDED = {
-    "name": "Name the stage, such as reconstruction.",
-    "release": "Say which software release runs.",
-    "configuration": "Say which configuration file it takes.",
-    "events": "Say how many events in all.",
-    "jobs": "Say into how many jobs.",
-    "memory_bytes": "Say how much memory one job needs, such as 4 GB.",
-    "wall_seconds": "Say how long one job may run, such as 8 h.",
-    "output_dataset": "Say where the output goes.",
-}
+        for argument in content.workflow.stage(stage.kind).arguments:
+            here = f"{path}.{argument.name}" if argument.name in CORE else f"{path}.arguments.{argument.name}"
+            yield here, argument, stage.value(argument.name)
 
 
 def deadline_ahead(content: RequestContent, facts: Facts) -> Iterator[Problem]:
@@ -206,6 +227,6 @@ def counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 
 
 #: These keep a draft from being saved.
-SHAPE_CHECKS: tuple[Check, ...] = (lengths, stage_count, number_ranges, known_values)
+SHAPE_CHECKS: tuple[Check, ...] = (lengths, stage_count, number_ranges, known_values, arguments)
 #: These keep it from being submitted.
 CHECKS: tuple[Check, ...] = (required, deadline_ahead, priority_reason, stage_names, chain, counts)

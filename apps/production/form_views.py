@@ -13,12 +13,15 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production import services
-from apps.production.content import MAX_STAGES, RequestContent, StageContent
+from apps.production.content import MAX_STAGES
 from apps.production.enums import Who
-from apps.production.forms import RequestForms, typed, writable_experiments
-from apps.production.models import Request
+from apps.production.forms import RequestForms, blank, typed, workflow_choices, writable_experiments
+from apps.production.models import Request, WorkflowVersion
 from apps.production.permissions import may, may_edit
 from apps.production.selectors import content_of, problems_of, with_stages
+from apps.production.workflow_types import workflow_of
+from apps.production.workflows.builtin import general
+from apps.production.workflows.declaration import Workflow
 from apps.services.models import Service
 
 
@@ -29,10 +32,20 @@ def new_request(request: HttpRequest) -> HttpResponse:
     if first is None:
         raise PermissionDenied("Only a liaison may write requests.")
     data: Any = request.POST
+    workflow = _chosen_workflow(request)
     if request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
-        data = typed(RequestContent(stages=(StageContent(),)), experiment=chosen.key)
-    return _form(request, _forms(data, new_for=request.user), None)
+        data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key)
+    return _form(request, _forms(data, workflow=workflow, new_for=request.user), None)
+
+
+def _chosen_workflow(request: HttpRequest) -> Workflow:
+    """Return the newest version of the type that is asked for; the general one where it may not be had."""
+    sent = request.POST if request.method == "POST" else request.GET
+    key = sent.get("workflow", "")
+    known = dict(workflow_choices(request.user))
+    version = WorkflowVersion.objects.select_related("type").filter(type__key=key).order_by("-number").first()
+    return workflow_of(version) if version and key in known else general()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -42,9 +55,9 @@ def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     if not may(request.user, Who.LIAISON, wanted) or (request.method != "POST" and not may_edit(request.user, wanted)):
         raise PermissionDenied("Only a liaison of the experiment may write this, while it is a draft.")
     if request.method == "POST":
-        return _form(request, _forms(request.POST), wanted)
+        return _form(request, _forms(request.POST, workflow=workflow_of(wanted.workflow)), wanted)
     content = content_of(wanted)
-    forms = _forms(typed(content, version=wanted.version))
+    forms = _forms(typed(content, version=wanted.version), workflow=content.workflow)
     if "check" in request.GET and forms.is_valid():
         forms.add_problems(problems_of(content, timezone.now()))
     return _render(request, forms, wanted)
@@ -59,10 +72,11 @@ def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> 
     if request.method != "POST":
         return _render(request, forms, wanted)
     action = request.POST.get("do", "save")
+    new_for = request.user if wanted is None else None
     moved = forms.move_rows(action)
     if moved is not None:
-        new_for = request.user if wanted is None else None
-        return _render(request, _forms(moved.data, new_for=new_for), wanted, focus=moved.focus)
+        again = _forms(moved.data, workflow=forms.workflow, new_for=new_for)
+        return _render(request, again, wanted, focus=moved.focus)
     if not forms.is_valid():
         return _refused(request, forms, wanted, action)
     try:
@@ -125,6 +139,7 @@ def _render(
         "object": wanted,
         "main": forms.main,
         "stages": forms.stages.forms,
+        "workflow": forms.workflow,
         "problems": forms.problems(),
         "conflict": conflict,
         "full": len(forms.stages.forms) >= MAX_STAGES,

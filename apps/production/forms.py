@@ -1,44 +1,87 @@
 """The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from django import forms
+from django.db.models import OuterRef, Q, Subquery
 from django.forms import BaseFormSet, formset_factory
 from django.utils.datastructures import MultiValueDict
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
-from apps.production import quantities
 from apps.production.checks import Problems
-from apps.production.content import FIELDS, MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, written
+from apps.production.content import (
+    FIELDS,
+    MAX_STAGES,
+    STAGE_FIELDS,
+    STAGE_MAX_LENGTH,
+    RequestContent,
+    StageContent,
+    written,
+)
 from apps.production.enums import RequestedPriority
-from apps.production.models import MAX_PRIORITY
+from apps.production.models import MAX_PRIORITY, WorkflowType, WorkflowVersion
+from apps.production.workflows.arguments import Argument, Value
+from apps.production.workflows.declaration import CORE, StageType, Workflow
 
 TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
 BROKEN = "The stages of this form arrived damaged. Nothing was saved: load the page again."
 #: Rows of a form that claims to have more than it may are read no further than this.
 READ_AT_MOST = 2 * MAX_STAGES
+#: Arguments whose length the checks tell, beside those of every other field.
+TEXTS = frozenset(STAGE_MAX_LENGTH)
 
 
-class QuantityField(forms.CharField):
-    """A number that is typed in human units; empty is None."""
+class ArgumentField(forms.CharField):
+    """An argument of a workflow, typed as people write it; empty is None."""
 
-    def __init__(self, parse: Callable[[str], int], help_text: str, **kwargs: Any) -> None:
-        super().__init__(required=False, max_length=64, help_text=help_text, **kwargs)
-        self.parse = parse
+    def __init__(self, argument: Argument) -> None:
+        super().__init__(
+            required=False,
+            label=argument.title,
+            help_text=argument.help,
+            widget=forms.Textarea(attrs={"rows": 3})
+            if argument.kind.widget == "lines"
+            else _WIDGETS[argument.kind.widget],
+        )
+        self.argument = argument
         self.widget.attrs["autocomplete"] = "off"
 
-    def clean(self, value: Any) -> int | None:
-        text = super().clean(value)
-        if not text:
-            return None
+    def clean(self, value: Any) -> Value | None:
+        text = super().clean(value).replace("\r\n", "\n")
         try:
-            return self.parse(text)
+            return self.argument.parse(text)
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
+
+
+_WIDGETS: dict[str, Any] = {"line": forms.TextInput, "date": forms.DateInput(attrs={"type": "date"})}
+
+
+def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
+    """Return the form field of an argument."""
+    words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
+    match argument.kind.widget:
+        case "services":
+            unknown = {"invalid_choice": "The portal knows no service “%(value)s”."}
+            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
+        case "choice":
+            return forms.ChoiceField(choices=[("", "–"), *((choice, choice) for choice in argument.choices)], **words)
+        case "yes_no":
+            return YesNoField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
+        case _ if argument.name in TEXTS:
+            return forms.CharField(**words)
+    return ArgumentField(argument)
+
+
+class YesNoField(forms.ChoiceField):
+    """Yes, no, or not said."""
+
+    def clean(self, value: Any) -> bool | None:
+        return {"yes": True, "no": False}.get(super().clean(value))
 
 
 class RequestForm(forms.Form):
@@ -61,6 +104,11 @@ class RequestForm(forms.Form):
     )
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
+    def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.arguments = [argument.name for argument in workflow.arguments]
+        self.fields.update({argument.name: field_of(argument) for argument in workflow.arguments})
+
     def clean_purpose(self) -> str:
         # Browsers send lines with CR LF; one text must not differ from itself.
         return str(self.cleaned_data["purpose"]).replace("\r\n", "\n")
@@ -72,11 +120,16 @@ class NewRequestForm(RequestForm):
     experiment = forms.ModelChoiceField(
         queryset=Experiment.objects.none(), to_field_name="key", empty_label=None, help_text="Fixed once saved."
     )
-    field_order = ("experiment", "title")
+    workflow = forms.ChoiceField(
+        required=False, label="Workflow type", help_text="What is asked for depends on it. Fixed once saved."
+    )
+    field_order = ("experiment", "workflow", "title")
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["experiment"].queryset = writable_experiments(user)  # type: ignore[attr-defined]
+        self.fields["workflow"].choices = workflow_choices(user)  # type: ignore[attr-defined]
+        self.order_fields(self.field_order)
 
 
 def writable_experiments(user: Any) -> Any:
@@ -88,29 +141,26 @@ def writable_experiments(user: Any) -> Any:
     return Experiment.objects.filter(pk__in=own)
 
 
+def workflow_choices(user: Any) -> list[tuple[str, str]]:
+    """Return key and title of the types that this person's new requests may have."""
+    newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
+    types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest))
+    types = types.filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)), title__isnull=False)
+    return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
+
+
 class StageForm(forms.Form):
-    """One stage of the chain."""
+    """One stage of the chain, with the arguments of its kind."""
 
-    name = forms.CharField(required=False, help_text="Such as generation; jobs carry it.")
-    release = forms.CharField(required=False, help_text="Of the software, such as v09_72.")
-    configuration = forms.CharField(required=False, help_text="File, such as prod_reco.fcl.")
-    input_dataset = forms.CharField(
-        required=False, label="Input dataset", help_text="Empty: the output of the stage before."
-    )
-    output_dataset = forms.CharField(required=False, label="Output dataset")
-    events = QuantityField(quantities.parse_count, "In all, such as 20 M.")
-    jobs = QuantityField(quantities.parse_count, "Into how many it is cut.")
-    memory_bytes = QuantityField(quantities.parse_size, "Of one job: 4 GB, 3900 MB.", label="Memory")
-    wall_seconds = QuantityField(quantities.parse_duration, "Of one job: 8 h, 08:00:00, 2 d.", label="Wall time")
-    services = forms.MultipleChoiceField(
-        required=False,
-        label="Services needed",
-        error_messages={"invalid_choice": "The portal knows no service “%(value)s”."},
-    )
+    kind = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, services: list[tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["services"].choices = services  # type: ignore[attr-defined]
+        self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
+        self.fields.update({argument.name: field_of(argument, services) for argument in self.type.arguments})
+
+    def clean_kind(self) -> str:
+        return self.type.key
 
     def ticks(self) -> list[tuple[str, str, bool]]:
         """Return slug, name and whether it is ticked, for each service."""
@@ -131,13 +181,25 @@ class Moved(NamedTuple):
 class RequestForms:
     """Request form and stage forms as one, always bound to what was typed, so that nothing typed is ever lost."""
 
-    def __init__(self, data: MultiValueDict[str, Any], *, services: list[tuple[str, str]], new_for: Any = None) -> None:
+    def __init__(
+        self,
+        data: MultiValueDict[str, Any],
+        *,
+        workflow: Workflow,
+        services: list[tuple[str, str]],
+        new_for: Any = None,
+    ) -> None:
         self.data = data
-        self.main = RequestForm(data) if new_for is None else NewRequestForm(data, user=new_for)
+        self.workflow = workflow
+        self.main = (
+            RequestForm(data, workflow=workflow)
+            if new_for is None
+            else NewRequestForm(data, workflow=workflow, user=new_for)
+        )
         self.stages: BaseFormSet[StageForm] = StageFormSet(
             data,
             prefix="stages",
-            form_kwargs={"services": services},
+            form_kwargs={"services": services, "workflow": workflow},
             error_messages={"too_many_forms": TOO_MANY},
         )
         management = self.stages.management_form
@@ -172,26 +234,38 @@ class RequestForms:
                 form.add_error(name, messages)
 
     def _field(self, path: str) -> tuple[forms.Form | None, str]:
-        parts = path.split(".")
+        parts = [part for part in path.split(".") if part != "arguments"]
         if len(parts) == 1:
+            path = parts[0]
             return (self.main, path) if path in self.main.fields else (None, path)
         position, name = int(parts[1]), parts[2]
-        return (self.stages.forms[position], name) if position < len(self.stages.forms) else (None, name)
+        form = self.stages.forms[position] if position < len(self.stages.forms) else None
+        return (form, name) if form is not None and name in form.fields else (None, name)
 
     def content(self) -> RequestContent:
         """Return what was typed, without what cannot be read."""
-        stages = tuple(StageContent(**_read(form, (*STAGE_FIELDS, "services"))) for form in self.stages.forms)
-        return RequestContent(stages=stages, **_read(self.main, FIELDS))
+        return RequestContent(
+            workflow=self.workflow,
+            arguments=_arguments(self.main, self.workflow.arguments),
+            stages=tuple(_stage(form) for form in self.stages.forms),
+            **_read(self.main, FIELDS),
+        )
 
     def move_rows(self, action: str) -> "Moved | None":
-        """Do `add`, `remove-2`, `up-2` or `down-2` (rows from 0); None for any other action, or a damaged form."""
+        """Do `add`, `remove-2`, `up-2`, `down-2` (rows from 0) or `workflow`, which begins anew with the chosen type.
+
+        None for any other action, or a damaged form.
+        """
+        if action == "workflow" and "workflow" in self.main.fields:
+            return Moved(self._with_begin(), None)
         verb, _, place = action.partition("-")
         if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
             return None
         rows, focus = self._rows(), None
         position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
         if verb == "add" and len(rows) < MAX_STAGES:
-            rows.append({})
+            kind = self.workflow.stage(self.data.get("add_kind", ""))
+            rows.append(_typed_stage(_blank_stage(kind), kind))
             focus = len(rows) - 1
         elif verb == "remove" and 0 <= position < len(rows):
             del rows[position]
@@ -203,10 +277,19 @@ class RequestForms:
             rows.insert(focus, rows.pop(position))
         return Moved(self._with_rows(rows), focus)
 
+    def _with_begin(self) -> MultiValueDict[str, Any]:
+        """Return what was typed, with the stages and defaults that a request of the chosen type begins with."""
+        kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
+        new = {name: values for name, values in typed(blank(self.workflow)).lists() if name not in kept}
+        return MultiValueDict(kept | new)
+
     def _rows(self) -> list[dict[str, list[str]]]:
-        names = StageForm.base_fields
-        count = self.stages.total_form_count()
-        return [{name: self.data.getlist(f"stages-{i}-{name}") for name in names} for i in range(count)]
+        rows: list[dict[str, list[str]]] = [{} for _ in range(self.stages.total_form_count())]
+        for key in self.data:
+            found = re.fullmatch(r"stages-([0-9]{1,3})-([a-z0-9_]+)", key)
+            if found and int(found[1]) < len(rows):
+                rows[int(found[1])][found[2]] = self.data.getlist(key)
+        return rows
 
     def _with_rows(self, rows: list[dict[str, list[str]]]) -> MultiValueDict[str, Any]:
         kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
@@ -217,6 +300,20 @@ def _read(form: forms.Form, names: Iterable[str]) -> dict[str, Any]:
     form.is_valid()
     values = {name: form.cleaned_data[name] for name in names if name in form.cleaned_data}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _stage(form: StageForm) -> StageContent:
+    values = _read(form, ("kind", *STAGE_FIELDS, "services"))
+    return StageContent(arguments=_arguments(form, form.type.arguments), **values)
+
+
+def _arguments(form: forms.Form, declared: Iterable[Argument]) -> dict[str, Value]:
+    values = _read(form, [argument.name for argument in declared if argument.name not in CORE])
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value not in (None, "")
+    }
 
 
 def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
@@ -230,12 +327,31 @@ def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
     """Write content as if a person had typed it into the form."""
     values = {name: getattr(content, name) for name in FIELDS} | more
     data = {name: ["" if value is None else str(value)] for name, value in values.items()}
-    return MultiValueDict(data | _stage_data([_typed_stage(stage) for stage in content.stages]))
+    data |= {a.name: [a.write(content.arguments.get(a.name))] for a in content.workflow.arguments}
+    rows = [_typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
+    return MultiValueDict(data | _stage_data(rows))
 
 
-def _typed_stage(stage: StageContent) -> dict[str, list[str]]:
-    row = {name: [written(name, getattr(stage, name))] for name in STAGE_FIELDS}
-    return row | {"services": list(stage.services)}
+def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:
+    row = {name: [written(name, getattr(stage, name))] for name in STAGE_FIELDS if kind.argument(name)}
+    row |= {a.name: [a.write(stage.arguments.get(a.name))] for a in kind.arguments if a.name not in CORE}
+    return row | {"kind": [stage.kind], "services": list(stage.services)}
+
+
+def blank(workflow: Workflow) -> RequestContent:
+    """Return what a new request of this type begins with: its first stages, and every default."""
+    stages = tuple(_blank_stage(workflow.stage(key)) for key in workflow.begins_with)
+    return RequestContent(workflow=workflow, arguments=_defaults(workflow.arguments), stages=stages)
+
+
+def _blank_stage(kind: StageType) -> StageContent:
+    defaults = _defaults(kind.arguments)
+    own: dict[str, Any] = {name: defaults.pop(name) for name in list(defaults) if name in CORE}
+    return StageContent(kind=kind.key, arguments=defaults, **own)
+
+
+def _defaults(arguments: Iterable[Argument]) -> dict[str, Value]:
+    return {argument.name: argument.default for argument in arguments if argument.default is not None}
 
 
 class ReasonForm(forms.Form):

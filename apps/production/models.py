@@ -24,6 +24,40 @@ def _pair(name: str, *, set_in: list[str], free_in: list[str]) -> models.CheckCo
     )
 
 
+class WorkflowType(models.Model):
+    """A kind of production, such as Monte Carlo. What it asks for is in its versions."""
+
+    key = models.SlugField(max_length=40, unique=True, help_text="Stays as it is: small letters, digits and _.")
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True, help_text="Empty: for every experiment."
+    )
+    enabled = models.BooleanField(default=True, help_text="New requests may be of this type.")
+
+    class Meta:
+        ordering = ["key"]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class WorkflowVersion(models.Model):
+    """What a type asks for from some moment on; never changed, as requests were made with it."""
+
+    type = models.ForeignKey(WorkflowType, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    title = models.CharField(max_length=100)
+    declaration = models.TextField(help_text="In YAML; docs/workflows.md says how.")
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["type", "-number"]
+        constraints = [models.UniqueConstraint(fields=["type", "number"], name="workflow_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.title} ({self.number})"
+
+
 class RequestQuerySet(ExperimentQuerySet[M]):
     """`visible_to(user)` keeps the requests of the person's experiments; all, for the OPG."""
 
@@ -33,6 +67,8 @@ class Request(models.Model):
 
     key = models.CharField(max_length=24, unique=True, editable=False)
     experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="requests")
+    workflow = models.ForeignKey(WorkflowVersion, on_delete=models.PROTECT, related_name="requests")
+    arguments = models.JSONField(default=dict, blank=True)
     title = models.CharField(max_length=MAX_LENGTH["title"], blank=True)
     purpose = models.TextField(blank=True)
     deadline = models.DateField(null=True, blank=True)
@@ -99,6 +135,8 @@ class Stage(models.Model):
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="stages")
     position = models.PositiveSmallIntegerField()
+    kind = models.CharField(max_length=40, default="stage")
+    arguments = models.JSONField(default=dict, blank=True)
     name = models.CharField(max_length=STAGE_MAX_LENGTH["name"], blank=True)
     release = models.CharField(max_length=STAGE_MAX_LENGTH["release"], blank=True)
     configuration = models.CharField(max_length=STAGE_MAX_LENGTH["configuration"], blank=True)

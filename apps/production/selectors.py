@@ -17,13 +17,14 @@ from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageC
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
 from apps.production.permissions import may, moves_for
+from apps.production.workflow_types import workflow_of
 from apps.services.models import Service
 from apps.services.selectors import Row, board
 
 
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Load stages, their services and the people along with requests, in a fixed number of queries."""
-    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
+    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by", "workflow__type")
     stages = Stage.objects.order_by("position").prefetch_related("services")
     return requests.select_related(*people).prefetch_related(Prefetch("stages", stages))
 
@@ -32,12 +33,19 @@ def content_of(request: Request) -> RequestContent:
     """Return what is written in a request."""
     stages = tuple(
         StageContent(
+            kind=stage.kind,
+            arguments=stage.arguments,
             services=tuple(service.slug for service in stage.services.all()),
             **{name: getattr(stage, name) for name in STAGE_FIELDS},
         )
         for stage in request.stages.all()
     )
-    return RequestContent(stages=stages, **{name: getattr(request, name) for name in FIELDS})
+    return RequestContent(
+        workflow=workflow_of(request.workflow),
+        arguments=request.arguments,
+        stages=stages,
+        **{name: getattr(request, name) for name in FIELDS},
+    )
 
 
 def facts(at: datetime) -> Facts:

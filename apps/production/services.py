@@ -28,6 +28,7 @@ from apps.production.enums import (
 from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
 from apps.production.selectors import content_of, facts, queue_ranks
+from apps.production.workflow_types import version_of
 from apps.services.models import Service
 
 MAX_REASON = 2_000
@@ -44,6 +45,8 @@ def create_draft(*, experiment: Experiment, content: RequestContent, by: User, a
     request = Request.objects.create(
         key=_next_key(experiment),
         experiment=experiment,
+        workflow=version_of(content.workflow, experiment=experiment, at=at),
+        arguments=dict(content.arguments),
         created_by=by,
         created_at=at,
         **{name: getattr(content, name) for name in FIELDS},
@@ -71,8 +74,9 @@ def save_draft(*, request: Request, content: RequestContent, version: int, by: U
         return request
     for name in FIELDS:
         setattr(request, name, getattr(content, name))
+    request.arguments = dict(content.arguments)
     request.version += 1
-    request.save(update_fields=[*FIELDS, "version"])
+    request.save(update_fields=[*FIELDS, "arguments", "version"])
     _write_stages(request, content)
     short = [{name: text[:200] for name, text in change.items()} for change in changed[:MAX_CHANGES]]
     publish(kind="request.edited", target=request, by=by, at=at, data={"changes": short, "count": len(changed)})
@@ -259,12 +263,21 @@ def _next_key(experiment: Experiment) -> str:
 def _write_stages(request: Request, content: RequestContent) -> None:
     """Make the stages those of `content`; a stage keeps its row by position."""
     stages = [
-        Stage(request=request, position=position, **{name: getattr(stage, name) for name in STAGE_FIELDS})
+        Stage(
+            request=request,
+            position=position,
+            kind=stage.kind,
+            arguments=dict(stage.arguments),
+            **{name: getattr(stage, name) for name in STAGE_FIELDS},
+        )
         for position, stage in enumerate(content.stages)
     ]
     request.stages.filter(position__gte=len(stages)).delete()
     Stage.objects.bulk_create(
-        stages, update_conflicts=True, unique_fields=["request", "position"], update_fields=list(STAGE_FIELDS)
+        stages,
+        update_conflicts=True,
+        unique_fields=["request", "position"],
+        update_fields=[*STAGE_FIELDS, "kind", "arguments"],
     )
     ids = dict(Service.objects.values_list("slug", "pk"))
     through = Stage.services.through

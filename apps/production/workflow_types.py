@@ -1,0 +1,81 @@
+"""Workflow types in the database: the ones that come with the portal, new versions, and reading one."""
+
+from datetime import datetime
+from functools import lru_cache
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from apps.accounts.models import Experiment
+from apps.core.errors import InvalidFields
+from apps.core.services import publish
+from apps.production.models import WorkflowType, WorkflowVersion
+from apps.production.workflows.builtin import STATES, builtin_texts
+from apps.production.workflows.declaration import DeclarationError, Workflow, read_declaration
+
+
+@transaction.atomic
+def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: object, at: datetime) -> WorkflowVersion:
+    """Give a type its next version, unless its newest says the same. Raises `InvalidFields` with every fault."""
+    WorkflowType.objects.select_for_update().get(pk=workflow_type.pk)
+    newest = workflow_type.versions.order_by("-number").first()
+    if newest is not None and newest.declaration == declaration:
+        return newest
+    number = newest.number + 1 if newest else 1
+    try:
+        workflow = read_declaration(declaration, key=workflow_type.key, number=number, states=STATES)
+    except DeclarationError as error:
+        raise InvalidFields({"declaration": [f"{place}: {what}" for place, what in error.problems]}) from error
+    version = WorkflowVersion.objects.create(
+        type=workflow_type,
+        number=number,
+        title=workflow.title,
+        declaration=declaration,
+        created_at=at,
+        created_by=str(by),
+    )
+    publish(kind="workflow.saved", target=version, by=by, at=at, new=str(number))
+    return version
+
+
+@transaction.atomic
+def load_builtin_workflows(*, at: datetime) -> None:
+    """Make the types that come with the portal, where they are missing. One that was changed here stays so."""
+    for key, text in builtin_texts().items():
+        workflow_type, made = WorkflowType.objects.get_or_create(key=key)
+        if made:
+            save_workflow(workflow_type=workflow_type, declaration=text, by="opsportal", at=at)
+
+
+def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
+    """Return the types that a new request of this experiment may have."""
+    return WorkflowType.objects.filter(Q(experiment=None) | Q(experiment=experiment), enabled=True)
+
+
+def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> WorkflowVersion:
+    """Return the row of a workflow, the newest version for number 0.
+
+    Raises `InvalidFields` for an unknown one, and one that new requests of this experiment may not have.
+    """
+    versions = WorkflowVersion.objects.filter(type__key=workflow.key).order_by("-number")
+    if workflow.number:
+        versions = versions.filter(number=workflow.number)
+    found = versions.first()
+    if found is None and workflow.key in builtin_texts() and not workflow.number:
+        load_builtin_workflows(at=at)
+        found = versions.first()
+    if found is None:
+        raise InvalidFields({"workflow": [f"There is no workflow type “{workflow.key[:40]}”, or not in this version."]})
+    if not types_for(experiment).filter(pk=found.type_id).exists():
+        raise InvalidFields({"workflow": [f"New requests of {experiment} cannot be of the type “{found.title}”."]})
+    return found
+
+
+def workflow_of(version: WorkflowVersion) -> Workflow:
+    """Return what a version declares."""
+    return _read(version.type.key, version.number, version.declaration)
+
+
+@lru_cache(maxsize=200)
+def _read(key: str, number: int, declaration: str) -> Workflow:
+    return read_declaration(declaration, key=key, number=number, states=STATES)

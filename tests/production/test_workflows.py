@@ -1,0 +1,244 @@
+"""Workflow types: their declarations, arguments, versions, and what requests of a type must hold."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.core.errors import InvalidFields
+from apps.core.models import Event
+from apps.production import services
+from apps.production.checks import Facts, check_content, check_shape
+from apps.production.content import RequestContent, StageContent, changes
+from apps.production.models import WorkflowType, WorkflowVersion
+from apps.production.selectors import content_of
+from apps.production.workflow_types import save_workflow, workflow_of
+from apps.production.workflows.arguments import TYPES, Argument, runs_in
+from apps.production.workflows.builtin import STATES, builtin_texts, general
+from apps.production.workflows.declaration import DeclarationError, read_declaration
+from tests.production.written import AT, content, stage
+
+FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
+
+
+def builtin(key):
+    return read_declaration(builtin_texts()[key], key=key, states=STATES)
+
+
+def monte_carlo(**changes) -> RequestContent:
+    """A request for simulated events that passes every check."""
+    generation = stage(
+        "generation",
+        kind="generation",
+        arguments={"generator": "GENIE", "generator_version": "3_04_02", "geometry": "nd-v6", "output_type": "gen"},
+    )
+    reco = stage("reco", kind="reconstruction", arguments={"input_type": "gen", "output_type": "reco"})
+    values = {
+        "workflow": builtin("monte_carlo"),
+        "arguments": {"run_block": "900001-904000", "first_seed": 1},
+        "stages": (generation, reco),
+    }
+    return content(**{**values, **changes})
+
+
+def faults(text):
+    with pytest.raises(DeclarationError) as caught:
+        read_declaration(text, key="t", states=STATES)
+    return dict(caught.value.problems)
+
+
+@pytest.mark.parametrize("key", builtin_texts())
+def test_types_that_come_with_the_portal_can_be_read(key):
+    workflow = builtin(key)
+
+    assert workflow.begins_with
+    assert all(kind.argument("name") for kind in workflow.stages)
+
+
+def test_every_fault_of_a_declaration_is_told_with_its_place():
+    told = faults(
+        """
+title: ""
+surplus: 1
+arguments:
+  - {name: title}
+  - release
+  - {name: a, type: colour}
+  - {name: b, type: choice}
+  - {name: c, type: count, minimum: 5, default: 2}
+  - {name: c2, pattern: "("}
+  - {name: d, editable_in: [lost]}
+begins_with: [nothing]
+stages:
+  Bad Key: {title: x, arguments: [name, name, {name: events, type: size}], command: ["{rm}", "{name!r}", "{"]}
+"""
+    )
+
+    assert set(told) == {
+        "declaration",
+        "declaration.title",
+        "arguments.0",
+        "arguments.1",
+        "arguments.2.type",
+        "arguments.3.choices",
+        "arguments.4.default",
+        "arguments.5.pattern",
+        "arguments.6.editable_in",
+        "begins_with",
+        "stages.Bad Key",
+        "stages.Bad Key.arguments.1",
+        "stages.Bad Key.arguments.2.type",
+        "stages.Bad Key.command",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "5", "a: &a [*a]", "!!python/object/apply:os.system [ls]", "title: x", "[" * 5000]
+)
+def test_what_is_no_declaration_is_refused(text):
+    assert faults(text)
+
+
+@pytest.mark.parametrize(
+    ("argument", "typed", "value"),
+    [
+        (Argument(name="a", type="count"), "20 M", 20_000_000),
+        (Argument(name="a", type="size"), "4 GB", 4_000_000_000),
+        (Argument(name="a", type="number", maximum=1), "0.25", 0.25),
+        (Argument(name="a", type="runs"), "105, 1-100", "1-100, 105"),
+        (Argument(name="a", type="yes_no"), "no", False),
+        (Argument(name="a", type="date"), "2026-12-31", "2026-12-31"),
+        (Argument(name="a", type="lines"), " a \n\n b", ["a", "b"]),
+        (Argument(name="a", type="choice", choices=("x", "y")), "y", "y"),
+        (Argument(name="a"), "  ", None),
+    ],
+)
+def test_argument_reads_what_people_type_and_writes_it_back(argument, typed, value):
+    read = argument.parse(typed)
+
+    assert read == value
+    assert argument.parse(argument.write(read)) == value
+
+
+@pytest.mark.parametrize(
+    ("argument", "typed", "told"),
+    [
+        (Argument(name="a", type="number", maximum=1), "1.5", "At most 1."),
+        (Argument(name="a", type="duration", minimum=300), "1 min", "At least 5 min."),
+        (Argument(name="a", type="runs"), "1-5, 3", "named twice"),
+        (Argument(name="a", type="runs"), "5-1", "ends before"),
+        (Argument(name="a", type="choice", choices=("x",)), "z", "Choose one of: x"),
+        (Argument(name="a", pattern="v[0-9]+", help="Such as v1."), "1", "Such as v1."),
+        (Argument(name="a", type="date"), "31.12.2026", "2026-12-31"),
+    ],
+)
+def test_argument_says_what_to_write_instead(argument, typed, told):
+    with pytest.raises(ValueError, match=told):
+        argument.parse(typed)
+
+
+@given(
+    st.sampled_from(sorted(TYPES)), st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.lists(st.text()))
+)
+def test_argument_takes_any_json_value_without_falling_over(name, value):
+    argument = Argument(name="a", type=name, choices=("x",) if name == "choice" else ())
+    if not argument.problem(value):
+        assert argument.problem(argument.parse(argument.write(value)) or value) == ""
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 50)), min_size=1, max_size=8))
+def test_runs_are_in_order_and_overlap_nowhere(parts):
+    text = ", ".join(f"{first}-{first + more}" for first, more in parts)
+    wanted = [run for first, more in parts for run in range(first, first + more + 1)]
+    try:
+        found = [run for first, last in runs_in(text) for run in range(first, last + 1)]
+    except ValueError:
+        assert len(set(wanted)) < len(wanted)
+    else:
+        assert found == sorted(wanted)
+
+
+def test_request_of_a_type_must_hold_what_it_declares():
+    empty = RequestContent(workflow=builtin("monte_carlo"), stages=(StageContent(kind="generation", name="g"),))
+    missing = check_content(empty, FACTS)
+
+    assert missing["arguments.run_block"] == ["Say which run numbers the events get."]
+    assert missing["stages.0.arguments.generator"] == ["Say which generator makes the events."]
+    assert missing["stages.0.release"] == ["Say which software release runs."]
+    assert "stages.0.input_dataset" not in missing
+    assert check_content(monte_carlo(), FACTS) == {}
+
+
+def test_what_the_type_does_not_know_cannot_be_stored():
+    wrong = monte_carlo(
+        arguments={"run_block": 5, "colour": "red"},
+        stages=(stage(kind="skim"), stage("r", kind="reconstruction", arguments={"generator": "x"})),
+    )
+
+    assert set(check_shape(wrong, FACTS)) == {
+        "arguments.run_block",
+        "arguments.colour",
+        "stages.0.kind",
+        "stages.1.arguments.generator",
+    }
+
+
+def test_changed_arguments_are_told_as_people_write_them():
+    new = monte_carlo(arguments={"run_block": "900001-904000", "first_seed": 2_000_000})
+
+    told = changes(monte_carlo(), new)
+
+    assert told == [{"path": "arguments.first_seed", "old": "1", "new": "2,000,000"}]
+
+
+@pytest.mark.django_db
+def test_request_keeps_the_version_it_was_made_with(liaison, nova):
+    made = services.create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
+    assert content_of(made) == monte_carlo()
+
+    kind = WorkflowType.objects.get(key="monte_carlo")
+    text = builtin_texts()["monte_carlo"].replace("first_seed", "seed_of_job_0")
+    save_workflow(workflow_type=kind, declaration=text, by="ana", at=AT)
+    made.refresh_from_db()
+
+    assert made.workflow.number == 1
+    assert content_of(made) == monte_carlo()
+    other = services.create_draft(
+        experiment=nova,
+        content=replace(monte_carlo(), workflow=workflow_of(kind.versions.first()), arguments={"seed_of_job_0": 5}),
+        by=liaison,
+        at=AT,
+    )
+    assert other.workflow.number == 2
+
+
+@pytest.mark.django_db
+def test_same_declaration_makes_no_new_version_and_a_bad_one_none(nova):
+    kind = WorkflowType.objects.get(key="skim")
+
+    assert save_workflow(workflow_type=kind, declaration=builtin_texts()["skim"], by="ana", at=AT).number == 1
+    with pytest.raises(InvalidFields) as refused:
+        save_workflow(workflow_type=kind, declaration="title: x", by="ana", at=AT)
+
+    assert "stages: At least one kind of stage is needed." in refused.value.problems["declaration"]
+    assert kind.versions.count() == 1
+    assert not Event.objects.filter(kind="workflow.saved").exists()
+
+
+@pytest.mark.django_db
+def test_type_of_another_experiment_or_out_of_use_is_refused(liaison, nova, dune):
+    for change in ({"experiment": dune}, {"experiment": None, "enabled": False}):
+        WorkflowType.objects.filter(key="monte_carlo").update(**change)
+        with pytest.raises(InvalidFields, match="Monte Carlo"):
+            services.create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
+
+
+@pytest.mark.django_db
+def test_types_come_back_where_they_are_missing(liaison, nova):
+    WorkflowVersion.objects.all().delete()
+    WorkflowType.objects.all().delete()
+
+    made = services.create_draft(experiment=nova, content=RequestContent(), by=liaison, at=AT)
+
+    assert workflow_of(made.workflow) == general()
