@@ -57,10 +57,10 @@ class ElasticsearchServer:
         """Drop every index and template of the tests."""
         for index in self.call("GET", "/_cat/indices?format=json&h=index"):
             self.call("DELETE", f"/{index['index']}")
-        for template in self.call("GET", "/_index_template")["index_templates"]:
-            if template["name"].startswith("opsportal-"):
-                self.call("DELETE", f"/_index_template/{template['name']}")
-        self.call("DELETE", "/_component_template/opsportal-*")
+        for kind in ("index_template", "component_template"):  # in this order: the one uses the other
+            for template in self.call("GET", f"/_{kind}")[f"{kind}s"]:
+                if template["name"].startswith("opsportal-"):
+                    self.call("DELETE", f"/_{kind}/{template['name']}")
 
     def kill(self) -> None:
         """kill -9, as a power cut for one process would."""
