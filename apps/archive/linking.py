@@ -98,6 +98,16 @@ def take_facts(*, archived: Iterable[int]) -> int:
     return len(changed)
 
 
+def link_all(*, cluster: Cluster) -> int:
+    """Bring what accounting knows to every archived job of a cluster, by batches; return how many changed."""
+    ids = ArchivedJob.objects.filter(cluster=cluster).order_by("pk").values_list("pk", flat=True)
+    changed, last = 0, 0
+    while batch := list(ids.filter(pk__gt=last)[:_BATCH]):
+        changed += take_facts(archived=batch)
+        last = batch[-1]
+    return changed
+
+
 def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
     """Ask the scheduler itself, once, for users, names and arguments of jobs captured lately; return of how many.
 

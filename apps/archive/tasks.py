@@ -1,9 +1,16 @@
 """Celery tasks of the archive."""
 
+import logging
+
 from celery import shared_task
 from django.utils import timezone
 
-from apps.archive import masking_rules, word_index
+from apps.archive import linking, masking_rules, word_index
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.core.queue import enqueue
+
+log = logging.getLogger(__name__)
 
 #: Words are indexed for no longer than this at a time, so that other tasks get their turn.
 INDEX_SECONDS = 8
@@ -22,3 +29,19 @@ def continue_lost_trials() -> None:
 @shared_task
 def index_words() -> None:
     word_index.index_for(seconds=INDEX_SECONDS, at=timezone.now())
+
+
+@shared_task
+def describe_captured() -> None:
+    """Send one task for each cluster, so that a slow one keeps no other waiting."""
+    for pk in Cluster.objects.values_list("pk", flat=True):
+        enqueue("apps.archive.tasks.describe_cluster", cluster_id=pk)
+
+
+@shared_task
+def describe_cluster(*, cluster_id: int) -> None:
+    cluster = Cluster.objects.get(pk=cluster_id)
+    try:
+        linking.describe_jobs(cluster=cluster, at=timezone.now())
+    except SchedulerError as error:  # what is missing comes with accounting, or a minute later
+        log.info("cluster %s cannot be asked for its jobs: %s", cluster.name, error)

@@ -1,10 +1,13 @@
 """Jobs of accounting and what was captured of them find each other, whichever comes first."""
 
+import threading
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
 
-from apps.archive.linking import describe_jobs
+from apps.archive.linking import describe_jobs, link_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import archived_job_for
 from apps.archive.services import store_jobs
@@ -214,3 +217,34 @@ def asks(monkeypatch, *known):
 
     monkeypatch.setattr(Slurm, "submissions", submissions)
     return asked
+
+
+def test_jobs_archived_and_collected_by_an_older_version_are_linked_by_the_command(capsys):
+    collect("1_0", **FACTS)
+    collect("1_1", state=JobState.FAILED, **FACTS)
+    store(captured_job(1), captured_job(2))
+    ArchivedJob.objects.update(user="", state="", name="")
+
+    call_command("archive", "link", "--cluster", "alps")
+
+    assert capsys.readouterr().out == "changed 1 archived jobs of alps\n"
+    assert set(ArchivedJob.objects.values_list("job_id", "user", "state")) == {("1", "alice", "failed"), ("2", "", "")}
+
+
+def test_job_stored_and_collected_at_the_same_time_is_tied(transactional_db):
+    """The batch of capture is not committed yet when the collected job is to be tied."""
+    job = collect("1", **FACTS)
+
+    def link():
+        link_jobs(jobs=[job], at=START)
+        connection.close()
+
+    linking = threading.Thread(target=link)
+    with transaction.atomic():
+        store_jobs(jobs=[captured_job(1)], by="capture", at=START)
+        linking.start()
+        linking.join(0.3)
+        assert linking.is_alive()
+    linking.join(10)
+
+    assert ArchivedJob.objects.get().user == "alice"

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from apps.archive.management.actions import listing, show, verify
+from apps.archive.management.actions import link, listing, show, verify
 
 ACTIONS: dict[str, ModuleType] = {
     "list": listing,
+    "link": link,
     "show": show,
     "verify": verify,
 }
@@ -20,7 +21,7 @@ ACTIONS: dict[str, ModuleType] = {
 class Command(BaseCommand):
     """Finds the action and runs it."""
 
-    help = "List, show and verify archived jobs."
+    help = "What can be done with archived jobs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
