@@ -30,7 +30,15 @@ def test_strings_are_what_the_library_of_htcondor_reads(text):
 
 def test_literals_are_read_and_expressions_are_none():
     ad = read_ad(
-        [b"Count = 3", b"Cpu = 1.5E+02", b"Yes = TRUE", b'Name = "say \\"hi\\""', b'Sum = "a" + "b"', b"Sub = A.B", b"x"]
+        [
+            b"Count = 3",
+            b"Cpu = 1.5E+02",
+            b"Yes = TRUE",
+            b'Name = "say \\"hi\\""',
+            b'Sum = "a" + "b"',
+            b"Sub = A.B",
+            b"x",
+        ]
     )
 
     assert integer_of(ad, "COUNT") == 3

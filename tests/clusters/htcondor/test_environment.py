@@ -49,4 +49,7 @@ def test_the_new_syntax_counts_where_a_job_has_both():
 
 
 def test_the_old_syntax_is_cut_where_the_job_says():
-    assert variables_of({b"env": b'Env = "A=1|B=2;3"', b"envdelim": b'EnvDelim = "|"'}) == ((b"A", b"1"), (b"B", b"2;3"))
+    assert variables_of({b"env": b'Env = "A=1|B=2;3"', b"envdelim": b'EnvDelim = "|"'}) == (
+        (b"A", b"1"),
+        (b"B", b"2;3"),
+    )

@@ -138,7 +138,9 @@ def test_no_more_are_kept_of_those_that_are_gone_than_is_bearable(schedd, log, m
     assert [*log.destroyed] == [4, 5, 6]
 
 
-@pytest.mark.parametrize("content", [b"\0" * 1000, b"nonsense\n\n\n105\n106\n106\n102 09.-1\n103 9.9 A 1\n101\n104\n103\n"])
+@pytest.mark.parametrize(
+    "content", [b"\0" * 1000, b"nonsense\n\n\n105\n106\n106\n102 09.-1\n103 9.9 A 1\n101\n104\n103\n"]
+)
 def test_what_is_no_record_is_passed_over(schedd, log, content):
     schedd.append(content + b"\n")
     schedd.submit(7)

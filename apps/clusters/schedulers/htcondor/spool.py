@@ -135,13 +135,15 @@ def _check_complete(entry: SpoolEntry, cluster: Cluster) -> None:
     """Raises `EntryIncomplete` where a cluster has no job yet, or the job's files are on their way into the spool."""
     ad = cluster.ad()
     is_made_later = bool(value_of(cluster.common, "JobMaterializeDigestFile"))
-    if not cluster.submitted() or (cluster.first_proc is None and not is_made_later):
+    if cluster.submitted() <= 0 or (cluster.first_proc is None and not is_made_later):
         raise EntryIncomplete(f"{entry.path}: has no job yet")
     if integer_of(ad, "JobStatus") == _HELD and integer_of(ad, "HoldReasonCode") == _SPOOLING:
         raise EntryIncomplete(f"{entry.path}: its files are not spooled yet")
 
 
 def _time(entry: SpoolEntry, seconds: int) -> datetime:
+    if seconds <= 0:
+        raise EntryUnreadable(f"{entry.path}: no QDate says when it was submitted")
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError) as error:
