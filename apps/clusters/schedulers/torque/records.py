@@ -50,8 +50,9 @@ def read_facts(text: str) -> dict[str, str]:
     """
     facts: dict[str, str] = {}
     found = list(_FACT.finditer(text))
-    for this, following in zip(found, [*found[1:], None], strict=True):
-        name, value = this[1], text[this.end() : following.start() if following else None]
+    ends = [*(following.start() for following in found[1:]), len(text)]
+    for this, value_end in zip(found, ends, strict=False):
+        name, value = this[1], text[this.end() : value_end]
         if name not in _BEFORE_NAME:
             facts[name] = value
         elif "jobname" not in facts:
