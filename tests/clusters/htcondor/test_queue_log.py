@@ -226,7 +226,7 @@ def test_a_schedd_killed_as_it_writes_leaves_what_it_has_told(tmp_path):
     writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "spool"], cwd=ROOT, stdout=subprocess.PIPE)
     told = int(writer.stdout.readline())
     log = JobQueueLog(tmp_path / "spool" / "job_queue.log")
-    end = time.monotonic() + random.uniform(0.2, 0.4)  # noqa: S311
+    end = time.monotonic() + random.uniform(0.2, 0.4)
     while time.monotonic() < end:
         log.refresh()
     writer.send_signal(signal.SIGKILL)

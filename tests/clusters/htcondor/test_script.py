@@ -193,7 +193,7 @@ def test_a_link_put_in_place_of_a_directory_meanwhile_is_not_followed(home, monk
     """The path is looked up twice: what is a directory the first time may be a link the second."""
     write(home / "run.sh")
     (home / "link").symlink_to(home)
-    monkeypatch.setattr(files.os.path, "realpath", lambda path, strict: str(path))  # noqa: ARG005
+    monkeypatch.setattr(files.os.path, "realpath", lambda path, strict: str(path))
 
     with pytest.raises(NotReadable):
         read_as(account_of(OWNER), home / "link" / "run.sh", max_bytes=1000)
