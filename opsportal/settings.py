@@ -285,5 +285,6 @@ LOGGING = {
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
         "watchdog": {"level": "WARNING"},
         "axes": {"level": "WARNING"},
+        "elastic_transport": {"level": "ERROR"},  # the sink tells by itself what goes wrong
     },
 }
