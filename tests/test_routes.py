@@ -22,7 +22,7 @@ NONE = "hhhhhh"
 
 PUBLIC = {"accounts:login", "api:schema", "core:healthz", "core:readyz"}
 #: Guarded by a token of its own, whoever asks.
-BY_TOKEN = {"api:feed"}
+BY_TOKEN = {"api:feed", "api:capture-jobs", "api:capture-report"}
 
 EXPECTED = {
     "accounts:create-token": ALL,

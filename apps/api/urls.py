@@ -5,9 +5,11 @@ from rest_framework.permissions import AllowAny
 from rest_framework.routers import DefaultRouter
 
 from apps.archive.api_views import ArchivedJobViewSet
+from apps.archive.capture_api import ReceiveJobs, ReceiveReport
 from apps.diagnosis.api_views import VerdictViewSet
 from apps.jobs.api_views import JobViewSet
 from apps.production.api_views import RequestViewSet
+from apps.production.workflow_api import WorkflowViewSet
 from apps.services.api_views import (
     AnnouncementViewSet,
     IncidentViewSet,
@@ -25,6 +27,7 @@ router.register("incidents", IncidentViewSet, basename="incident")
 router.register("windows", WindowViewSet, basename="window")
 router.register("announcements", AnnouncementViewSet, basename="announcement")
 router.register("requests", RequestViewSet, basename="request")
+router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
 router.register("jobs", JobViewSet, basename="job")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("verdicts", VerdictViewSet, basename="verdict")
@@ -32,6 +35,8 @@ router.register("verdicts", VerdictViewSet, basename="verdict")
 urlpatterns = [
     path("", include(router.urls)),
     path("feeds/<slug:slug>/", receive_feed, name="feed"),
+    path("capture/jobs/", ReceiveJobs.as_view(), name="capture-jobs"),
+    path("capture/report/", ReceiveReport.as_view(), name="capture-report"),
     # The schema tells nothing of anybody's data, and tools fetch it before they have a token.
     path("schema/", login_not_required(SpectacularAPIView.as_view(permission_classes=[AllowAny])), name="schema"),
 ]

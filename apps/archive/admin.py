@@ -1,4 +1,4 @@
-"""Archived jobs and dictionaries, to look at only; masking rules, to edit. Contents have pages of their own."""
+"""Archived jobs and dictionaries, to look at; masking rules and capture hosts, to edit. Contents have own pages."""
 
 from typing import Any
 
@@ -7,8 +7,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from apps.archive.capture_hosts import (
+    add_host_token,
+    change_capture_host,
+    create_capture_host,
+    revoke_host_tokens,
+)
 from apps.archive.masking_rules import delete_masking_rule, save_masking_rule, start_trial
-from apps.archive.models import ArchivedJob, Dictionary, MaskingRule, MaskingTrial
+from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingRule, MaskingTrial
 from apps.core.admin import ReadOnlyAdmin
 
 
@@ -68,3 +74,44 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
     def most_found(self, trial: MaskingTrial) -> str:
         most = sorted(trial.names.items(), key=lambda item: (-item[1], item[0]))[:20]
         return ", ".join(f"{name} ({count})" for name, count in most) or "–"
+
+
+@admin.register(CaptureHost)
+class CaptureHostAdmin(admin.ModelAdmin):
+    """Hosts that send captured jobs. A token shows once, when it is made."""
+
+    list_display = ["name", "of_clusters", "heard_at", "tokens"]
+    readonly_fields = ["heard_at"]
+    actions = ["new_token", "revoke_tokens"]
+
+    def save_model(self, request: HttpRequest, obj: CaptureHost, form: Any, change: bool) -> None:
+        if change:
+            change_capture_host(host=obj, by=request.user, at=timezone.now())
+            return
+        made, token = create_capture_host(name=obj.name, clusters=obj.clusters, by=request.user, at=timezone.now())
+        obj.pk = made.pk
+        self._show(request, made, token)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: CaptureHost | None = None) -> list[str]:
+        return ["heard_at", *(["name"] if obj else [])]
+
+    @admin.display(description="clusters")
+    def of_clusters(self, host: CaptureHost) -> str:
+        return ", ".join(host.clusters)
+
+    @admin.display(description="tokens")
+    def tokens(self, host: CaptureHost) -> int:
+        return len(host.token_hashes)
+
+    @admin.action(description="Make a new token, the others stay", permissions=["change"])
+    def new_token(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
+        for host in hosts:
+            self._show(request, host, add_host_token(host=host, by=request.user, at=timezone.now()))
+
+    @admin.action(description="Make all tokens useless", permissions=["change"])
+    def revoke_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
+        for host in hosts:
+            revoke_host_tokens(host=host, by=request.user, at=timezone.now())
+
+    def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
+        messages.success(request, f"The token of {host}, shown once: {token}")

@@ -8,6 +8,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
@@ -15,6 +16,8 @@ from apps.accounts.permissions import logins_of, scope_of
 from apps.archive.enums import BlobKind, MaskedPart
 from apps.clusters.models import Cluster
 from apps.core.masking import Rule
+
+CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
 
 
 class Dictionary(models.Model):
@@ -235,9 +238,12 @@ class CaptureHost(models.Model):
     """A scheduler's host that captures without the portal's database, and sends jobs of these clusters with a token."""
 
     name = models.SlugField(max_length=64, unique=True)
-    clusters = ArrayField(models.CharField(max_length=64), help_text="Names of clusters, separated by commas.")
-    token_hashes = ArrayField(models.CharField(max_length=64), default=list, editable=False)
-    heard_at = models.DateTimeField(null=True, editable=False)
+    clusters = ArrayField(
+        models.CharField(max_length=64, validators=[RegexValidator(CLUSTER_NAME)]),
+        help_text="Names of clusters, separated by commas.",
+    )
+    token_hashes = ArrayField(models.CharField(max_length=64), default=list, blank=True, editable=False)
+    heard_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["name"]

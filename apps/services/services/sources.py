@@ -1,8 +1,6 @@
 """Monitoring sources: making them, their tokens, and what their signs of life and silence mean."""
 
-import hashlib
 import hmac
-import secrets
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -10,6 +8,7 @@ from django.db.models import Exists, OuterRef
 
 from apps.core.errors import InvalidFields
 from apps.core.services import publish
+from apps.core.tokens import hash_of, new_token
 from apps.services.feeds.registry import FEEDS
 from apps.services.models import MonitoringSource, SourceSilence
 from apps.services.services.history import rebuild
@@ -53,9 +52,9 @@ def create_source(
 @transaction.atomic
 def add_token(*, source: MonitoringSource, by: object, at: datetime, revoke_others: bool = False) -> str:
     """Give a source one more token, or one instead of all others; return it."""
-    token = secrets.token_urlsafe(32)
+    token = new_token()
     row = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
-    row.token_hashes = [_hash(token), *([] if revoke_others else row.token_hashes)]
+    row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
     row.save(update_fields=["token_hashes"])
     source.token_hashes = row.token_hashes
     publish(kind="source.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others})
@@ -65,14 +64,9 @@ def add_token(*, source: MonitoringSource, by: object, at: datetime, revoke_othe
 def source_of(*, slug: str, token: str) -> MonitoringSource | None:
     """Return the source of this slug if the token is one of its own; takes as long for a slug that is unknown."""
     source = MonitoringSource.objects.filter(slug=slug).first()
-    given = _hash(token)
+    given = hash_of(token)
     right = [hmac.compare_digest(given, known) for known in (source.token_hashes if source else ["-"])]
     return source if any(right) else None
-
-
-def _hash(token: str) -> str:
-    # A token has 256 random bits: there is nothing to guess, so a slow hash would only cost time.
-    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def note_life(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:

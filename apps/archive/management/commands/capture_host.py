@@ -1,0 +1,67 @@
+"""`manage.py capture_host`: let a host send captured jobs to this portal, give it a token, list the hosts."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from apps.archive.capture_hosts import add_host_token, create_capture_host, revoke_host_tokens
+from apps.archive.models import CaptureHost
+
+
+class Command(BaseCommand):
+    help = "Let a host send captured jobs and print its token, once; give it a new token; list the hosts."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        add = verbs.add_parser("add", help="make a host and print its token")
+        add.add_argument("name")
+        add.add_argument("--cluster", action="append", required=True, help="whose jobs it may send; may be repeated")
+        token = verbs.add_parser("token", help="print a new token of a host")
+        token.add_argument("name")
+        token.add_argument("--revoke-others", action="store_true")
+        revoke = verbs.add_parser("revoke", help="make all tokens of a host useless")
+        revoke.add_argument("name")
+        verbs.add_parser("list", help="list the hosts")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        try:
+            getattr(self, f"_{verb}")(options)
+        except ValidationError as error:
+            raise CommandError("\n".join(error.messages)) from error
+
+    def _add(self, options: dict[str, Any]) -> None:
+        host, token = create_capture_host(
+            name=options["name"], clusters=options["cluster"], by="capture_host", at=timezone.now()
+        )
+        self._tell(host, token)
+
+    def _token(self, options: dict[str, Any]) -> None:
+        host = _host(options["name"])
+        at, revoke = timezone.now(), options["revoke_others"]
+        self._tell(host, add_host_token(host=host, by="capture_host", at=at, revoke_others=revoke))
+
+    def _revoke(self, options: dict[str, Any]) -> None:
+        revoke_host_tokens(host=_host(options["name"]), by="capture_host", at=timezone.now())
+
+    def _tell(self, host: CaptureHost, token: str) -> None:
+        sink = f"portal+{settings.PORTAL_URL}/"
+        self.stderr.write(f"{host} sends to the sink {sink} with this ARCHIVE_PORTAL_TOKEN, shown once:")
+        self.stdout.write(token)
+
+    def _list(self, options: dict[str, Any]) -> None:
+        for host in CaptureHost.objects.all():
+            heard = f"{host.heard_at:%Y-%m-%d %H:%M:%SZ}" if host.heard_at else "never"
+            self.stdout.write(
+                f"{host.name}\t{', '.join(host.clusters)}\theard {heard}\t{len(host.token_hashes)} tokens"
+            )
+
+
+def _host(name: str) -> CaptureHost:
+    host = CaptureHost.objects.filter(name=name).first()
+    if host is None:
+        raise CommandError(f"There is no capture host “{name}”.")
+    return host

@@ -1,0 +1,230 @@
+"""The portal's end of the portal sink: who may send, and what is made of what may be anything."""
+
+import io
+import json
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+from zstandard import ZstdCompressor
+
+from apps.archive import capture_hosts
+from apps.archive.capture_hosts import add_host_token, create_capture_host
+from apps.archive.capture_report import CaptureReport
+from apps.archive.models import ArchivedJob, CaptureHost, MaskingRule
+from apps.archive.sinks import wire
+from apps.archive.sinks.wire import BadBatch, BatchTooLarge, pack, unpack
+from apps.core.models import Event, Heartbeat
+from tests.contracts.sink import SUBMITTED, a_job
+
+JOBS, REPORT = "/api/v1/capture/jobs/", "/api/v1/capture/report/"
+TEXTS = ("cluster", "scheduler", "job_id", "user", "arguments", "caveat")
+
+
+@pytest.fixture
+def token(db, at):
+    return create_capture_host(name="scheduler-1", clusters=["alps"], by="test", at=at)[1]
+
+
+@pytest.fixture
+def send(client, token):
+    def post(url, body, media_type="application/json", token=token):
+        body = json.dumps(body).encode() if isinstance(body, dict) else body
+        return client.post(url, body, content_type=media_type, headers={"Authorization": f"Bearer {token}"})
+
+    return post
+
+
+def send_jobs(send, *jobs, **more):
+    return send(JOBS, pack(jobs), wire.MEDIA_TYPE, **more)
+
+
+def ids():
+    return sorted(ArchivedJob.objects.values_list("job_id", flat=True))
+
+
+def test_jobs_are_kept_once(send):
+    for _ in range(2):
+        answer = send_jobs(send, a_job(1), a_job(2))
+        assert (answer.status_code, answer.json()) == (200, {"received": 2, "refused": {}})
+    assert ids() == ["1", "2"]
+    assert CaptureHost.objects.get().heard_at is not None
+
+
+def test_bad_jobs_are_named_and_cost_the_others_nothing(send, monkeypatch):
+    monkeypatch.setitem(capture_hosts._LENGTHS, "job_id", 1000)  # so that one is refused by PostgreSQL itself
+    answer = send_jobs(
+        send, a_job(1), a_job("9" * 65), a_job(""), a_job(2), a_job(3, user="\0"), a_job(4, stage="\udcff")
+    )
+    assert answer.status_code == 200
+    refused = answer.json()["refused"]
+    assert refused.keys() == {"1", "2", "4", "5"}
+    assert "value too long" in refused["1"]
+    assert (refused["2"], refused["4"]) == ("it has no job id", "its user holds what is no text")
+    assert ids() == ["1", "2"]
+
+
+@pytest.mark.parametrize("given", ["", "wrong"])
+def test_without_the_right_token_nothing_is_read(send, given):
+    for url in (JOBS, REPORT):
+        assert send(url, b"nonsense", wire.MEDIA_TYPE, token=given).status_code == 401
+
+
+def test_token_of_a_person_opens_nothing(client, admin):
+    client.force_login(admin)
+    assert client.post(JOBS, pack([a_job(1)]), content_type=wire.MEDIA_TYPE).status_code == 401
+
+
+def test_token_is_for_its_clusters_alone(send):
+    for answer in (
+        send_jobs(send, a_job(1), a_job(2, cluster="jura")),
+        send(REPORT, {"cluster": "jura", "report": {}}),
+    ):
+        assert answer.status_code == 403
+        assert answer.json()["detail"] == "The token of scheduler-1 is for alps, not for 'jura'."
+    assert ids() == []
+    assert not Heartbeat.objects.exists()
+
+
+def test_revoked_token_is_useless(send, at):
+    host = CaptureHost.objects.get()
+    newer = add_host_token(host=host, by="test", at=at)
+    assert send_jobs(send, a_job(1)).status_code == 200
+    newest = add_host_token(host=host, by="test", at=at, revoke_others=True)
+    assert send_jobs(send, a_job(2)).status_code == 401
+    assert send_jobs(send, a_job(2), token=newer).status_code == 401
+    assert send_jobs(send, a_job(2), token=newest).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no zstd",
+        pack([a_job(1)])[:-5],
+        ZstdCompressor().compress(b"[" * 100_000 + b"\n"),
+        ZstdCompressor().compress(b'{"version": 2, "jobs": []}\n'),
+        ZstdCompressor().compress(b'{"version": 1, "jobs": [1]}\n'),
+        ZstdCompressor().compress(b'{"version": 1, "jobs": {"a": 1}}\n'),
+        ZstdCompressor().compress(b'{"version": 1, "jobs": [{"sizes": [1, 0, 0]}]}\n'),
+        ZstdCompressor().compress(b'{"version": 1, "jobs": [{"sizes": [-1, 1, 0]}]}\n'),
+        ZstdCompressor().compress(b'{"version": 1, "jobs": []}\nmore'),
+    ],
+    ids=["no zstd", "cut", "deep", "version", "no job", "no list", "too short", "negative", "too long"],
+)
+def test_what_is_no_batch_is_said_so(send, body):
+    answer = send(JOBS, body, wire.MEDIA_TYPE)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("The batch cannot be read: ")
+
+
+def test_batch_that_did_not_come_is_not_taken_for_none(send):
+    assert send(JOBS, b"", wire.MEDIA_TYPE).status_code == 400
+
+
+def test_batch_that_is_too_large_is_said_so(send, monkeypatch):
+    bomb = ZstdCompressor().compress(b"x" * (wire.MOST_BYTES + 1))
+    assert len(bomb) < 10_000
+    assert send(JOBS, bomb, wire.MEDIA_TYPE).status_code == 413
+    monkeypatch.setattr("apps.archive.capture_api.MOST_SENT_BYTES", 100)
+    assert send(JOBS, b"x" * 101, wire.MEDIA_TYPE).status_code == 413
+    with pytest.raises(BatchTooLarge):
+        unpack(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * wire.MOST_JOBS)))
+
+
+def test_other_media_types_are_refused(send):
+    assert send(JOBS, {"jobs": []}).status_code == 415
+
+
+def test_report_shows_as_a_heartbeat_and_brings_the_rules(send):
+    MaskingRule.objects.create(applies_to="name", pattern="PIN")
+    sinks = {"portal": {"behind": 3, "lag_seconds": "x", "refused": 1, "last_refused": [["7", "why"], 5]}}
+    report = {"captured": 12, "waiting": None, "unreadable": ["no mapping"], "sinks": sinks, "more": {"deep": [1]}}
+    answer = send(REPORT, {"cluster": "alps", "report": report})
+    assert (answer.status_code, answer.json()) == (200, {"masking_rules": [["name", "PIN"]]})
+    heart = Heartbeat.objects.get()
+    assert (heart.name, heart.detail["host"], heart.detail["captured"]) == ("capture alps", "scheduler-1", 12)
+    read = CaptureReport.from_detail(heart.detail)
+    assert (read.sinks["portal"].behind, read.sinks["portal"].last_refused) == (3, (("7", "why"),))
+    assert timezone.now() - heart.at < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("report", [None, 1, "text", [], {"captured": 1e300, "sinks": [1]}, {"sinks": {"a": 1}}])
+def test_report_may_be_anything(send, report):
+    answer = send(REPORT, {"cluster": "alps", "report": report})
+    assert answer.status_code in {200, 400}
+
+
+_keys = st.sampled_from(["captured", "unreadable", "incomplete", "sinks", "a", "behind", "last_refused", "last_error"])
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(detail=json_values)
+def test_any_report_can_be_read_and_written_again(detail):
+    report = CaptureReport.from_detail(detail)
+    assert CaptureReport.from_detail(json.loads(json.dumps(report.as_detail()))) == report
+
+
+jobs_of_any_kind = st.builds(
+    replace,
+    st.just(a_job()),
+    **{name: st.text(st.characters(), max_size=20) for name in TEXTS},
+    **{name: st.binary(max_size=50) for name in ("script", "environment", "description")},
+    submitted_at=st.timedeltas(-timedelta(days=9999), timedelta(days=9999)).map(lambda delta: SUBMITTED + delta),
+    masked_names=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+)
+
+
+@given(jobs=st.lists(jobs_of_any_kind, max_size=5))
+def test_batch_comes_out_as_it_went_in(jobs):
+    assert unpack(pack(jobs)) == jobs
+
+
+@given(st.lists(jobs_of_any_kind, min_size=1, max_size=2), st.integers(0, 10_000), st.integers(1, 255))
+def test_damaged_batch_is_told_from_a_good_one(jobs, place, change):
+    batch = bytearray(pack(jobs))
+    batch[place % len(batch)] ^= change
+    with suppress(BadBatch):
+        unpack(bytes(batch))
+
+
+def test_command_makes_hosts_and_tokens(db):
+    def run(*arguments):
+        out, err = io.StringIO(), io.StringIO()
+        call_command("capture_host", *arguments, stdout=out, stderr=err)
+        return out.getvalue().strip(), err.getvalue()
+
+    token, told = run("add", "sched", "--cluster", "alps", "--cluster", "jura")
+    assert "sends to the sink portal+http" in told
+    assert capture_hosts.host_of(token).clusters == ["alps", "jura"]
+    second, _ = run("token", "sched", "--revoke-others")
+    assert (capture_hosts.host_of(token), capture_hosts.host_of(second).name) == (None, "sched")
+    assert run("list")[0] == "sched\talps, jura\theard never\t1 tokens"
+    run("revoke", "sched")
+    assert capture_hosts.host_of(second) is None
+    assert token not in str(list(Event.objects.values()))
+    for wrong in (("add", "sched", "--cluster", "alps"), ("add", "other", "--cluster", "../x"), ("token", "none")):
+        with pytest.raises(CommandError, match=r"\S"):
+            run(*wrong)
+
+
+def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
+    client.force_login(admin)
+    page = client.post("/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True)
+    shown = page.content.decode().partition("shown once: ")[2][:43]
+    assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
+    host = CaptureHost.objects.get()
+    client.post(f"/admin/archive/capturehost/{host.pk}/change/", {"clusters": "alps"})
+    assert CaptureHost.objects.get().clusters == ["alps"]
+    assert "alps" in client.get("/admin/archive/capturehost/").content.decode()
+    for action in ("new_token", "revoke_tokens"):
+        client.post("/admin/archive/capturehost/", {"action": action, "_selected_action": [host.pk]})
+    assert capture_hosts.host_of(shown) is None
