@@ -38,12 +38,16 @@ def next_keys(model: type[models.Model], count: int) -> list[int]:
         return [key for (key,) in cursor.fetchall()]
 
 
-def keys_by(model: type[models.Model], column: str, values: Sequence[bytes]) -> dict[bytes, int]:
-    """Return the primary keys of the rows with these values in a unique column of bytes, by the values."""
-    table, pk = model._meta.db_table, model._meta.pk.column if model._meta.pk else ""
+def rows_where_any(
+    model: type[models.Model], columns: Sequence[str], column: str, values: Sequence[object], **also: object
+) -> list[tuple[Any, ...]]:
+    """Return columns of the rows with one of `values` in `column`, sent as one array; and with `also` in others."""
+    conditions = "".join(f' AND "{name}" = %s' for name in also)
+    wanted = ", ".join(f'"{name}"' for name in columns)
+    query = f'SELECT {wanted} FROM "{model._meta.db_table}" WHERE "{column}" = ANY(%s){conditions}'
     with connection.cursor() as cursor:
-        cursor.execute(f'SELECT "{column}", "{pk}" FROM "{table}" WHERE "{column}" = ANY(%s)', [list(values)])
-        return {bytes(value): key for value, key in cursor.fetchall()}
+        cursor.execute(query, [list(values), *also.values()])
+        return cursor.fetchall()
 
 
 def lock_for_this_transaction(name: str) -> None:

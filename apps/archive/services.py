@@ -1,7 +1,7 @@
 """Keeping captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -26,6 +26,7 @@ _SAMPLES = 2_000
 _SAMPLE_BYTES = 64 * 1024
 
 Key = tuple[str, datetime]
+_Packer = tuple[int | None, compression.Compressor]
 
 
 @transaction.atomic
@@ -73,8 +74,9 @@ def _new_jobs(cluster: Cluster, jobs: Sequence[CapturedJob]) -> list[CapturedJob
     by_key: dict[Key, CapturedJob] = {}
     for job in jobs:
         by_key.setdefault((job.job_id, job.submitted_at), job)
-    known = ArchivedJob.objects.filter(cluster=cluster, job_id__in={job_id for job_id, _ in by_key})
-    for key in known.values_list("job_id", "submitted_at"):
+    for key in bulk.rows_where_any(
+        ArchivedJob, ["job_id", "submitted_at"], "job_id", [job_id for job_id, _ in by_key], cluster_id=cluster.pk
+    ):
         by_key.pop(key, None)
     return list(by_key.values())
 
@@ -100,30 +102,35 @@ class _Hashed:
 def _store_contents(jobs: Sequence[_Hashed]) -> dict[bytes, int]:
     """Store what is not there yet; return the contents' primary keys by their hashes."""
     contents = {sha256: content for hashed in jobs for sha256, content in hashed.contents()}
-    known = bulk.keys_by(Blob, "sha256", list(contents))
+    found = bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))
+    known = {bytes(sha256): key for sha256, key in found}
     missing = [sha256 for sha256 in contents if sha256 not in known]
     if missing:
         keys = bulk.next_keys(Blob, len(missing))
-        bulk.copy_rows(Blob, _blob_rows(zip(keys, missing, strict=True), contents))
+        packers = _packers()
+        rows = [_blob_row(key, sha256, *contents[sha256], packers) for key, sha256 in zip(keys, missing, strict=True)]
+        bulk.copy_rows(Blob, rows)
         known.update(zip(missing, keys, strict=True))
     return known
 
 
-def _blob_rows(
-    missing: Iterable[tuple[int, bytes]], contents: Mapping[bytes, tuple[BlobKind, bytes]]
-) -> Iterator[dict[str, Any]]:
+def _packers() -> dict[str, _Packer]:
     newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
-    for key, sha256 in missing:
-        kind, content = contents[sha256]
-        dictionary = newest.get(kind)
-        yield {
-            "id": key,
-            "sha256": sha256,
-            "kind": kind.value,
-            "size_bytes": len(content),
-            "data": _compressor(dictionary).compress(content),
-            "dictionary_id": dictionary,
-        }
+    return {kind: (newest.get(kind), _compressor(newest.get(kind))) for kind in BlobKind}
+
+
+def _blob_row(
+    key: int, sha256: bytes, kind: BlobKind, content: bytes, packers: Mapping[str, _Packer]
+) -> dict[str, Any]:
+    dictionary, compressor = packers[kind]
+    return {
+        "id": key,
+        "sha256": sha256,
+        "kind": kind.value,
+        "size_bytes": len(content),
+        "data": compressor.compress(content),
+        "dictionary_id": dictionary,
+    }
 
 
 def _store_rows(cluster: Cluster, jobs: Sequence[_Hashed], *, contents: Mapping[bytes, int]) -> None:
