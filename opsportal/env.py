@@ -171,6 +171,30 @@ class Environment(BaseSettings):
         default=None,
         description="PEM file of the authority that signed Elasticsearch's certificate; the system's unless given.",
     )
+    ARCHIVE_KAFKA_SECURITY: str = Field(
+        default="plaintext",
+        pattern="^(plaintext|ssl|sasl_plaintext|sasl_ssl)$",
+        description="How the Kafka sink talks to Kafka: plaintext, ssl, sasl_plaintext or sasl_ssl; see docs/kafka.md.",
+    )
+    ARCHIVE_KAFKA_CA: Path | None = Field(
+        default=None, description="PEM file of the authority that signed Kafka's certificate; the system's unless given."
+    )
+    ARCHIVE_KAFKA_CERT: Path | None = Field(
+        default=None, description="PEM file of the Kafka sink's own certificate, where Kafka demands one (mutual TLS)."
+    )
+    ARCHIVE_KAFKA_KEY: Path | None = Field(default=None, description="PEM file of that certificate's private key.")
+    ARCHIVE_KAFKA_KEY_PASSWORD: SecretStr | None = Field(
+        default=None, description="Password of that key, if it has one. Best as `ARCHIVE_KAFKA_KEY_PASSWORD_FILE`."
+    )
+    ARCHIVE_KAFKA_SASL_MECHANISM: str = Field(
+        default="SCRAM-SHA-512",
+        pattern="^(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)$",
+        description="How the Kafka sink proves who it is, with sasl: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.",
+    )
+    ARCHIVE_KAFKA_USER: str = Field(default="", description="User of the Kafka sink, with sasl.")
+    ARCHIVE_KAFKA_PASSWORD: SecretStr | None = Field(
+        default=None, description="Password of that user. Best as `ARCHIVE_KAFKA_PASSWORD_FILE`."
+    )
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
         description="Token of this host for the sink `portal+https:`, as `manage.py capture_host add` prints it.",

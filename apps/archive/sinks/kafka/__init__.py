@@ -1,0 +1,1 @@
+"""The sink `kafka://`: one message for each job."""

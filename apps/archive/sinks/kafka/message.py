@@ -1,0 +1,79 @@
+"""What a job looks like in Kafka: key, headers and a value of JSON; docs/kafka.md has the schema.
+
+The same job is always the same message, so that readers can tell a second copy by key and `submitted_at`.
+"""
+
+import json
+from base64 import b64encode
+from datetime import UTC, datetime
+from typing import Any
+
+from apps.archive.capture.entry import CapturedJob
+
+VERSION = 1
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+def key(job: CapturedJob) -> bytes:
+    """Return the key: all messages of a cluster's job id go to one partition, in the order they were sent."""
+    return _utf8(f"{job.cluster}/{job.job_id}")
+
+
+def headers(job: CapturedJob) -> Headers:
+    """Return what readers may select by without looking into the value; empty facts are left out."""
+    facts = {
+        "version": str(VERSION),
+        "cluster": job.cluster,
+        "scheduler": job.scheduler,
+        "job_id": job.job_id,
+        "submitted_at": _time(job.submitted_at),
+        "user": job.user,
+        "account": job.account,
+        "request": job.request_key,
+        "stage": job.stage,
+    }
+    return [(name, _utf8(value)) for name, value in facts.items() if value]
+
+
+def value(job: CapturedJob) -> bytes:
+    """Return the whole job as JSON in UTF-8."""
+    message = {
+        "version": VERSION,
+        "cluster": job.cluster,
+        "scheduler": job.scheduler,
+        "job_id": job.job_id,
+        "submitted_at": _time(job.submitted_at),
+        "captured_at": _time(job.captured_at),
+        "user": job.user,
+        "account": job.account,
+        "name": job.name,
+        "request": job.request_key,
+        "stage": job.stage,
+        "arguments": job.arguments,
+        "caveat": job.caveat,
+        "masked_names": job.masked_names,
+        "script": _content(job.script),
+        "environment": _content(job.environment),
+        "description": _content(job.description),
+    }
+    return _utf8(_dumps(message))
+
+
+def _content(content: bytes) -> dict[str, str]:
+    try:
+        return {"encoding": "utf-8", "content": content.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "content": b64encode(content).decode()}
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _utf8(text: str) -> bytes:
+    """A lone surrogate, which UTF-8 has no bytes for, becomes its escape: the same in JSON as in Python."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+_dumps: Any = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

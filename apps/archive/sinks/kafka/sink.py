@@ -1,0 +1,175 @@
+"""Sends jobs to a topic of Kafka, and knows of each whether Kafka has it."""
+
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.sinks.base import SinkUnavailable, SinkURL
+from apps.archive.sinks.kafka import connection, message
+
+SILENT_SECONDS = 15.0  # without an acknowledgement, until capture is told so
+FAILING_SECONDS = 3.0  # the same, where the client says what fails
+_ROUND_SECONDS = 0.1
+# Errors of one message, or of another one in its batch.
+_REFUSALS = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+}
+
+_Key = tuple[str, str, datetime]
+
+
+class KafkaSink:
+    """Writes a batch and waits until each message of it is acknowledged by all replicas, or refused.
+
+    Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
+    jobs, waits for them rather than sending them again: that would put them there twice.
+    """
+
+    def __init__(self, *, name: str, topic: str, configuration: Mapping[str, Any]) -> None:
+        self.name = name
+        self._topic = topic
+        self._configuration = configuration
+        self._max_bytes: int = configuration["message.max.bytes"]
+        self._producer: Producer | None = None  # made by the first `write`: its threads do not survive a fork
+        self._unanswered: set[_Key] = set()
+        self._answers: dict[_Key, KafkaError | None] = {}
+        self._cause = ""
+        self._broken = False
+
+    @classmethod
+    def from_url(cls, url: SinkURL) -> Self:
+        """`kafka://HOST:9092[,HOST2:9092]/TOPIC`, with options; TLS and passwords come from the settings."""
+        topic = connection.topic(url)
+        name = f"{url.scheme}://{connection.hosts(url)}/{topic}"
+        return cls(name=name, topic=topic, configuration=connection.configuration(url))
+
+    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
+        """Return when Kafka has every job, but for those it refuses. Raises `SinkUnavailable`."""
+        refused = {index: reason for index, job in enumerate(jobs) if (reason := self._send(job))}
+        sent = [index for index in range(len(jobs)) if index not in refused]
+        self._wait({_key(jobs[index]) for index in sent})
+        for index in sent:
+            if reason := self._refusal(jobs[index]):
+                refused[index] = reason
+        self._answers.clear()
+        return refused
+
+    def close(self) -> None:
+        """Give up what is not acknowledged; the journal has it."""
+        self._discard()
+
+    def _refusal(self, job: CapturedJob) -> str:
+        """Return why Kafka does not take a job: it refuses whole batches, so each of them is tried alone."""
+        if self._answers[_key(job)] is None:
+            return ""
+        del self._answers[_key(job)]
+        self._send(job)
+        self._wait({_key(job)})
+        error = self._answers[_key(job)]
+        return "" if error is None else str(error.str())
+
+    def _send(self, job: CapturedJob) -> str:
+        """Hand a job to the producer, unless it is there already. Returns why it is too large, or an empty text."""
+        key = _key(job)
+        if key in self._unanswered or key in self._answers:
+            return ""
+        if job.size_bytes > self._max_bytes:  # which spares the encoding
+            return self._too_large()
+        try:
+            self._open().produce(
+                self._topic,
+                message.value(job),
+                message.key(job),
+                headers=message.headers(job),
+                on_delivery=partial(self._answered, key),
+            )
+        except KafkaException as error:
+            return self._not_produced(error)
+        except BufferError as error:
+            raise SinkUnavailable("the producer's queue is full") from error
+        self._unanswered.add(key)
+        return ""
+
+    def _not_produced(self, error: KafkaException) -> str:
+        cause: KafkaError = error.args[0]
+        if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return self._too_large()
+        self._discard()
+        raise SinkUnavailable(f"topic {self._topic}: {cause.str()}") from error
+
+    def _too_large(self) -> str:
+        return f"its message is larger than max_message_bytes={self._max_bytes}"
+
+    def _wait(self, keys: Collection[_Key]) -> None:
+        """Wait for the answers to all of `keys`. Raises `SinkUnavailable` where they do not come, or say so."""
+        self._cause = ""
+        moved_at, waiting = time.monotonic(), len(self._unanswered)
+        while not self._unanswered.isdisjoint(keys):
+            self._open().flush(_ROUND_SECONDS)
+            if len(self._unanswered) != waiting:
+                moved_at, waiting = time.monotonic(), len(self._unanswered)
+            elif time.monotonic() - moved_at > (FAILING_SECONDS if self._cause else SILENT_SECONDS):
+                raise SinkUnavailable(self._cause or f"no acknowledgement within {SILENT_SECONDS:.0f} s")
+            if self._broken:
+                break
+        self._check(keys)
+
+    def _check(self, keys: Collection[_Key]) -> None:
+        failed = [key for key in keys if (error := self._answers.get(key)) and error.code() not in _REFUSALS]
+        if not failed and not self._broken:
+            return
+        reason = self._cause
+        for key in failed:
+            error = self._answers.pop(key)
+            reason = reason or f"topic {self._topic}: {error.str() if error else ''}"
+        self._discard()
+        raise SinkUnavailable(reason)
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            try:
+                self._producer = Producer(dict(self._configuration) | {"error_cb": self._failed})
+            except KafkaException as error:  # such as a certificate that cannot be read
+                raise SinkUnavailable(_short(error.args[0].str())) from error
+        return self._producer
+
+    def _discard(self) -> None:
+        """Do away with the producer and all that it has not brought to an end."""
+        self._unanswered.clear()  # what it still says of them does not count
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(1)
+        self._producer, self._cause, self._broken = None, "", False
+
+    def _answered(self, key: _Key, error: KafkaError | None, _: Message) -> None:
+        if key in self._unanswered:
+            self._unanswered.remove(key)
+            self._answers[key] = error
+            if error is None:
+                self._cause = ""
+
+    def _failed(self, error: KafkaError) -> None:
+        """Note what the client complains of. A fatal error ends the producer."""
+        self._broken = self._broken or error.fatal()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._cause:
+            self._cause = _short(error.str())
+
+
+def _key(job: CapturedJob) -> _Key:
+    return (job.cluster, job.job_id, job.submitted_at)
+
+
+def _short(reason: str) -> str:
+    """Leave out how long what took the client in which state."""
+    return re.sub(r" \(after \d+ms in state \w+.*\)$", "", reason)

@@ -1,0 +1,127 @@
+"""How much the Kafka sink costs: `python -m benchmarks.archive_kafka [--jobs N] [--rounds N]`.
+
+A real Kafka on this host takes the same messages from a bare producer, which is handed them encoded and waits once at
+the end, and from the sink as capture drives it, batch by batch, each acknowledged before the next. Rounds alternate
+between the two; each figure is the median. Jobs are those of `benchmarks.archive_capture`.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import django
+from confluent_kafka import Producer
+
+from tests.kafka_server import BIN, KafkaServer, stop_when_gone
+
+BATCH_JOBS = 500  # as the journal gives them out
+SUBMITTED = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compression", default="zstd", help="of both (%(default)s)")
+    arguments = parser.parse_args()
+    django.setup()
+    directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
+    watchdog = stop_when_gone(directory)
+    try:
+        subprocess.run([BIN / "kafka-up", directory], check=True)
+        figures = measure(KafkaServer(directory), arguments)
+    finally:
+        watchdog.communicate(timeout=60)
+        shutil.rmtree(directory, ignore_errors=True)
+    print(json.dumps(figures, indent=2))
+
+
+def measure(server, arguments):
+    from apps.archive.sinks.registry import open_sink
+
+    jobs = make_jobs(arguments.jobs)
+    options = f"?compression={arguments.compression}"
+    produce(server, jobs[:BATCH_JOBS], server.create_topic(), arguments.compression)  # the broker warms up
+    bare, sink = [], []
+    for _ in range(arguments.rounds):
+        topic = server.create_topic()
+        bare.append(len(jobs) / produce(server, jobs, topic, arguments.compression))
+        topic = server.create_topic()
+        sink.append(len(jobs) / write(open_sink(f"kafka://{server.bootstrap}/{topic}{options}"), jobs))
+        assert len(server.messages(topic)) == len(jobs)
+    return {
+        "jobs": len(jobs),
+        "rounds": arguments.rounds,
+        "compression": arguments.compression,
+        "bare_producer_per_second": round(statistics.median(bare)),
+        "sink_per_second": round(statistics.median(sink)),
+        "of_bare_producer": round(statistics.median(b / a for a, b in zip(bare, sink, strict=True)), 2),
+    }
+
+
+def produce(server, jobs, topic, compression):
+    """Return how long a bare producer takes; the messages are encoded before the clock runs."""
+    from apps.archive.sinks.kafka import message
+
+    messages = [(message.key(job), message.value(job), message.headers(job)) for job in jobs]
+    producer = Producer(
+        {"bootstrap.servers": server.bootstrap, "enable.idempotence": True, "compression.type": compression}
+    )
+    failed = []
+    began = time.perf_counter()
+    for key, value, headers in messages:
+        producer.produce(
+            topic, value, key, headers=headers, on_delivery=lambda error, _: error and failed.append(error)
+        )
+        producer.poll(0)
+    producer.flush()
+    taken = time.perf_counter() - began
+    assert not failed
+    return taken
+
+
+def write(sink, jobs):
+    """Return how long the sink takes."""
+    began = time.perf_counter()
+    for first in range(0, len(jobs), BATCH_JOBS):
+        assert sink.write(jobs[first : first + BATCH_JOBS]) == {}
+    taken = time.perf_counter() - began
+    sink.close()
+    return taken
+
+
+def make_jobs(count):
+    from apps.archive.capture.entry import CapturedJob
+    from benchmarks.archive_capture import User
+
+    users = [User(number) for number in range(200)]
+    choose = random.Random(7)
+    jobs = []
+    for number in range(count):
+        user = choose.choice(users)
+        script, environment = user.submit(choose)
+        submitted_at = SUBMITTED + timedelta(milliseconds=number)
+        jobs.append(
+            CapturedJob(
+                cluster="benchmark",
+                scheduler="slurm",
+                job_id=str(number),
+                submitted_at=submitted_at,
+                captured_at=submitted_at,
+                script=script,
+                environment=environment,
+                user=user.name,
+            )
+        )
+    return jobs
+
+
+if __name__ == "__main__":
+    main()
