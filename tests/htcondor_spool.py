@@ -40,10 +40,14 @@ class Schedd:
         self.ads: dict[str, dict[str, bytes]] = {"0.0": {"NextClusterNum": b"1"}}
         self.sequence = 0
         spool.mkdir(exist_ok=True)
+        self.log.unlink(missing_ok=True)
         self.compact()
 
     def compact(self) -> None:
-        """Write the queue to a new file that takes the place of the old one."""
+        """Write the queue to a new file that takes the place of the old one, which is kept until the next time."""
+        if self.log.exists():
+            self.log.with_name(f"{self.log.name}.{self.sequence - 1}").unlink(missing_ok=True)
+            self.log.with_name(f"{self.log.name}.{self.sequence}").hardlink_to(self.log)
         self.sequence += 1
         lines = [b"107 %d CreationTimestamp 1478727083" % self.sequence]
         for key, ad in self.ads.items():
@@ -65,7 +69,7 @@ class Schedd:
             "User": f"{OWNER}@pool.example",
             "QDate": at,
             "Cmd": "/bin/true",
-            "Iwd": "/tmp",  # noqa: S108
+            "Iwd": "/tmp",
             "JobUniverse": 5,
             "Environment": "",
             "RequestMemory": 1024,

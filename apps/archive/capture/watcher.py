@@ -11,6 +11,7 @@ from watchdog.events import (
     DirMovedEvent,
     FileClosedEvent,
     FileCreatedEvent,
+    FileModifiedEvent,
     FileMovedEvent,
     FileSystemEvent,
     FileSystemEventHandler,
@@ -29,6 +30,7 @@ _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
     FileMovedEvent,
     FileClosedEvent,
+    FileModifiedEvent,
 ]
 
 
@@ -91,6 +93,10 @@ class _Handler(FileSystemEventHandler):
 
     def dispatch(self, event: FileSystemEvent) -> None:
         path = Path(os.fsdecode(event.dest_path or event.src_path))
+        if isinstance(event, FileModifiedEvent):  # told of each write: only an index is looked at before it is closed
+            if self._spool.is_index(path):
+                self._rescan()
+            return
         entry = self._spool.entry_at(path)
         if entry is not None:
             self._waiting.add(entry)

@@ -106,6 +106,16 @@ def test_a_cluster_that_came_and_went_before_the_file_was_replaced_is_not_missed
     assert log.find(5).ad()[b"cmd"] == b'Cmd = "short.sh"'
 
 
+def test_who_was_away_as_the_file_was_replaced_finds_the_jobs_in_the_old_one(schedd, log):
+    for number in (1, 2):
+        schedd.submit(number)
+    schedd.remove(2)
+    schedd.compact()
+    schedd.submit(3)
+
+    assert [[*clusters] for clusters in seen(log)] == [[1, 3], [2]]
+
+
 def test_a_transaction_that_the_schedd_died_in_is_forgotten(schedd, log):
     schedd.append(schedd.submission(5)[:-5])
     del schedd.ads["05.-1"], schedd.ads["5.0"]

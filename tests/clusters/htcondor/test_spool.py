@@ -77,6 +77,14 @@ def test_names_for_events_are_those_of_the_scan(schedd, spool):
     entry = entry_of(spool, 7)
 
     assert spool.entry_at(entry.path) == entry
+    assert not spool.is_index(schedd.log)
+    schedd.submit(8)
+    assert spool.is_index(schedd.log)
+    assert spool.is_index(schedd.log)
+    assert len(list(spool.scan())) == 2
+    schedd.set("8.0", JobStatus=2)
+    assert not spool.is_index(schedd.log)
+    schedd.remove(8)
     assert spool.is_index(schedd.log)
     assert not spool.is_index(schedd.spool / "7" / "job_queue.log")
     assert spool.entry_at(schedd.log) is None

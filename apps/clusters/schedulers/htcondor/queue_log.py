@@ -18,6 +18,7 @@ from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, line_of
 MOST_DESTROYED = 5_000  # of the clusters that left the queue so many are kept, for who reads more slowly than jobs end
 
 _KEY = re.compile(rb"0?([1-9][0-9]{0,9})\.(-1|[0-9]{1,10})")
+_SEQUENCE = re.compile(rb"107 ([0-9]{1,18}) ")
 _BLOCK_BYTES = 1024 * 1024
 _MOST_SHARED = 50_000
 _SHARED_BYTES = 64
@@ -50,6 +51,8 @@ class JobQueueLog:
         self.clusters: dict[int, Cluster] = {}
         #: Clusters that have left the queue, the last ones to leave at the end.
         self.destroyed: OrderedDict[int, Cluster] = OrderedDict()
+        #: Counts up with each cluster that comes or goes.
+        self.changes = 0
         self._descriptor = -1
         self._header = b""
         self._offset = 0
@@ -65,12 +68,13 @@ class JobQueueLog:
     def refresh(self) -> None:
         """Take in what was written since the last time. Raises `SpoolError` where the file cannot be read."""
         try:
-            if self._descriptor >= 0:
-                self._take_in()  # also the end of a file that was replaced
-                if not self._is_replaced():
-                    return
+            if self._descriptor < 0:
+                self._start(self._previous())
+            self._take_in()  # also the end of a file that was replaced
+            if not self._is_replaced():
+                return
             before = dict(self.clusters)
-            self._start_anew()
+            self._start(self.path)
             self._take_in()
         except OSError as error:
             raise SpoolError(f"{self.path}: {error.strerror}") from error
@@ -86,11 +90,18 @@ class JobQueueLog:
             return True
         return os.pread(self._descriptor, len(self._header), 0) != self._header
 
-    def _start_anew(self) -> None:
-        descriptor = os.open(self.path, _FILE)
+    def _previous(self) -> Path:
+        """Return the file that was replaced last, which the schedd keeps: who was away then finds the jobs there."""
+        self._start(self.path)
+        sequence = _SEQUENCE.match(os.pread(self._descriptor, _SHARED_BYTES, 0))
+        previous = self.path.with_name(f"{self.path.name}.{int(sequence[1]) - 1 if sequence else 0}")
+        return previous if previous.is_file() and not previous.is_symlink() else self.path
+
+    def _start(self, path: Path) -> None:
+        descriptor = os.open(path, _FILE)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise SpoolError(f"{self.path}: not a regular file")
+            raise SpoolError(f"{path}: not a regular file")
         self.close()
         self._descriptor, self._offset, self._rest, self._transaction = descriptor, 0, b"", None
         self._header = b""
@@ -143,6 +154,7 @@ class JobQueueLog:
 
     def _make(self, number: int, proc: int) -> None:
         if proc == -1:
+            self.changes += 1
             self.clusters[number] = Cluster(number)
             return
         cluster = self.clusters.setdefault(number, Cluster(number))
@@ -154,6 +166,7 @@ class JobQueueLog:
             self._keep_destroyed(self.clusters.pop(cluster.number))
 
     def _keep_destroyed(self, cluster: Cluster) -> None:
+        self.changes += 1
         self.destroyed[cluster.number] = cluster
         self.destroyed.move_to_end(cluster.number)
         if len(self.destroyed) > MOST_DESTROYED:

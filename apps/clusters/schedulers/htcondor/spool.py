@@ -14,6 +14,7 @@ from apps.clusters.schedulers.base import (
     Identity,
     SpooledJob,
     SpoolEntry,
+    SpoolError,
 )
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.classads import integer_of, text_of, value_of
@@ -38,6 +39,7 @@ class HTCondorSpool:
         self.directory = directory
         self.max_file_bytes = max_file_bytes
         self._guard = Lock()
+        self._listed = -1
         self._log = JobQueueLog(directory / _LOG)
         self._log.refresh()
 
@@ -49,6 +51,7 @@ class HTCondorSpool:
         """List the clusters in the queue, and the last that left it. Raises `SpoolError`."""
         with self._guard:
             self._log.refresh()
+            self._listed = self._log.changes
             numbers = [*self._log.clusters, *self._log.destroyed]
         return (self._entry(number) for number in numbers)
 
@@ -58,8 +61,15 @@ class HTCondorSpool:
         return self._entry(int(found[1])) if found and path.parent == self.directory else None
 
     def is_index(self, path: Path) -> bool:
-        """Whether `path` is the job queue log."""
-        return path.name == _LOG and path.parent == self.directory
+        """Whether `path` is the job queue log, and it has had clusters come or go since the last scan."""
+        if path.name != _LOG or path.parent != self.directory:
+            return False
+        with self._guard:
+            try:
+                self._log.refresh()
+            except SpoolError:
+                return True  # for the scan to tell
+            return self._log.changes != self._listed
 
     def identity(self, entry: SpoolEntry) -> Identity:
         """Return number and time of submission: a queue that is made anew gives numbers out again."""

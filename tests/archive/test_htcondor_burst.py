@@ -1,0 +1,170 @@
+"""Bursts of HTCondor jobs through capture, in this process and in one that is killed in the middle."""
+
+import hashlib
+import shutil
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from apps.archive.capture.capture import Capture
+from apps.archive.models import ArchivedJob
+from apps.clusters.schedulers.environment import pack
+from apps.clusters.schedulers.htcondor.script import COPIED
+from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
+from apps.core.masking import Masker
+from tests.htcondor_spool import OWNER, Schedd, v2
+
+from .conftest import wait_for
+
+LONG_AGO = 600  # seconds between scans that nothing asked for
+
+
+class MemorySink:
+    name = "store"
+
+    def __init__(self):
+        self.jobs = []
+
+    def write(self, jobs):
+        self.jobs += jobs
+        return {}
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.fixture
+def home():
+    """A directory that the jobs' owner may enter, with a script that is older than the jobs."""
+    directory = Path(tempfile.mkdtemp(prefix="home-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def schedd(spool):
+    return Schedd(spool)
+
+
+@contextmanager
+def capturing(spool, journal):
+    """Capture in this process; `names` of variables that hold a secret are masked."""
+    sink = MemorySink()
+    capture = Capture(
+        cluster="mice",
+        scheduler="htcondor",
+        spool=HTCondorSpool(spool),
+        journal=journal,
+        sinks=[sink],
+        masker=Masker(names="TOKEN", key=b"key"),
+        clock=lambda: datetime.now(UTC),
+    )
+    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": LONG_AGO})
+    thread.start()
+    try:
+        yield capture, sink
+    finally:
+        capture.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def submit(schedd, home, number, **values):
+    """Submit a job with a script of its own."""
+    script = home / f"{number}.sh"
+    script.write_bytes(b"#!/bin/sh\n./simulate --seed %d\n" % number)
+    schedd.submit(number, Cmd=script.name, Iwd=str(home), Environment=v2({"SEED": str(number)}), **values)
+
+
+def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journal):
+    with capturing(schedd.spool, journal) as (capture, sink):
+        submit(schedd, home, 1)
+        wait_for(lambda: len(sink.jobs) == 1)
+        submit(schedd, home, 2)
+        schedd.compact()
+        submit(schedd, home, 3)
+        wait_for(lambda: len(sink.jobs) == 3)
+        status = capture.status()
+
+    assert {job.job_id: job.script for job in sink.jobs} == {
+        str(number): b"#!/bin/sh\n./simulate --seed %d\n" % number for number in (1, 2, 3)
+    }
+    assert {job.user for job in sink.jobs} == {OWNER}
+    assert status.last_error == ""
+    assert status.unreadable == {}
+
+
+def test_a_job_that_leaves_the_queue_at_once_is_captured(schedd, home, journal):
+    with capturing(schedd.spool, journal) as (_, sink):
+        for number in range(1, 51):
+            submit(schedd, home, number)
+            schedd.remove(number)
+        wait_for(lambda: len(sink.jobs) == 50)
+
+
+def test_what_is_captured_is_not_read_again_by_the_next_capture(schedd, home, journal):
+    for number in (1, 2):
+        submit(schedd, home, number)
+    with capturing(schedd.spool, journal) as (_, sink):
+        wait_for(lambda: len(sink.jobs) == 2)
+    schedd.compact()
+    with capturing(schedd.spool, journal) as (_, sink):
+        submit(schedd, home, 3)
+        wait_for(lambda: sink.jobs)
+
+    assert [job.job_id for job in sink.jobs] == ["3"]
+
+
+def test_secrets_are_masked_before_they_are_kept(schedd, journal):
+    schedd.submit(1, Environment=v2({"TOKEN": "s3cret'text", "A": "1"}), Args="TOKEN=s3cret'text")
+
+    with capturing(schedd.spool, journal) as (_, sink):
+        wait_for(lambda: sink.jobs)
+
+    (job,) = sink.jobs
+    assert job.masked_names == ("TOKEN",)
+    assert "s3cret" not in repr(job)
+
+
+@pytest.mark.slow
+def test_kill_in_a_burst_loses_and_doubles_nothing(portal, schedd, home):
+    """1,000 jobs come and half of them go; the log is replaced meanwhile; capture is killed in the middle."""
+    jobs = range(1, 1001)
+    condor = portal.capture(schedd.spool, "--scheduler", "htcondor")
+
+    def burst():
+        for number in jobs:
+            submit(schedd, home, number)
+            if number % 2:
+                schedd.remove(number)
+            if number == 400:
+                schedd.compact()
+            time.sleep(0.002)
+
+    writer = threading.Thread(target=burst)
+    with portal.capturing(schedd.spool, "--scheduler", "htcondor") as first:
+        writer.start()
+        wait_for(lambda: ArchivedJob.objects.count() > 100)
+        first.kill()
+    with portal.capturing(schedd.spool, "--scheduler", "htcondor"):
+        writer.join()
+        wait_for(lambda: ArchivedJob.objects.count() == len(jobs))
+    portal.run(*condor, "--once")
+
+    digests = {
+        str(number): (
+            hashlib.sha256(b"#!/bin/sh\n./simulate --seed %d\n" % number).hexdigest(),
+            hashlib.sha256(pack([(b"SEED", b"%d" % number)])).hexdigest(),
+        )
+        for number in jobs
+    }
+    listed = portal.listed()
+    assert {job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed} == digests
+    assert len(listed) == ArchivedJob.objects.count() == len(jobs)
+    assert all(caveat.startswith(COPIED) for caveat in ArchivedJob.objects.values_list("caveat", flat=True))
