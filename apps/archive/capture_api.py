@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, inline_serializer
 from rest_framework import serializers, status
@@ -48,6 +49,16 @@ class CaptureHostAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="capture"'
+
+
+class CaptureHostScheme(OpenApiAuthenticationExtension):
+    """Names the tokens of capture hosts in the schema."""
+
+    target_class = CaptureHostAuthentication
+    name = "captureHost"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
 
 
 class IsCaptureHost(BasePermission):
