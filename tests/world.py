@@ -50,7 +50,7 @@ class World:
     def parameters(self) -> dict[str, dict[str, object]]:
         """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
         return {
-            "key": {"*": self.request.key},
+            "key": {"workflow": "monte_carlo", "*": self.request.key},
             "verb": {"*": "submit"},
             "slug": {"api:feed": "farm", "*": self.service.slug},
             "token_key": {"*": "nothing1"},

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
@@ -13,7 +14,10 @@ from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
 from apps.production import services
 from apps.production.enums import Verb
-from apps.production.models import Request, RequestCounter, Stage
+from apps.production.models import Request, RequestCounter, Stage, WorkflowType, WorkflowVersion
+from apps.production.workflow_types import newest_version, save_workflow
+from apps.production.workflows.builtin import STATES, builtin_texts
+from apps.production.workflows.declaration import DeclarationError, read_declaration
 
 
 class StageInline(admin.TabularInline):
@@ -94,3 +98,59 @@ class RequestAdmin(ReadOnlyAdmin):
 @admin.register(RequestCounter)
 class RequestCounterAdmin(ReadOnlyAdmin):
     list_display = ["experiment", "last"]
+
+
+class DeclarationForm(forms.ModelForm):
+    """The declaration of the newest version; a changed one becomes the next version."""
+
+    declaration = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 30, "cols": 100, "spellcheck": "false"}),
+        help_text="In YAML, as docs/workflows.md says. Requests that are there keep the version they were made with.",
+        strip=False,
+    )
+
+    class Meta:
+        model = WorkflowType
+        fields = ["key", "experiment", "enabled"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        newest = newest_version(self.instance.key) if self.instance.pk else None
+        self.fields["declaration"].initial = newest.declaration if newest else builtin_texts()["general"]
+
+    def clean_declaration(self) -> str:
+        text = str(self.cleaned_data["declaration"]).replace("\r\n", "\n")
+        try:
+            read_declaration(text, key=self.cleaned_data.get("key", "new"), states=STATES)
+        except DeclarationError as error:
+            raise forms.ValidationError([f"{place}: {what}" for place, what in error.problems]) from None
+        return text
+
+
+@admin.register(WorkflowType)
+class WorkflowTypeAdmin(admin.ModelAdmin):
+    """A type is never deleted, as requests were made with it: take it out of use instead."""
+
+    form = DeclarationForm
+    list_display = ["key", "experiment", "enabled"]
+    list_filter = ["enabled", "experiment"]
+    list_select_related = ["experiment"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: WorkflowType | None = None) -> tuple[str, ...]:
+        return ("key",) if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: WorkflowType, form: Any, change: bool) -> None:
+        obj.save()
+        save_workflow(
+            workflow_type=obj, declaration=form.cleaned_data["declaration"], by=request.user, at=timezone.now()
+        )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(WorkflowVersion)
+class WorkflowVersionAdmin(ReadOnlyAdmin):
+    list_display = ["type", "number", "title", "created_at", "created_by"]
+    list_filter = ["type"]
+    list_select_related = ["type"]

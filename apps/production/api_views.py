@@ -27,6 +27,7 @@ from apps.production.serializers import (
     RequestReader,
     problems,
 )
+from apps.production.workflow_types import workflow_of
 
 W = TypeVar("W", bound=Serializer[Any])
 
@@ -76,7 +77,7 @@ class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericVi
     @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
     def update(self, request: ApiRequest, key: str) -> Response:
         """Write a draft anew: what is not sent is emptied."""
-        return self._save(RequestContent())
+        return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
     @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
     def partial_update(self, request: ApiRequest, key: str) -> Response:

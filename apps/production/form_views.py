@@ -16,10 +16,10 @@ from apps.production import services
 from apps.production.content import MAX_STAGES
 from apps.production.enums import Who
 from apps.production.forms import RequestForms, blank, typed, workflow_choices, writable_experiments
-from apps.production.models import Request, WorkflowVersion
+from apps.production.models import Request
 from apps.production.permissions import may, may_edit
 from apps.production.selectors import content_of, problems_of, with_stages
-from apps.production.workflow_types import workflow_of
+from apps.production.workflow_types import newest_version, workflow_of
 from apps.production.workflows.builtin import general
 from apps.production.workflows.declaration import Workflow
 from apps.services.models import Service
@@ -44,7 +44,7 @@ def _chosen_workflow(request: HttpRequest) -> Workflow:
     sent = request.POST if request.method == "POST" else request.GET
     key = sent.get("workflow", "")
     known = dict(workflow_choices(request.user))
-    version = WorkflowVersion.objects.select_related("type").filter(type__key=key).order_by("-number").first()
+    version = newest_version(key)
     return workflow_of(version) if version and key in known else general()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from django import forms
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Q
 from django.forms import BaseFormSet, formset_factory
 from django.utils.datastructures import MultiValueDict
 
@@ -23,7 +23,8 @@ from apps.production.content import (
     written,
 )
 from apps.production.enums import RequestedPriority
-from apps.production.models import MAX_PRIORITY, WorkflowType, WorkflowVersion
+from apps.production.models import MAX_PRIORITY
+from apps.production.workflow_types import visible_types
 from apps.production.workflows.arguments import Argument, Value
 from apps.production.workflows.declaration import CORE, StageType, Workflow
 
@@ -142,10 +143,8 @@ def writable_experiments(user: Any) -> Any:
 
 
 def workflow_choices(user: Any) -> list[tuple[str, str]]:
-    """Return key and title of the types that this person's new requests may have."""
-    newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
-    types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest))
-    types = types.filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)), title__isnull=False)
+    """Return key and title of the types that this person's new requests may have, the general one first."""
+    types = visible_types(user).filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)))
     return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
 
 
@@ -211,8 +210,8 @@ class RequestForms:
         found = [
             (form[name].auto_id, f"{place}{form[name].label}", str(message))
             for place, form in self._places()
-            for name, messages in form.errors.items()
-            for message in messages
+            for name in form.fields
+            for message in form.errors.get(name, ())
         ]
         general = [*self.loose, *([] if self.is_damaged else self.stages.non_form_errors())]
         return found + [("stages", "Stages", str(message)) for message in general]

@@ -1,6 +1,6 @@
 """Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,8 @@ from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
 from apps.production.permissions import may, moves_for
 from apps.production.workflow_types import workflow_of
+from apps.production.workflows.arguments import Argument, Value
+from apps.production.workflows.declaration import CORE
 from apps.services.models import Service
 from apps.services.selectors import Row, board
 
@@ -46,6 +48,30 @@ def content_of(request: Request) -> RequestContent:
         stages=stages,
         **{name: getattr(request, name) for name in FIELDS},
     )
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """One argument as a page shows it."""
+
+    title: str
+    text: str
+
+
+def ingredients_of(request: Request) -> list[Ingredient]:
+    """Return what the workflow type asks of the request as a whole, as it is written."""
+    return _ingredients(workflow_of(request.workflow).arguments, request.arguments)
+
+
+def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
+    """Return the stages, each with what its kind asks for beside what every stage has."""
+    workflow = workflow_of(request.workflow)
+    return [(s, _ingredients(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()]
+
+
+def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[Ingredient]:
+    given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
+    return [Ingredient(argument.title, argument.write(value)) for argument, value in given if value is not None]
 
 
 def facts(at: datetime) -> Facts:

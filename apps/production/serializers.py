@@ -12,6 +12,9 @@ from apps.production.checks import unknown_service
 from apps.production.content import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH, RequestContent, StageContent
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, Request, Stage
+from apps.production.workflow_types import newest_version, workflow_of
+from apps.production.workflows.builtin import general
+from apps.production.workflows.declaration import Workflow
 from apps.services.models import Service
 
 
@@ -21,6 +24,7 @@ class StageReader(serializers.ModelSerializer[Stage]):
     class Meta:
         model = Stage
         fields = [
+            "kind",
             "name",
             "release",
             "configuration",
@@ -31,6 +35,7 @@ class StageReader(serializers.ModelSerializer[Stage]):
             "wall_seconds",
             "output_dataset",
             "services",
+            "arguments",
         ]
         read_only_fields = fields
 
@@ -43,6 +48,8 @@ class RequestReader(serializers.ModelSerializer[Request]):
     submitted_by = serializers.CharField(source="submitted_by.username", read_only=True, allow_null=True, default=None)
     approved_by = serializers.CharField(source="approved_by.username", read_only=True, allow_null=True, default=None)
     closed_by = serializers.CharField(source="closed_by.username", read_only=True, allow_null=True, default=None)
+    workflow = serializers.CharField(source="workflow.type.key", read_only=True)
+    workflow_version = serializers.IntegerField(source="workflow.number", read_only=True)
     stages = StageReader(many=True, read_only=True)
     rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
 
@@ -51,6 +58,8 @@ class RequestReader(serializers.ModelSerializer[Request]):
         fields = [
             "key",
             "experiment",
+            "workflow",
+            "workflow_version",
             "title",
             "purpose",
             "deadline",
@@ -68,6 +77,7 @@ class RequestReader(serializers.ModelSerializer[Request]):
             "approved_by",
             "closed_at",
             "closed_by",
+            "arguments",
             "stages",
         ]
         read_only_fields = fields
@@ -86,9 +96,20 @@ def _number(name: str) -> serializers.IntegerField:
     return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=STAGE_MAX[name])
 
 
+def _arguments() -> serializers.DictField:
+    return serializers.DictField(
+        child=serializers.JSONField(allow_null=True),
+        required=False,
+        help_text="Arguments that the workflow type declares; `/api/v1/workflow-types/` has their schema.",
+    )
+
+
 class StageWriter(serializers.Serializer[Any]):
     """One step of the chain; without `input_dataset` it reads the output of the one before."""
 
+    kind = serializers.CharField(
+        required=False, max_length=40, help_text="Key of a stage of the workflow type; its first one unless given."
+    )
     name = _text(STAGE_MAX_LENGTH["name"])
     release = _text(STAGE_MAX_LENGTH["release"])
     configuration = _text(STAGE_MAX_LENGTH["configuration"])
@@ -101,6 +122,7 @@ class StageWriter(serializers.Serializer[Any]):
     services = serializers.ListField(
         child=serializers.CharField(max_length=64), required=False, max_length=100, help_text="Slugs of services."
     )
+    arguments = _arguments()
 
     def validate_services(self, slugs: list[str]) -> list[str]:
         """Look the services up here already, so that a wrong one is told with all else that is wrong."""
@@ -118,6 +140,7 @@ class RequestWriter(serializers.Serializer[Any]):
     deadline = serializers.DateField(required=False, allow_null=True)
     requested_priority = serializers.ChoiceField(required=False, choices=RequestedPriority.choices)
     priority_reason = _text(MAX_LENGTH["priority_reason"])
+    arguments = _arguments()
     stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
 
     @cached_property
@@ -126,22 +149,47 @@ class RequestWriter(serializers.Serializer[Any]):
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
         """Return what was sent, over `base` for what was not."""
-        sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
-        if "stages" in sent:
-            sent["stages"] = tuple(_stage(stage) for stage in sent["stages"])
+        apart = {"experiment", "version", "workflow"}
+        sent = {name: value for name, value in self.validated_data.items() if name not in apart}
         kept = {} if base is None else vars(base)
+        kept = kept | ({"workflow": self.validated_data["workflow"]} if "workflow" in self.validated_data else {})
+        first = kept.get("workflow", general()).stages[0].key
+        if "stages" in sent:
+            sent["stages"] = tuple(_stage(stage, first) for stage in sent["stages"])
+        if "arguments" in sent:
+            sent["arguments"] = _given(sent["arguments"])
         return RequestContent(**{**kept, **sent})
 
 
-def _stage(values: Mapping[str, Any]) -> StageContent:
-    services = tuple(values.get("services", ()))
-    return StageContent(**{**values, "services": services})
+def _stage(values: Mapping[str, Any], first: str) -> StageContent:
+    more = {
+        "kind": values.get("kind", first),
+        "services": tuple(values.get("services", ())),
+        "arguments": _given(values.get("arguments", {})),
+    }
+    return StageContent(**{**values, **more})
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 class NewRequestWriter(RequestWriter):
     """A new draft of an experiment."""
 
     experiment = serializers.SlugRelatedField("key", queryset=Experiment.objects.all())
+    workflow = serializers.CharField(
+        required=False,
+        max_length=40,
+        help_text="Key of the workflow type, in its newest version; general unless given.",
+    )
+
+    def validate_workflow(self, key: str) -> Workflow:
+        """Read the newest version of the type."""
+        version = newest_version(key)
+        if version is None:
+            raise serializers.ValidationError(f"There is no workflow type “{key}”.")
+        return workflow_of(version)
 
 
 class ChangedRequestWriter(RequestWriter):

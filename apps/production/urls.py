@@ -1,11 +1,13 @@
 from django.urls import path
 
-from apps.production import form_views, views
+from apps.production import form_views, views, workflow_views
 
 app_name = "production"
 urlpatterns = [
     path("requests/", views.request_list, name="request-list"),
     path("requests/queue/", views.queue, name="queue"),
+    path("requests/workflows/", workflow_views.workflow_list, name="workflows"),
+    path("requests/workflows/<slug:key>/", workflow_views.workflow_page, name="workflow"),
     path("requests/new/", form_views.new_request, name="request-new"),
     path("requests/<str:key>/", views.request_detail, name="request-detail"),
     path("requests/<str:key>/edit/", form_views.edit_request, name="request-edit"),

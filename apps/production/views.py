@@ -23,10 +23,12 @@ from apps.production.forms import PriorityForm, ReasonForm, add_problems, writab
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, moves_for
 from apps.production.selectors import (
+    ingredients_of,
     needs_of,
     queue_history,
     queue_part,
     queue_ranks,
+    stages_shown,
     standing_of,
     steps_of,
     totals_of,
@@ -138,7 +140,8 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "object": wanted,
         "standing": standing_of(wanted, events, user),
         "steps": steps_of(wanted),
-        "stages": wanted.stages.all(),
+        "stages": stages_shown(wanted),
+        "ingredients": ingredients_of(wanted),
         "totals": totals_of(wanted),
         "needs": needs_of(wanted, timezone.now()),
         "events": events,

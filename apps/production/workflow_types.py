@@ -2,11 +2,13 @@
 
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
 from apps.core.errors import InvalidFields
 from apps.core.services import publish
 from apps.production.models import WorkflowType, WorkflowVersion
@@ -50,6 +52,28 @@ def load_builtin_workflows(*, at: datetime) -> None:
 def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
     """Return the types that a new request of this experiment may have."""
     return WorkflowType.objects.filter(Q(experiment=None) | Q(experiment=experiment), enabled=True)
+
+
+def visible_types(user: Any) -> QuerySet[Any]:
+    """Return the types in use that this person may look at, each with the `title` of its newest version."""
+    newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
+    types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest)).exclude(title=None)
+    scope = scope_of(user)
+    if not scope.sees_all:
+        types = types.filter(Q(experiment=None) | Q(experiment__in=scope.experiments))
+    return types.order_by("title")
+
+
+def newest_version(key: str) -> WorkflowVersion | None:
+    """Return the newest version of a type, if there is one of this key."""
+    return newest_versions(WorkflowType.objects.filter(key=key)).first()
+
+
+def newest_versions(types: QuerySet[WorkflowType]) -> QuerySet[WorkflowVersion]:
+    """Return the newest version of each of these types, by title."""
+    later = WorkflowVersion.objects.filter(type=OuterRef("type"), number__gt=OuterRef("number"))
+    versions = WorkflowVersion.objects.filter(~Exists(later), type__in=types.values("pk"))
+    return versions.select_related("type__experiment").order_by("title", "pk")
 
 
 def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> WorkflowVersion:

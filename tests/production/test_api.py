@@ -49,7 +49,9 @@ def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
     sent = {**COMPLETE, "stages": [{**STAGE, "services": ["samweb"]}]}
     made = api(liaison).post(LIST, sent, format="json")
     assert (made.status_code, made.json()["key"], made.json()["state"]) == (201, "NOVA-0001", "draft")
-    assert made.json()["stages"] == [{**STAGE, "input_dataset": "", "services": ["samweb"]}]
+    assert made.json()["stages"] == [
+        {**STAGE, "kind": "stage", "input_dataset": "", "services": ["samweb"], "arguments": {}}
+    ]
     path = f"{LIST}NOVA-0001/"
     changed = api(liaison).patch(path, {"version": 1, "title": "Rock muons"}, format="json")
     assert (changed.json()["title"], len(changed.json()["stages"])) == ("Rock muons", 1)

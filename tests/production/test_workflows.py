@@ -11,9 +11,10 @@ from apps.core.models import Event
 from apps.production import services
 from apps.production.checks import Facts, check_content, check_shape
 from apps.production.content import RequestContent, StageContent, changes
-from apps.production.models import WorkflowType, WorkflowVersion
+from apps.production.forms import typed
+from apps.production.models import Request, WorkflowType, WorkflowVersion
 from apps.production.selectors import content_of
-from apps.production.workflow_types import save_workflow, workflow_of
+from apps.production.workflow_types import newest_version, save_workflow, workflow_of
 from apps.production.workflows.arguments import TYPES, Argument, runs_in
 from apps.production.workflows.builtin import STATES, builtin_texts, general
 from apps.production.workflows.declaration import DeclarationError, read_declaration
@@ -242,3 +243,93 @@ def test_types_come_back_where_they_are_missing(liaison, nova):
     made = services.create_draft(experiment=nova, content=RequestContent(), by=liaison, at=AT)
 
     assert workflow_of(made.workflow) == general()
+
+
+def post_of(written, **more):
+    return dict(typed(written, **more).lists())
+
+
+def test_form_of_a_type_asks_for_its_arguments_and_saves_them(liaison, nova, browse):
+    page = browse(liaison).get("/requests/new/?workflow=monte_carlo").content.decode()
+    assert "Say which" not in page
+    assert [text in page for text in ("Run numbers", "Stage 1 · Generation", "Generator version")] == [True] * 3
+
+    data = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="submit")
+    browse(liaison).post("/requests/new/", data)
+
+    made = Request.objects.get()
+    assert (made.state, content_of(made)) == ("submitted", monte_carlo())
+    shown = browse(liaison).get(made.get_absolute_url()).content.decode()
+    assert [text in shown for text in ("900001-904000", "GENIE", "Monte Carlo")] == [True] * 3
+
+
+def test_form_shows_what_a_type_lacks_beside_its_fields(liaison, nova, browse):
+    wrong = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="save")
+    wrong |= {"run_block": "9-1", "stages-0-filter_efficiency": "2", "stages-0-generator": ""}
+
+    answer = browse(liaison).post("/requests/new/", wrong | {"do": "submit"})
+
+    assert answer.status_code == 400
+    assert [anchor for anchor, _, _ in answer.context["problems"]] == [
+        "id_run_block",
+        "id_stages-0-generator",
+        "id_stages-0-filter_efficiency",
+    ]
+    assert Request.objects.count() == 0
+
+
+def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, browse):
+    data = post_of(content(title="Muons"), experiment="NOVA", workflow="skim", do="workflow")
+
+    page = browse(liaison).post("/requests/new/", data)
+
+    assert page.context["main"]["title"].value() == "Muons"
+    assert [form.type.key for form in page.context["stages"]] == ["skim"]
+    added = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="add", add_kind="merge")
+    page = browse(liaison).post("/requests/new/", added)
+    assert [form.type.key for form in page.context["stages"]] == ["generation", "reconstruction", "merge"]
+
+
+def test_type_of_others_is_neither_offered_nor_taken(liaison, nova, dune, browse):
+    WorkflowType.objects.filter(key="skim").update(experiment=dune)
+
+    page = browse(liaison).get("/requests/new/?workflow=skim")
+
+    assert page.context["workflow"].key == "general"
+    assert b"Skim" not in browse(liaison).get("/requests/workflows/").content
+    assert browse(liaison).get("/requests/workflows/skim/").status_code == 404
+    assert browse(liaison).get("/api/v1/workflow-types/skim/").status_code == 404
+
+
+def test_api_tells_the_schema_and_takes_the_arguments(liaison, nova, browse):
+    client = browse(liaison)
+    schema = client.get("/api/v1/workflow-types/monte_carlo/").json()
+    assert schema["request"]["required"] == ["run_block", "first_seed"]
+    assert schema["stages"]["generation"]["properties"]["filter_efficiency"]["maximum"] == 1
+
+    stages = [{"kind": "generation", "name": "g", "arguments": {"generator": "GENIE", "filter_efficiency": 0.5}}]
+    sent = {"experiment": "NOVA", "workflow": "monte_carlo", "arguments": {"first_seed": 7}, "stages": stages}
+    made = client.post("/api/v1/requests/", sent, content_type="application/json").json()
+    assert (made["workflow"], made["workflow_version"], made["arguments"]) == ("monte_carlo", 1, {"first_seed": 7})
+    assert made["stages"][0]["arguments"] == {"generator": "GENIE", "filter_efficiency": 0.5}
+
+    wrong = {"stages": [{"kind": "generation", "arguments": {"filter_efficiency": "half"}}], "version": 1}
+    told = client.patch(f"/api/v1/requests/{made['key']}/", wrong, content_type="application/json")
+    assert (told.status_code, list(told.json())) == (400, ["stages.0.arguments.filter_efficiency"])
+    unknown = client.post("/api/v1/requests/", {**sent, "workflow": "x"}, content_type="application/json")
+    assert unknown.json() == {"workflow": ["There is no workflow type “x”."]}
+
+
+def test_admin_edits_a_type_and_gets_every_fault(admin, browse):
+    client, skim = browse(admin), WorkflowType.objects.get(key="skim")
+    change = f"/admin/production/workflowtype/{skim.pk}/change/"
+    bad = client.post(change, {"enabled": "on", "declaration": "title: x\nstages: {a: {title: A, arguments: [b]}}"})
+    assert "stages.a.arguments.0" in bad.content.decode()
+
+    text = builtin_texts()["skim"].replace("title: Skim\nhelp", "title: Selection\nhelp")
+    client.post(change, {"enabled": "on", "declaration": text.replace("\n", "\r\n")})
+
+    assert [(v.number, v.title) for v in skim.versions.all()] == [(2, "Selection"), (1, "Skim")]
+    assert Event.objects.get(kind="workflow.saved").actor == str(admin)
+    client.post("/admin/production/workflowtype/add/", {"key": "mine", "enabled": "on", "declaration": text})
+    assert newest_version("mine").number == 1
