@@ -116,10 +116,13 @@ def slurm() -> Iterator[SlurmServer]:
 
 
 @contextmanager
-def running_slurm(*options: str) -> Iterator[SlurmServer]:
-    """Start a Slurm of one's own with options of `slurm-up`; skip or fail as the fixture does."""
+def running_slurm(*options: str, etc: Mapping[str, str] | None = None) -> Iterator[SlurmServer]:
+    """Start a Slurm of one's own with options of `slurm-up` and files beside its slurm.conf, skipped as the fixture."""
     directory = Path(tempfile.mkdtemp(prefix="opsportal-slurm-"))
     directory.chmod(0o755)  # slurmd checks that a job's user may get to its spool
+    (directory / "etc").mkdir()
+    for name, text in (etc or {}).items():
+        (directory / "etc" / name).write_text(text)
     watchdog = stop_when_gone(directory)
     try:
         started = subprocess.run(

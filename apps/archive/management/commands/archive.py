@@ -8,11 +8,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from apps.archive.management.actions import link, listing, show, verify
+from apps.archive.management.actions import check, link, listing, show, verify
 
 ACTIONS: dict[str, ModuleType] = {
     "list": listing,
     "link": link,
+    "check": check,
     "show": show,
     "verify": verify,
 }

@@ -8,9 +8,10 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from apps.clusters.schedulers.base import StoredCopy
-from apps.clusters.schedulers.environment import environment_of, name_and_value
+from apps.clusters.schedulers.environment import name_and_value, pack
 
 from .accounting import number_attempts
 from .records import Row
@@ -82,14 +83,14 @@ def _latest_attempts(
     attempts = number_attempts(rows)
     copies: dict[object, StoredCopy] = {}
     for row, script, environment in zip(rows, scripts, environments, strict=True):
-        if not read_time(row["Submit"]):
+        if not read_time(row["Submit"]) or _is_interactive(row):
             continue
         submitted_at = attempts[row["JobID"], row["Submit"]].submitted_at
         copy = StoredCopy(
             spool_id=_spool_id(row),
             submitted_at=submitted_at,
             script=script,
-            environment=None if environment is None else environment_of(_variables(environment)),
+            environment=None if environment is None else pack(_variables(environment)),
             user=row["User"],
             account=row["Account"],
             name=row["JobName"],
@@ -102,6 +103,10 @@ def _latest_attempts(
             )
         copies[copy.spool_id, submitted_at] = copy
     yield from copies.values()
+
+
+def _is_interactive(row: Row) -> bool:
+    return PurePosixPath(row["SubmitLine"].split(" ")[0]).name in ("salloc", "srun")
 
 
 def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
