@@ -122,7 +122,15 @@ def test_what_is_captured_is_not_read_again_by_the_next_capture(schedd, home, jo
 
 
 def test_secrets_are_masked_before_they_are_kept(schedd, journal):
-    schedd.submit(1, Environment=v2({"TOKEN": "s3cret'text", "A": "1"}), Args="TOKEN=s3cret'text")
+    directory = schedd.spool / "1"
+    directory.mkdir()
+    (directory / "condor_submit.1.digest").write_bytes(b"arguments=$(item) TOKEN=s3cret-2\n")
+    schedd.submit(
+        1,
+        Environment=v2({"TOKEN": "s3cret'text", "A": "1"}),
+        Args='TOKEN=s3cret-2 TOKEN="s3cret-3"',
+        JobMaterializeDigestFile="condor_submit.1.digest",
+    )
 
     with capturing(schedd.spool, journal) as (_, sink):
         wait_for(lambda: sink.jobs)

@@ -35,7 +35,7 @@ class Reader:
         self._cluster = cluster
         self._scheduler = scheduler
         self._spool = spool
-        self._masker = masker
+        self.masker = masker
         self._waiting = waiting
         self._jobs = jobs
         self._clock = clock
@@ -79,7 +79,7 @@ class Reader:
             self._unreadable = there
 
     def _captured(self, spooled: SpooledJob) -> CapturedJob:
-        variables, masked_names = self._masker.mask(spooled.variables)
+        variables, masked_names = self.masker.mask(spooled.variables)
         if masked_names:
             spooled = self._spool.with_environment(spooled, variables)
         return CapturedJob(
@@ -93,13 +93,22 @@ class Reader:
             request_key=value_of(variables, b"OPSPORTAL_REQUEST")[:_KEY_LENGTH],
             stage=value_of(variables, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
             masked_names=masked_names,
-            description=spooled.description,
-            arguments=self._masker.mask_text(spooled.arguments),
+            description=self._description(spooled),
+            arguments=self.masker.mask_text(spooled.arguments),
             user=spooled.user,
             account=spooled.account,
             name=spooled.name,
             caveat=spooled.caveat,
         )
+
+    def _description(self, spooled: SpooledJob) -> bytes:
+        """Return the description, with what is masked in the arguments masked there too."""
+        description = spooled.description
+        for word in spooled.arguments.split() if description else ():
+            masked = self._masker.mask_text(word)
+            if masked != word:
+                description = description.replace(word.encode(), masked.encode())
+        return description
 
     def _report(self, entry: SpoolEntry, reason: str) -> None:
         with self._guard:

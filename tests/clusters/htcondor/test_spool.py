@@ -35,7 +35,7 @@ def test_a_job_is_read_with_all_that_the_queue_says(schedd, read):
     assert job.submitted_at == datetime.fromtimestamp(1_763_000_000, UTC)
     assert job.variables == ((b"A", b"it's"), (b"N", b""))
     assert b'\nAccountingGroup = "mice.prod"\n' in job.description
-    assert b"# job 7.0: what differs\nArguments" in job.description
+    assert b"# job 7.0: what differs\nEnvironment" in job.description
     assert b"secret" not in job.description
 
 
@@ -68,7 +68,7 @@ def test_masked_values_are_masked_in_the_description_too(schedd, spool, read, na
     assert masked.variables == ((b"A", b"1"), (b"TOKEN", b"<masked:1>"))
     assert b"s3cr3t" not in masked.description + masked.environment
     assert b"A=1 TOKEN=<masked:1> B=$(item)" in masked.description
-    assert masked.description.count(b"<masked:1>") == 4
+    assert masked.description.count(b"<masked:1>") == 3
     assert spool.with_environment(job, job.variables) == job
 
 
@@ -181,5 +181,5 @@ def test_a_real_ad_is_read(schedd, spool, read):
 
     assert (job.user, job.arguments) == ("bbockelm", "faux")
     assert job.submitted_at == datetime.fromtimestamp(1357311627, UTC)
-    assert all(line in job.description for line in lines)
+    assert [line for line in lines if line not in job.description] == [b'Arguments = "faux"']
     assert isinstance(spool, HTCondorSpool)

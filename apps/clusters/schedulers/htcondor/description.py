@@ -7,7 +7,10 @@ from apps.clusters.schedulers.htcondor.classads import line_of, quoted, unquoted
 from apps.clusters.schedulers.htcondor.environment import Variable, read_v1, read_v2, write_v1, write_v2
 from apps.clusters.schedulers.htcondor.queue_log import Cluster
 
-_PRIVATE = re.compile(rb"capability|childclaimids|claimid|claimidlist|claimids|transferkey|_condor_priv.*")
+# The schedd's own secrets, and the arguments, which are archived apart, with users' secrets masked.
+_LEFT_OUT = re.compile(
+    rb"capability|childclaimids|claimid|claimidlist|claimids|transferkey|_condor_priv.*|args|arguments"
+)
 _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')
 _LONG_ENOUGH = 6  # shorter secrets are replaced in the environment alone: elsewhere they may mean something else
@@ -24,7 +27,7 @@ def describe(cluster: Cluster, files: Mapping[str, bytes]) -> bytes:
 
 
 def _lines(ad: Mapping[bytes, bytes]) -> list[bytes]:
-    return [ad[name] for name in sorted(ad) if not _PRIVATE.fullmatch(name)]
+    return [ad[name] for name in sorted(ad) if not _LEFT_OUT.fullmatch(name)]
 
 
 def with_values(description: bytes, before: Iterable[Variable], after: Iterable[Variable]) -> bytes:
