@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,18 @@ class ElasticsearchServer:
         self._server.start()
 
     @contextmanager
-    def away(self) -> Iterator[None]:
-        """Not there for a while: stopped by the kernel's means, connections hang; then as before."""
+    def configured(self, **settings: str) -> Iterator[None]:
+        """Run it with more settings, dots written as two underscores; then as before."""
+        more = {name.replace("__", "."): value for name, value in settings.items()}
+        replace(self._server, settings=more).start()
+        try:
+            yield
+        finally:
+            self._server.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it hang, connections and all, as a machine does that swaps; then it goes on."""
         pid = self._server.pid()
         os.kill(pid, signal.SIGSTOP)
         try:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from django.conf import settings
-from pydantic import SecretStr
 
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
@@ -133,7 +132,7 @@ class ElasticsearchSink:
             told = found if isinstance(found, dict) else {"reason": found}
             raise Refusal(error.meta.status, {"type": f"status {error.meta.status}", **told}) from error
         except TransportError as error:
-            reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error))
+            reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error.message))  # each time another one
             raise SinkUnavailable(f"{', '.join(self._hosts)}: {reason}") from error
 
 
@@ -143,8 +142,8 @@ def _has_port(host: str) -> bool:
 
 def _credentials() -> dict[str, Any]:
     """Return the client's options for who we are and whom we trust. Raises `BadSink`."""
-    key, user = _secret(settings.ARCHIVE_ELASTICSEARCH_API_KEY), settings.ARCHIVE_ELASTICSEARCH_USER
-    password, ca = _secret(settings.ARCHIVE_ELASTICSEARCH_PASSWORD), settings.ARCHIVE_ELASTICSEARCH_CA
+    key, ca = settings.ARCHIVE_ELASTICSEARCH_API_KEY, settings.ARCHIVE_ELASTICSEARCH_CA
+    user, password = settings.ARCHIVE_ELASTICSEARCH_USER, settings.ARCHIVE_ELASTICSEARCH_PASSWORD
     if key and user:
         raise BadSink("ARCHIVE_ELASTICSEARCH_API_KEY and ARCHIVE_ELASTICSEARCH_USER are both set: give one of them")
     if bool(user) != bool(password):
@@ -153,7 +152,3 @@ def _credentials() -> dict[str, Any]:
         raise BadSink(f"ARCHIVE_ELASTICSEARCH_CA: {ca} is no file")
     options = {"api_key": key, "basic_auth": (user, password) if user else None, "ca_certs": str(ca) if ca else None}
     return {name: value for name, value in options.items() if value}
-
-
-def _secret(value: SecretStr | None) -> str:
-    return value.get_secret_value() if value else ""
