@@ -36,7 +36,10 @@ class SinkStatus:
     behind: int
     oldest_at: datetime | None
     last_error: str
-    refused: tuple[tuple[str, str], ...]
+    retry_seconds: float
+    written: int
+    refused_count: int
+    refused: tuple[tuple[str, str], ...]  # job id and reason of the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,16 @@ class Capture:
         self._stopping.set()
         self._look_again.set()
 
+    def retry_refused(self) -> None:
+        """Give every sink again what it did not take. May be called from a signal handler."""
+        for drain in self._drains:
+            drain.retry_refused.set()
+            drain.wake.set()
+
+    def use_masker(self, masker: Masker) -> None:
+        """Mask by other rules from the next job on."""
+        self._reader.masker = masker
+
     def scan(self) -> None:
         """Put every entry that is in the spool and not known to be captured up for reading."""
         self._waiting.overflowed = False
@@ -196,5 +209,14 @@ class Capture:
 
 def _sink_status(drain: Drain) -> SinkStatus:
     behind, oldest_at = drain.backlog()
-    refused = tuple((entry.job.job_id, reason) for entry, reason in drain.refused())
-    return SinkStatus(drain.name, behind, oldest_at, drain.last_error, refused)
+    count, newest = drain.refusals()
+    return SinkStatus(
+        name=drain.name,
+        behind=behind,
+        oldest_at=oldest_at,
+        last_error=drain.last_error,
+        retry_seconds=drain.delay_seconds,
+        written=drain.written,
+        refused_count=count,
+        refused=tuple(newest),
+    )

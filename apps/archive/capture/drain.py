@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
@@ -12,6 +13,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
+MOST_TOLD = 20
 _IDLE_SECONDS = 1.0
 
 
@@ -23,20 +25,23 @@ class Drain:
         self._sink = sink
         self.name = sink.name
         self.wake = threading.Event()
+        self.retry_refused = threading.Event()
+        self.retry_refused.set()  # once, at the start: the cause may be mended
         self.written = 0
         self.last_error = ""
         self._failures = 0
 
     def run(self, stopping: threading.Event) -> None:
         """Drain until `stopping`; what fails for now is tried again, ever more rarely."""
-        retried_refused = False
         while not stopping.is_set():
             try:
-                retried_refused = retried_refused or self._retry_refused()
+                if self.retry_refused.is_set():
+                    self._write_refused()
+                    self.retry_refused.clear()
                 moved = self._step()
             except Exception as error:  # the sink or the journal: tell, wait, go on
                 self._failed(error)
-                stopping.wait(self._delay())
+                stopping.wait(self.delay_seconds)
                 continue
             self._failures, self.last_error = 0, ""
             if not moved:
@@ -48,20 +53,22 @@ class Drain:
         """Return how many jobs the sink lacks, and when the oldest was captured."""
         return self._journal.backlog(self.name)
 
-    def refused(self) -> list[tuple[JournalEntry, str]]:
-        """Return the jobs that the sink does not take, with its reasons."""
-        return self._journal.refused(self.name)
+    def refusals(self) -> tuple[int, list[tuple[str, str]]]:
+        """Return how many jobs the sink does not take, and id and reason of the newest."""
+        return self._journal.refusals(self.name, newest=MOST_TOLD)
+
+    @property
+    def delay_seconds(self) -> float:
+        """How long the drain waits before it tries again; 0 where all is well."""
+        if not self._failures:
+            return 0.0
+        return min(FIRST_DELAY_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_DELAY_SECONDS)
 
     def _step(self) -> bool:
         batch = self._journal.pending(self.name)
         if not batch:
             return False
-        try:
-            refused = self._sink.write([entry.job for entry in batch])
-        except SinkUnavailable:
-            raise
-        except Exception:  # one of them is at fault: the others must not wait for it
-            refused = {index: reason for index, entry in enumerate(batch) if (reason := self._write_alone(entry))}
+        refused = self._write(batch)
         for index, reason in refused.items():
             self._refuse(batch[index], reason)
         self.written += len(batch) - len(refused)
@@ -72,13 +79,26 @@ class Drain:
         logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
         self._journal.refuse(self.name, entry.seq, reason)
 
-    def _retry_refused(self) -> bool:
-        """Try once, at the start, what was refused in an earlier run: the cause may be mended."""
-        for entry, _ in self._journal.refused(self.name):
-            if not self._write_alone(entry):
-                self._journal.accept(self.name, entry.seq)
-                self.written += 1
-        return True
+    def _write_refused(self) -> None:
+        last = 0
+        while page := [entry for entry, _ in self._journal.refused(self.name, after=last)]:
+            refused = self._write(page)
+            for index, entry in enumerate(page):
+                if index in refused:
+                    self._journal.refuse(self.name, entry.seq, refused[index])
+                else:
+                    self._journal.accept(self.name, entry.seq)
+                    self.written += 1
+            last = page[-1].seq
+
+    def _write(self, batch: Sequence[JournalEntry]) -> Mapping[int, str]:
+        """Write them, each alone where they are not taken together. Returns the reasons for those not taken."""
+        try:
+            return self._sink.write([entry.job for entry in batch])
+        except SinkUnavailable:
+            raise
+        except Exception:  # one of them is at fault: the others must not wait for it
+            return {index: reason for index, entry in enumerate(batch) if (reason := self._write_alone(entry))}
 
     def _write_alone(self, entry: JournalEntry) -> str:
         """Write one job. Returns why the sink does not take it, or an empty text."""
@@ -95,6 +115,3 @@ class Drain:
             logger.warning("%s: %s; the journal keeps what it lacks", self.name, reason)
         self.last_error = reason
         self._failures += 1
-
-    def _delay(self) -> float:
-        return min(FIRST_DELAY_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_DELAY_SECONDS)

@@ -106,12 +106,28 @@ class Journal:
         with self._transaction() as database:
             database.execute("INSERT OR REPLACE INTO refused VALUES (?, ?, ?)", (sink, seq, reason))
 
-    def refused(self, sink: str) -> list[tuple[JournalEntry, str]]:
-        """Return the entries that `sink` could not take, with the reasons."""
+    def refused(self, sink: str, *, after: int = 0, size_bytes: int = BATCH_BYTES) -> list[tuple[JournalEntry, str]]:
+        """Return the next entries behind `after` that `sink` could not take, with the reasons; one at least."""
         with self._guard:
-            reasons = dict(self._database.execute("SELECT seq, reason FROM refused WHERE sink = ? LIMIT 100", (sink,)))
+            rows = self._database.execute(
+                "SELECT seq, size_bytes, reason FROM refused JOIN entry USING (seq)"
+                " WHERE sink = ? AND seq > ? ORDER BY seq LIMIT ?",
+                (sink, after, BATCH_JOBS),
+            ).fetchall()
+            last = _last_within([(seq, size) for seq, size, _ in rows], size_bytes)
+            reasons = {seq: reason for seq, _, reason in rows if last is not None and seq <= last}
             marks = ",".join("?" * len(reasons))
             return [(e, reasons[e.seq]) for e in self._entries(f"WHERE seq IN ({marks}) ORDER BY seq", (*reasons,))]
+
+    def refusals(self, sink: str, *, newest: int) -> tuple[int, list[tuple[str, str]]]:
+        """Return how many entries `sink` could not take, and job id and reason of the newest."""
+        with self._guard:
+            (count,) = self._database.execute("SELECT count(*) FROM refused WHERE sink = ?", (sink,)).fetchone()
+            rows = self._database.execute(
+                "SELECT job_id, reason FROM refused JOIN entry USING (seq) WHERE sink = ? ORDER BY seq DESC LIMIT ?",
+                (sink, newest),
+            )
+            return count, rows.fetchall()
 
     def accept(self, sink: str, seq: int) -> None:
         """Note that `sink` has taken an entry after all."""

@@ -105,7 +105,7 @@ class Reader:
         """Return the description, with what is masked in the arguments masked there too."""
         description = spooled.description
         for word in spooled.arguments.split() if description else ():
-            masked = self._masker.mask_text(word)
+            masked = self.masker.mask_text(word)
             if masked != word:
                 description = description.replace(word.encode(), masked.encode())
         return description
