@@ -39,7 +39,7 @@ def next_keys(model: type[models.Model], count: int) -> list[int]:
 
 
 def rows_where_any(
-    model: type[models.Model], columns: Sequence[str], column: str, values: Sequence[object], **also: object
+    model: type[models.Model], columns: Sequence[str], column: str, values: Sequence[Any], **also: Any
 ) -> list[tuple[Any, ...]]:
     """Return columns of the rows with one of `values` in `column`, sent as one array; and with `also` in others."""
     conditions = "".join(f' AND "{name}" = %s' for name in also)
@@ -47,7 +47,7 @@ def rows_where_any(
     query = f'SELECT {wanted} FROM "{model._meta.db_table}" WHERE "{column}" = ANY(%s){conditions}'
     with connection.cursor() as cursor:
         cursor.execute(query, [list(values), *also.values()])
-        return cursor.fetchall()
+        return list(cursor.fetchall())
 
 
 def lock_for_this_transaction(name: str) -> None:

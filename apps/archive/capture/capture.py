@@ -18,7 +18,7 @@ from apps.archive.capture.journal import Journal
 from apps.archive.capture.reader import Reader
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
-from apps.archive.sinks.base import Sink
+from apps.archive.sinks.base import Writer
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
 from apps.core.masking import Masker
 
@@ -64,7 +64,7 @@ class Capture:
         scheduler: str,
         spool: Spool,
         journal: Journal,
-        sinks: Sequence[Sink],
+        sinks: Sequence[Writer],
         masker: Masker,
         clock: Clock,
     ) -> None:

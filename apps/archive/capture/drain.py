@@ -7,7 +7,7 @@ from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
 from apps.archive.capture.journal import Journal
-from apps.archive.sinks.base import Sink, SinkUnavailable
+from apps.archive.sinks.base import SinkUnavailable, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ _IDLE_SECONDS = 1.0
 class Drain:
     """Runs in a thread of its own for each sink; `wake` says that there is something new."""
 
-    def __init__(self, *, journal: Journal, sink: Sink) -> None:
+    def __init__(self, *, journal: Journal, sink: Writer) -> None:
         self._journal = journal
         self._sink = sink
         self.name = sink.name

@@ -56,7 +56,7 @@ class SinkURL:
             raise BadSink(f"the {self.scheme} sink has no option {unknown[0]!r}, only: {', '.join(known) or 'none'}")
 
 
-class Sink(Protocol):
+class Writer(Protocol):
     """A place that keeps captured jobs. It may be given the same job more than once and must keep it once.
 
     All calls come from one thread, or process, of its own.
@@ -64,11 +64,6 @@ class Sink(Protocol):
 
     #: Under this name the journal keeps the sink's offset: the same for the same place, different for others.
     name: str
-
-    @classmethod
-    def from_url(cls, url: SinkURL) -> Self:
-        """Open the sink, without reaching out yet. Raises `BadSink`."""
-        ...
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Keep `jobs` durably and return the reasons for those that the sink does not take, by their index.
@@ -80,4 +75,13 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of connections. Called when capture ends, in the thread that wrote."""
+        ...
+
+
+class Sink(Writer, Protocol):
+    """A writer that is made of a URL, in one process, and used in another."""
+
+    @classmethod
+    def from_url(cls, url: SinkURL) -> Self:
+        """Open the sink, without reaching out yet, and without threads. Raises `BadSink`."""
         ...

@@ -1,5 +1,6 @@
 """The sink that every portal has: the script store in its own database."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -17,6 +18,9 @@ class StoreSink:
 
     name = "store"
 
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
         """`store:` has no parts and no options, and wants the portal's database."""
@@ -27,6 +31,8 @@ class StoreSink:
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Keep them all, or none. A connection that failed is made anew the next time."""
+        if self._process != os.getpid():  # a connection of the process that made this is not ours to use or close
+            connection.connection, self._process = None, os.getpid()
         close_old_connections()
         at = timezone.now()
         try:

@@ -1,12 +1,13 @@
 """`manage.py capture`: copy every job out of a scheduler's spool before the scheduler deletes it."""
 
+import gc
 import logging
 import re
 import signal
 import sys
 import threading
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from django.db import connection
 from django.utils import timezone
 
 from apps.archive.capture.capture import PATIENCE_SECONDS, Capture, CaptureStatus
+from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sink
@@ -84,19 +86,18 @@ class Command(BaseCommand):
         if not _CLUSTER.fullmatch(cluster or ""):
             raise CommandError("Name the cluster, in letters, digits, . _ and -: --cluster NAME or CAPTURE_CLUSTER.")
         opened = _open_spool(cluster, scheduler, spool)
-        try:
-            to = [open_sink(url) for url in sinks or settings.ARCHIVE_SINKS]
-            held = Journal(journal / cluster, sinks=[sink.name for sink in to])
-        except (BadSink, JournalError) as error:
-            raise CommandError(str(error)) from error
         sys.setswitchinterval(SWITCH_SECONDS)
-        with closing(held):
+        gc.set_threshold(50_000)  # what passes through is many small objects without cycles
+        with (
+            closing(_nursery(sinks or settings.ARCHIVE_SINKS)) as nursery,
+            closing(_journal(journal / cluster, nursery)) as held,
+        ):
             capture = Capture(
                 cluster=cluster,
                 scheduler=scheduler,
                 spool=opened,
                 journal=held,
-                sinks=to,
+                sinks=nursery.sinks,
                 masker=Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode()),
                 clock=timezone.now,
             )
@@ -138,6 +139,20 @@ def _open_spool(cluster: str, scheduler: str, directory: Path | None) -> Spool:
     try:
         return SCHEDULERS.get(scheduler)(cluster, {}).spool(directory.absolute())
     except (UnknownPlugin, SpoolError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _nursery(urls: Sequence[str]) -> Nursery:
+    try:
+        return Nursery([open_sink(url) for url in urls])
+    except BadSink as error:
+        raise CommandError(str(error)) from error
+
+
+def _journal(directory: Path, nursery: Nursery) -> Journal:
+    try:
+        return Journal(directory, sinks=[sink.name for sink in nursery.sinks])
+    except JournalError as error:
         raise CommandError(str(error)) from error
 
 

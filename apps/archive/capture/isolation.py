@@ -1,0 +1,145 @@
+"""Each sink in a process of its own: it takes another core than the reader, and a client library that crashes takes
+nothing else down. A nursery, forked before there are threads, forks them, at the start and whenever one has died.
+"""
+
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from datetime import datetime
+from multiprocessing.connection import Connection
+from operator import attrgetter
+
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailable
+
+logger = logging.getLogger(__name__)
+
+NICENESS = 5  # to read what will be deleted comes first
+_MOST_DEATHS = 1000
+_values = attrgetter(*(field.name for field in fields(CapturedJob)))
+
+
+class Nursery:
+    """Forks the processes of `sinks`. To be made before any thread is started and the journal is opened."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._here, there = socket.socketpair()
+        gc.freeze()  # what is there now stays, and is shared by all
+        self._pid = os.fork()
+        if not self._pid:
+            _let_go(keep=there.fileno())
+            _leave(lambda: _nurse(there, sinks))
+        there.close()
+        self.sinks = [IsolatedSink(sink.name, self, number) for number, sink in enumerate(sinks)]
+
+    def close(self) -> None:
+        """Let it end, and with it the processes that have nothing more to do."""
+        self._here.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    def start(self, number: int) -> Connection:
+        """Start the process of a sink. Raises `SinkUnavailable`."""
+        try:
+            self._here.send(bytes([number]))
+            _, (descriptor,), _, _ = socket.recv_fds(self._here, 1, 1)
+        except (OSError, ValueError) as error:
+            raise SinkUnavailable(f"its process cannot be started: {error}") from error
+        return Connection(descriptor)
+
+
+class IsolatedSink:
+    """Stands for a sink that lives in another process."""
+
+    def __init__(self, name: str, nursery: Nursery, number: int) -> None:
+        self.name = name
+        self._nursery = nursery
+        self._number = number
+        self._process: Connection | None = None
+        self._died_of: set[tuple[int, str, datetime]] = set()
+
+    def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
+        """Let the sink write. A process that died is started anew the next time."""
+        process = self._process = self._process or self._nursery.start(self._number)
+        try:
+            process.send([_values(job) for job in jobs])
+            answer = process.recv()
+        except (OSError, EOFError) as error:
+            self.close()
+            raise self._died(jobs) from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Let the process end."""
+        if self._process:
+            self._process.close()
+            self._process = None
+
+    def _died(self, jobs: Sequence[CapturedJob]) -> SinkError:
+        """Say what it means: jobs of which it dies twice are at fault themselves."""
+        batch = len(jobs), jobs[0].job_id, jobs[0].submitted_at
+        if batch not in self._died_of:
+            self._died_of = {*self._died_of, batch} if len(self._died_of) < _MOST_DEATHS else {batch}
+            return SinkUnavailable("its process died")
+        return SinkRefused("its process died twice of writing this")
+
+
+def _nurse(requests: socket.socket, sinks: Sequence[Sink]) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
+    while number := requests.recv(1):
+        here, there = socket.socketpair()
+        if not os.fork():
+            here.close()
+            requests.close()
+            _serve(Connection(there.detach()), sinks[number[0]])
+            return
+        socket.send_fds(requests, [b"."], [here.fileno()])
+        here.close()
+        there.close()
+
+
+def _serve(jobs: Connection, sink: Sink) -> None:
+    """Write what comes and answer how that went, until capture has gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.nice(NICENESS)
+    with suppress(EOFError, OSError):
+        while True:
+            batch = [CapturedJob(*values) for values in jobs.recv()]
+            try:
+                answer: object = dict(sink.write(batch))
+            except (SinkUnavailable, SinkRefused) as error:
+                answer = type(error)(*error.args)
+            except Exception as error:  # of the sink's library, which may not be known where it goes
+                logger.exception("%s", sink.name)
+                answer = SinkRefused(str(error).strip() or repr(error))
+            del batch
+            jobs.send(answer)
+    sink.close()
+
+
+def _leave(last: Callable[[], None]) -> None:
+    """Do one last thing in this process, and nothing that was meant for the process it was forked from."""
+    try:
+        last()
+    except BaseException:
+        logger.exception("a process of capture failed")
+    finally:
+        os._exit(0)
+
+
+def _let_go(*, keep: int) -> None:
+    """Give up the files and sockets of the process that was forked, and leave it to say when to end.
+
+    Ctrl-C and service managers tell the whole group; what capture has read is written before all end.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
