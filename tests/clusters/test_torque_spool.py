@@ -171,6 +171,13 @@ def test_masked_value_is_masked_in_the_description_too(tmp_path, version) -> Non
     assert spool.with_environment(spooled, spooled.variables) == spooled
 
 
+def test_description_that_could_hold_a_masked_value_is_left_out() -> None:
+    content = b"<job><attributes><Variable_List><![CDATA[TOKEN=s3cret]]></Variable_List></attributes></job>"
+
+    assert read_description(content).variables == ((b"TOKEN", b"s3cret"),)
+    assert with_variables(content, [(b"TOKEN", b"*")]) == b""
+
+
 @pytest.mark.parametrize("script", [b"", b"#!/bin/sh\r\necho x\r\n", b"# caf\xe9", b"\0\xff" * 100_000])
 def test_script_comes_through_as_it_is(server, script) -> None:
     do(server.submission(TorqueJob(7, chunks=[script[i : i + 65536] for i in range(0, len(script), 65536)] or [b""])))

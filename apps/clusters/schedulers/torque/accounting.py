@@ -3,9 +3,10 @@
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import NamedTuple
 
 from apps.clusters.schedulers.base import JobRecord, SchedulerError
 from apps.core.masking import text
@@ -17,8 +18,15 @@ logger = logging.getLogger(__name__)
 SETTLING = timedelta(minutes=10)  # how long the end of a job may take after its deletion
 LOOKBACK_DAYS = 60  # how far back the beginning of a job is looked for
 
-_ENDS = frozenset("EDAR")
+_ENDS = frozenset((b"E", b"D", b"A", b"R"))
 _TIME = re.compile(rb"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)", re.ASCII)
+
+
+class _Line(NamedTuple):
+    time: bytes
+    kind: bytes
+    job_id: bytes
+    facts: bytes
 
 
 class Accounting:
@@ -35,55 +43,64 @@ class Accounting:
         """
         days = self._days()
         first, last = self._day_of(since), self._day_of(until) + timedelta(days=1)
-        events: dict[str, list[Event]] = defaultdict(list)
-        here = [event for day in days if first <= day <= last for event in self._events(day, lambda _: True)]
-        ended = {event.job_id for event in here if event.kind in _ENDS}
-        for event in here:
-            if event.job_id in ended:
-                events[event.job_id].append(event)
+        lines = {day: self._lines(day) for day in days if first <= day <= last}
+        ended = {line.job_id for some in lines.values() for line in some if self._is_end(line, since)}
+        events: dict[bytes, list[Event]] = defaultdict(list)
+        for some in lines.values():
+            self._add(events, some, ended)
         self._look_back(events, [day for day in days if first - timedelta(days=LOOKBACK_DAYS) <= day < first])
         for job_id in sorted(events):
             try:
                 records = list(attempts_of(events[job_id], settled_before=settled_before))
             except (ValueError, OverflowError) as error:
-                logger.error("accounting of job %s left out: %s", job_id, error)
+                logger.error("accounting of job %s left out: %s", text(job_id), error)
                 continue
             yield from (record for record in records if since <= record.ended_at < until)
 
-    def _look_back(self, events: dict[str, list[Event]], days: list[date]) -> None:
+    def _look_back(self, events: dict[bytes, list[Event]], days: list[date]) -> None:
         """Put before the events of each job those that were earlier, back to the one that queued it."""
-        begun = {job_id for job_id, known in events.items() if known[0].kind == "Q"}
+        sought = {job_id for job_id, known in events.items() if known[0].kind != "Q"}
         for day in reversed(days):
-            sought = events.keys() - begun
             if not sought:
                 return
-            earlier: dict[str, list[Event]] = defaultdict(list)
-            for event in self._events(day, sought.__contains__):
-                earlier[event.job_id].append(event)
+            earlier: dict[bytes, list[Event]] = defaultdict(list)
+            self._add(earlier, self._lines(day), sought)
             for job_id, found in earlier.items():
                 events[job_id][:0] = found
                 if any(event.kind == "Q" for event in found):
-                    begun.add(job_id)
+                    sought.discard(job_id)
 
-    def _events(self, day: date, wanted: Callable[[str], bool]) -> Iterator[Event]:
+    def _add(self, events: dict[bytes, list[Event]], lines: Iterable[_Line], wanted: Collection[bytes]) -> None:
+        for line in lines:
+            if line.job_id not in wanted:
+                continue
+            try:
+                event = Event(self._time(line.time), text(line.kind), text(line.job_id), read_facts(text(line.facts)))
+            except ValueError as error:
+                logger.error("line of job %s left out: %s", text(line.job_id), error)
+            else:
+                events[line.job_id].append(event)
+
+    def _is_end(self, line: _Line, since: datetime) -> bool:
+        """Whether it may be an end at `since` or later: it is written after the end. Bad times are told later."""
+        if line.kind not in _ENDS:
+            return False
+        try:
+            return self._time(line.time) >= since
+        except ValueError:
+            return True
+
+    def _lines(self, day: date) -> list[_Line]:
+        """Return the lines of a day, cut and not yet read. Raises `SchedulerError`."""
         path = self.directory / f"{day:%Y%m%d}"
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            return
+            return []
         except OSError as error:
             raise SchedulerError(f"{path}: {error.strerror}") from error
-        for line in content.split(b"\n")[:-1]:  # what has no newline is still being written
-            parts = line.split(b";", 3)
-            if len(parts) < 4:
-                continue
-            job_id = text(parts[2])
-            if not wanted(job_id):
-                continue
-            try:
-                yield Event(self._time(parts[0]), text(parts[1]), job_id, read_facts(text(parts[3])))
-            except ValueError as error:
-                logger.error("%s: line of job %s left out: %s", path, job_id, error)
+        whole = content.split(b"\n")[:-1]  # what has no newline is still being written
+        return [_Line(*parts) for line in whole if len(parts := line.split(b";", 3)) == 4]
 
     def _days(self) -> list[date]:
         try:

@@ -53,8 +53,13 @@ def without_secrets_of_torque(content: bytes) -> bytes:
 
 
 def with_variables(content: bytes, variables: Iterable[Variable]) -> bytes:
-    """Return the description with other variables, in the form that it has them in."""
-    return _LIST.sub(lambda found: found[1] + _join(found[2], variables) + found[3], content)
+    """Return the description with other variables, in the form that it has them in.
+
+    It is empty where they are not found as pbs_server writes them: it could hold what is to be masked.
+    """
+    pairs = tuple(variables)
+    changed, count = _LIST.subn(lambda found: found[1] + _join(found[2], pairs) + found[3], content)
+    return changed if count == 1 else b""
 
 
 def split_variables(text: bytes) -> tuple[Variable, ...]:
