@@ -1,0 +1,90 @@
+"""Capture of Torque's spool in this process: what is read, and how often."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from apps.archive.capture.capture import Capture
+from apps.clusters.schedulers.base import SpooledJob, SpoolEntry
+from apps.clusters.schedulers.torque.spool import TorqueSpool
+from apps.core.masking import Masker
+from tests.torque_spool import TorqueJob, TorqueServer, do
+
+from .conftest import wait_for
+from .test_capture import MemorySink, running
+
+
+class CountingSpool(TorqueSpool):
+    """Counts what was read to its end."""
+
+    whole = 0
+
+    def read(self, entry: SpoolEntry) -> SpooledJob:
+        job = super().read(entry)
+        self.whole += 1
+        return job
+
+
+@pytest.fixture
+def server(tmp_path) -> TorqueServer:
+    return TorqueServer(tmp_path / "torque", subdirectories=True)
+
+
+def capture_of(spool, journal, sink) -> Capture:
+    return Capture(
+        cluster="old",
+        scheduler="torque",
+        spool=spool,
+        journal=journal,
+        sinks=[sink],
+        masker=Masker(names="TOKEN", key=b"key"),
+        clock=lambda: datetime.now(UTC),
+    )
+
+
+@pytest.mark.parametrize("tasks", [0, 3])
+def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks) -> None:
+    spool, sink, job = CountingSpool(server.jobs), MemorySink(), TorqueJob(7, tasks=tasks, saves=5)
+
+    with running(capture_of(spool, journal, sink), rescan_seconds=0.05) as capture:
+        do(server.submission(job))
+        wait_for(lambda: sink.jobs)
+        do(server.life(job))
+        capture.scan()
+        wait_for(lambda: capture.status().waiting == 0)
+
+    assert spool.whole == 1
+    assert [job.job_id for job in sink.jobs] == [job.id]
+
+
+def test_directories_made_later_are_watched(tmp_path, journal) -> None:
+    server = TorqueServer(tmp_path / "torque")
+    sink = MemorySink()
+
+    with running(capture_of(TorqueSpool(server.jobs), journal, sink)):
+        do(server.submission(TorqueJob(1)))
+        wait_for(lambda: len(sink.jobs) == 1)
+        (server.jobs / "2").mkdir()
+        server.subdirectories = True
+        do(server.submission(TorqueJob(12)))
+        wait_for(lambda: len(sink.jobs) == 2)
+
+
+def test_secret_never_reaches_the_journal(server, journal) -> None:
+    sink = MemorySink()
+    secret = "s3cret, with 'quotes'"
+    job = TorqueJob(
+        7,
+        variables=[(b"TOKEN", secret.encode()), (b"A", b"1")],
+        attributes={"submit_args": "-v TOKEN=s3cret,A=1 run.sh"},
+    )
+    do(server.submission(job))
+
+    with running(capture_of(TorqueSpool(server.jobs), journal, sink)):
+        wait_for(lambda: sink.jobs)
+
+    (captured,) = sink.jobs
+    assert captured.masked_names == ("TOKEN",)
+    assert captured.arguments.startswith("-v TOKEN=<masked:")
+    assert b"TOKEN=&lt;masked:" in captured.description
+    assert b"s3cret" not in captured.description + captured.environment + captured.arguments.encode()
