@@ -72,6 +72,28 @@ def test_masked_values_are_masked_in_the_description_too(schedd, spool, read, na
     assert spool.with_environment(job, job.variables) == job
 
 
+@pytest.mark.parametrize(
+    ("command", "masked"),
+    [
+        (b'env = "A=1 PIN=1234"', b'env = "A=1 PIN=<m>"'),
+        (b"Environment= A=1;PIN=1234", b"Environment = A=1;PIN=<m>"),
+        (b"  env=A=1; PIN=1234", b"env = A=1;PIN=<m>"),
+        (b'environment="PIN=\'12"', b'environment = "<masked>"'),
+        (b"env = A=1234", b"env = A=1234"),
+    ],
+)
+def test_short_secrets_are_masked_where_a_submit_description_sets_them(schedd, spool, read, command, masked):
+    (schedd.spool / "7").mkdir()
+    (schedd.spool / "7" / "condor_submit.7.digest").write_bytes(command + b"\n")
+    schedd.submit(7, Environment="PIN=1234", JobMaterializeDigestFile="x")
+    job = read(7)
+
+    changed = spool.with_environment(job, [(b"PIN", b"<m>")])
+
+    assert changed.description.endswith(b"# condor_submit.7.digest\n" + masked + b"\n")
+    assert b'\nEnvironment = "PIN=<m>"\n' in changed.description
+
+
 def test_names_for_events_are_those_of_the_scan(schedd, spool):
     schedd.submit(7)
     entry = entry_of(spool, 7)

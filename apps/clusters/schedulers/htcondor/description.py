@@ -13,6 +13,7 @@ _LEFT_OUT = re.compile(
 )
 _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')
+_FIRST_FILE = b"\n# condor_submit."
 _LONG_ENOUGH = 6  # shorter secrets are replaced in the environment alone: elsewhere they may mean something else
 
 
@@ -36,35 +37,54 @@ def with_values(description: bytes, before: Iterable[Variable], after: Iterable[
     changed = {name: new[name] for name in old if name in new and new[name] != old[name]}
     if not changed:
         return description
-    found = _DELIMITER.search(description)
+    ads, header, files = description.partition(_FIRST_FILE)
+    found = _DELIMITER.search(ads)
     delimiter = found[1] if found else b";"
-    text = b"\n".join(_rewritten(line, changed, delimiter) for line in description.split(b"\n"))
+    lines = [_ad_line(line, changed, delimiter) for line in ads.split(b"\n")]
+    text = b"\n".join(lines) + header + b"\n".join(_command(line, changed) for line in files.split(b"\n"))
     for name, value in changed.items():
-        for written in {old[name], old[name].replace(b"'", b"''"), old[name].replace(b'"', b'\\"')}:
+        for written in _ways_to_write(old[name]):
             if len(written) >= _LONG_ENOUGH:
                 text = text.replace(written, value)
     return text
 
 
-def _rewritten(line: bytes, changed: Mapping[bytes, bytes], delimiter: bytes) -> bytes:
-    """Write the line of an ad or a submit description anew if it sets the environment."""
+def _ways_to_write(value: bytes) -> set[bytes]:
+    in_quotes = value.replace(b"'", b"''")
+    return {way.replace(b'"', quote) for way in (value, in_quotes) for quote in (b'"', b'\\"', b'""')}
+
+
+def _ad_line(line: bytes, changed: Mapping[bytes, bytes], delimiter: bytes) -> bytes:
+    """Write an attribute of an ad anew if it is the environment."""
+    found = _ENVIRONMENT.fullmatch(line)
+    text = unquoted(found[2]) if found else None
+    if not found or text is None:
+        return line
+    is_new = found[1].lower() == b"environment"
+    written = _replaced(text, changed, None if is_new else delimiter)
+    return line if written is None else line_of(found[1], quoted(written))
+
+
+def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
+    """Write a command of a submit description anew if it is the environment: in double quotes the new syntax."""
     found = _ENVIRONMENT.fullmatch(line)
     if not found:
         return line
-    name, value = found[1], found[2].rstrip()
-    is_ad = line.startswith(name + b" = ") and unquoted(value) is not None
-    text = unquoted(value) if is_ad else None
-    new_syntax = name.lower() == b"environment" if is_ad else value.startswith(b'"')
-    if text is None:
-        text = value[1:-1].replace(b'""', b'"') if new_syntax else value
+    value = found[2].rstrip()
+    if not value.startswith(b'"'):
+        written = _replaced(value, changed, b";")
+        return line if written is None else line_of(found[1], written)
+    written = _replaced(value[1:-1].replace(b'""', b'"'), changed, None)
+    return line if written is None else line_of(found[1], b'"' + written.replace(b'"', b'""') + b'"')
+
+
+def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | None) -> bytes | None:
+    """Put new values into an environment, in the new syntax where nothing delimits. None where none is to change."""
     try:
-        variables = read_v2(text) if new_syntax else read_v1(text, delimiter)
+        variables = read_v2(text) if delimiter is None else read_v1(text, delimiter)
     except ValueError:
-        return line_of(name, b"<masked>")
-    if not changed.keys() & {key for key, _ in variables}:
-        return line
-    variables = [(key, changed.get(key, held)) for key, held in variables]
-    written = write_v2(variables) if new_syntax else write_v1(variables, delimiter)
-    if is_ad:
-        return line_of(name, quoted(written))
-    return line_of(name, b'"' + written.replace(b'"', b'""') + b'"' if new_syntax else written)
+        return b"<masked>"
+    if not changed.keys() & {name for name, _ in variables}:
+        return None
+    variables = [(name, changed.get(name, value)) for name, value in variables]
+    return write_v2(variables) if delimiter is None else write_v1(variables, delimiter)

@@ -1,14 +1,12 @@
 """Reads a file whose path a user has given, with that user's rights, whatever rights this process has."""
 
 import errno
-import grp
 import os
 import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 _LATER = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EMFILE, errno.ENFILE}
@@ -41,7 +39,6 @@ class Account:
         return bool(status.st_mode & right)
 
 
-@lru_cache(maxsize=1000)
 def account_of(user: str) -> Account:
     """Return the account of a user of this host."""
     try:
@@ -50,8 +47,7 @@ def account_of(user: str) -> Account:
         return Account()
     if entry.pw_uid == 0:
         return Account()
-    groups = {group.gr_gid for group in grp.getgrall() if user in group.gr_mem}
-    return Account(entry.pw_uid, frozenset({entry.pw_gid, *groups} - {0}))
+    return Account(entry.pw_uid, frozenset(os.getgrouplist(user, entry.pw_gid)) - {0})
 
 
 def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[bytes, os.stat_result]:
