@@ -260,6 +260,7 @@ _EVERY_SECONDS = {
     "apps.archive.tasks.index_words": 5,
     "apps.archive.tasks.continue_lost_trials": 300,
     "apps.archive.tasks.describe_captured": 60,
+    "apps.archive.tasks.delete_expired": 86_400,
     "apps.diagnosis.tasks.requeue_waiting": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.services.tasks.parse_waiting": 30,

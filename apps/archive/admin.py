@@ -14,7 +14,8 @@ from apps.archive.capture_hosts import (
     revoke_host_tokens,
 )
 from apps.archive.masking_rules import delete_masking_rule, save_masking_rule, start_trial
-from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingRule, MaskingTrial
+from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingRule, MaskingTrial, Pin, RetentionRule
+from apps.archive.retention import delete_retention_rule, save_retention_rule
 from apps.core.admin import ReadOnlyAdmin
 
 
@@ -115,3 +116,26 @@ class CaptureHostAdmin(admin.ModelAdmin):
 
     def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
         messages.success(request, f"The token of {host}, shown once: {token}")
+
+
+@admin.register(RetentionRule)
+class RetentionRuleAdmin(admin.ModelAdmin):
+    list_display = ["__str__", "max_age_days", "max_bytes"]
+    list_select_related = ["cluster"]
+
+    def save_model(self, request: HttpRequest, obj: RetentionRule, form: Any, change: bool) -> None:
+        save_retention_rule(rule=obj, by=request.user, at=timezone.now())
+
+    def delete_model(self, request: HttpRequest, obj: RetentionRule) -> None:
+        delete_retention_rule(rule=obj, by=request.user, at=timezone.now())
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RetentionRule]) -> None:
+        for rule in queryset:
+            self.delete_model(request, rule)
+
+
+@admin.register(Pin)
+class PinAdmin(ReadOnlyAdmin):
+    list_display = ["job", "by", "at", "reason"]
+    list_select_related = ["job__cluster"]
+    ordering = ["-at"]

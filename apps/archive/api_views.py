@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob
+from apps.archive.pin_api import PinActions
 from apps.archive.selectors import DamagedContent, jobs_for_list, read_blob
 from apps.archive.serializers import ArchivedJobSerializer
 
@@ -26,7 +27,7 @@ class Damaged(APIException):
 _BYTES = {(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)}
 
 
-class ArchivedJobViewSet(viewsets.ReadOnlyModelViewSet):
+class ArchivedJobViewSet(PinActions, viewsets.ReadOnlyModelViewSet):
     """Jobs as they lay in the spool. `…/script/` and `…/environment/` answer with the stored bytes."""
 
     queryset = ArchivedJob.objects.all()

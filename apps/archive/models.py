@@ -8,7 +8,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
@@ -115,6 +115,9 @@ class ArchivedJob(models.Model):
             ),
             models.Index(
                 fields=["user", "-submitted_at", "-id"], condition=~models.Q(user=""), name="archived_job_user"
+            ),
+            models.Index(
+                fields=["description"], condition=models.Q(description__isnull=False), name="archived_job_description"
             ),
         ]
 
@@ -250,3 +253,47 @@ class CaptureHost(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Pin(models.Model):
+    """A job that is under discussion, and stays for as long as it has this."""
+
+    job = models.OneToOneField(ArchivedJob, on_delete=models.PROTECT, related_name="pin")
+    by = models.CharField(max_length=150)
+    reason = models.CharField(max_length=200)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.job} pinned by {self.by}"
+
+
+class RetentionRule(models.Model):
+    """How much is kept of a cluster's jobs. A cluster's own rule counts in place of that of all clusters."""
+
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: each that has no rule of its own."
+    )
+    max_age_days = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="Jobs submitted longer ago are deleted. Empty: they stay.",
+    )
+    max_bytes = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="With more in compressed contents, the oldest jobs are deleted. Empty: any size.",
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster"], nulls_distinct=False, name="retention_rule_once"),
+            models.CheckConstraint(
+                condition=models.Q(max_age_days__isnull=False) | models.Q(max_bytes__isnull=False),
+                name="retention_rule_limits",
+                violation_error_message="Give an age, a size, or both.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"retention of {self.cluster.name if self.cluster else 'every cluster'}"

@@ -5,7 +5,7 @@ import logging
 from celery import shared_task
 from django.utils import timezone
 
-from apps.archive import linking, masking_rules, word_index
+from apps.archive import linking, masking_rules, retention, word_index
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.queue import enqueue
@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 #: Words are indexed for no longer than this at a time, so that other tasks get their turn.
 INDEX_SECONDS = 8
+#: So many batches of expired jobs are deleted before other tasks get their turn.
+EXPIRY_BATCHES = 20
 
 
 @shared_task(acks_late=True)
@@ -45,3 +47,10 @@ def describe_cluster(*, cluster_id: int) -> None:
         linking.describe_jobs(cluster=cluster, at=timezone.now())
     except SchedulerError as error:  # what is missing comes with accounting, or a minute later
         log.info("cluster %s cannot be asked for its jobs: %s", cluster.name, error)
+
+
+@shared_task
+def delete_expired() -> None:
+    """Delete some, and go on in a task of its own where there is more."""
+    if retention.delete_expired(by="retention", at=timezone.now(), batches=EXPIRY_BATCHES):
+        enqueue("apps.archive.tasks.delete_expired")

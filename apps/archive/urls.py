@@ -1,11 +1,13 @@
 from django.urls import path
 
-from apps.archive import views
+from apps.archive import pin_views, views
 
 app_name = "archive"
 urlpatterns = [
     path("archive/", views.jobs, name="jobs"),
     path("archive/<int:pk>/", views.job, name="job"),
+    path("archive/<int:pk>/pin/", pin_views.pin, name="pin"),
+    path("archive/<int:pk>/unpin/", pin_views.unpin, name="unpin"),
     path("archive/<int:pk>/script/", views.script, name="script"),
     path("archive/<int:pk>/environment/", views.environment, name="environment"),
 ]

@@ -8,12 +8,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from apps.archive.management.actions import check, link, listing, show, verify
+from apps.archive.management.actions import check, link, listing, retain, show, verify
 
 ACTIONS: dict[str, ModuleType] = {
     "list": listing,
     "link": link,
     "check": check,
+    "retain": retain,
     "show": show,
     "verify": verify,
 }
