@@ -1,0 +1,125 @@
+"""How much the Elasticsearch sink costs: `python -m benchmarks.archive_elasticsearch [--jobs N] [--rounds N]`.
+
+A real Elasticsearch on this host takes the same documents, under the same ids and with the same mapping, from the
+client's own `elasticsearch.helpers.bulk`, which is handed them made, and from the sink as capture drives it, which
+makes them of captured jobs, batch by batch. Rounds alternate between the two, after one of each that does not count;
+the best of each are compared, being the least disturbed. Jobs are those of `benchmarks.archive_capture`.
+"""
+
+import argparse
+import json
+import os
+import random
+import tempfile
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import django
+from elasticsearch import Elasticsearch, helpers
+
+from benchmarks.archive_capture import User
+from dev.elasticsearch import VERSION
+from dev.elasticsearch import Elasticsearch as Server
+from dev.processes import guard
+from tests.elasticsearch_server import free_port
+
+BATCH_JOBS = 500  # as the journal gives them out
+SUBMITTED = datetime(2026, 11, 20, tzinfo=UTC)
+SETTINGS = {"SECRET_KEY": "benchmark" * 10, "DATABASE_URL": "postgresql://none/none", "REDIS_URL": "redis://none"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--codec", default="default", help="of both: default or best_compression (%(default)s)")
+    parser.add_argument("--heap", type=int, default=1024, metavar="MB", help="memory of the server (%(default)s MB)")
+    arguments = parser.parse_args()
+    os.environ |= SETTINGS | {"DJANGO_SETTINGS_MODULE": "opsportal.settings"}  # which nothing here connects to
+    django.setup()
+    directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
+    (directory / "run").mkdir()
+    watchdog = guard(directory / "run", remove=directory)
+    try:
+        server = Server(directory, port=free_port(), heap_mb=arguments.heap)
+        server.start()
+        figures = measure(server, arguments)
+    finally:
+        watchdog.communicate(timeout=60)
+    print(json.dumps(figures, indent=2))
+
+
+def measure(server, arguments):
+    jobs = captured_jobs(arguments.jobs)
+    client = Elasticsearch(server.url, request_timeout=60)
+    rates = {"bare": [], "sink": []}
+    for number in range(arguments.rounds + 1):
+        for name in ("bare", "sink") if number % 2 else ("sink", "bare"):
+            index = f"{name}-{number}"
+            set_up(client, index, arguments.codec)
+            seconds = {"bare": write_bare, "sink": write_sink}[name](client, server, index, jobs)
+            client.indices.refresh(index=index)
+            assert client.count(index=index)["count"] == len(jobs)
+            size = client.indices.stats(index=index)["_all"]["total"]["store"]["size_in_bytes"]
+            client.indices.delete(index=index)
+            if number:
+                rates[name].append(round(len(jobs) / seconds))
+    return {
+        "elasticsearch": VERSION,
+        "jobs": len(jobs),
+        "bytes_a_job": sum(job.size_bytes for job in jobs) // len(jobs),
+        "bytes_a_job_on_disk": size // len(jobs),
+        "bare_per_second": rates["bare"],
+        "sink_per_second": rates["sink"],
+        "of_bare": round(max(rates["sink"]) / max(rates["bare"]), 2),
+    }
+
+
+def set_up(client, index, codec):
+    """Make an index with the sink's mapping."""
+    from apps.archive.sinks.elasticsearch.documents import MAPPINGS
+
+    client.indices.create(index=index, mappings=MAPPINGS, settings={"number_of_replicas": 0, "codec": codec})
+
+
+def write_bare(client, server, index, jobs):
+    from apps.archive.sinks.elasticsearch.documents import document, document_id
+
+    actions = [{"_index": index, "_id": document_id(job), "_source": document(job)} for job in jobs]
+    began = time.perf_counter()
+    helpers.bulk(client, actions)
+    return time.perf_counter() - began
+
+
+def write_sink(client, server, index, jobs):
+    from apps.archive.sinks.registry import open_sink
+
+    with closing(open_sink(f"elasticsearch://127.0.0.1:{server.port}/{index}?setup=no")) as sink:
+        began = time.perf_counter()
+        for start in range(0, len(jobs), BATCH_JOBS):
+            assert not sink.write(jobs[start : start + BATCH_JOBS])
+        return time.perf_counter() - began
+
+
+def captured_jobs(count):
+    from apps.archive.capture.entry import CapturedJob
+
+    users = [User(number) for number in range(200)]
+    choose = random.Random(7)
+    jobs = []
+    for number in range(count):
+        user = choose.choice(users)
+        script, environment = user.submit(choose)
+        submitted_at = SUBMITTED + timedelta(milliseconds=number)
+        facts = {"user": user.name, "account": "nova", "name": "simulate"}
+        job = CapturedJob(
+            "benchmark", "slurm", str(number), submitted_at, submitted_at, script[:-1], environment, **facts
+        )
+        jobs.append(job)
+    return jobs
+
+
+if __name__ == "__main__":
+    main()
