@@ -6,18 +6,25 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
 from apps.archive.capture.capture import Capture
+from apps.archive.linking import link_jobs
 from apps.archive.models import ArchivedJob
+from apps.archive.selectors import archived_job_for
+from apps.archive.services import store_jobs
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.script import COPIED
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
+from apps.clusters.services import ensure_cluster
 from apps.core.masking import Masker
-from tests.htcondor_spool import OWNER, Schedd, v2
+from apps.jobs.models import Job
+from apps.jobs.services import collect_finished_jobs
+from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 
 from .conftest import wait_for
 
@@ -138,6 +145,37 @@ def test_secrets_are_masked_before_they_are_kept(schedd, journal):
     (job,) = sink.jobs
     assert job.masked_names == ("TOKEN",)
     assert "s3cret" not in repr(job)
+
+
+@pytest.mark.django_db
+def test_accounting_finds_what_was_captured(schedd, home, journal):
+    """Two jobs of a submission: both have its script, its request and its stage."""
+    at = timezone.now() - timedelta(minutes=5)
+    times = dict.fromkeys(("QDate", "JobCurrentStartDate", "CompletionDate"), int(at.timestamp()))
+    environment = v2({"OPSPORTAL_REQUEST": "MICE-7", "OPSPORTAL_STAGE": "sim"})
+    schedd.submit(7, [{}, {}], Cmd="run.sh", Iwd=str(home), QDate=times["QDate"], Environment=environment)
+    (home / "run.sh").write_bytes(SCRIPT)
+    with capturing(schedd.spool, journal) as (_, sink):
+        wait_for(lambda: sink.jobs)
+    history = b"".join(
+        history_ad(7, proc, **times) + banner(7, proc, completed=times["CompletionDate"]) for proc in (0, 1)
+    )
+    (schedd.spool / "history").write_bytes(history)
+    cluster = ensure_cluster(name="mice", scheduler="htcondor", by="test", at=at)
+    cluster.options = {"history": str(schedd.spool)}
+    cluster.save()
+
+    store_jobs(jobs=sink.jobs, by="capture", at=at)
+    done = collect_finished_jobs(cluster=cluster, at=timezone.now())
+    link_jobs(jobs=Job.objects.all(), at=timezone.now())
+
+    assert (done.new, done.problem) == (2, "")
+    jobs = Job.objects.order_by("job_id")
+    assert [(job.job_id, job.request_key, job.stage) for job in jobs] == [
+        ("7.0", "MICE-7", "sim"),
+        ("7.1", "MICE-7", "sim"),
+    ]
+    assert {archived_job_for(job).job_id for job in jobs} == {"7"}
 
 
 @pytest.mark.slow
