@@ -139,19 +139,22 @@ def test_job_is_pinned_and_unpinned_on_its_page_and_over_the_api(client, admin):
     client.post(reverse("archive:pin", args=[job.pk]), {"reason": ""}, follow=True)
     client.post(reverse("archive:unpin", args=[job.pk]))
     assert not Pin.objects.exists()
-    assert client.post(f"/api/v1/archive/{job.pk}/pin/", {"reason": "x"}).json()["reason"] == "x"
+    assert client.post(f"/api/v1/archive/{job.pk}/pin/", {"reason": "x"}, "application/json").json()["reason"] == "x"
     assert client.post(f"/api/v1/archive/{job.pk}/unpin/").status_code == 204
     assert not Pin.objects.exists()
 
 
 def test_dry_run_deletes_nothing(capsys):
-    store(captured_job(1), captured_job(2))
+    store(captured_job(1, minutes=-100 * DAY), captured_job(2, minutes=-100 * DAY))
     rule(max_age_days=60)
 
     call_command("archive", "retain", "--dry-run")
 
     assert "2 jobs are too old" in capsys.readouterr().out
     assert len(kept()) == 2
+    call_command("archive", "retain")
+    assert capsys.readouterr().out.endswith("deleted 2 jobs\n")
+    assert kept() == []
 
 
 def in_another_connection(work):
