@@ -26,6 +26,7 @@ class Dictionary(models.Model):
     kind = models.CharField(max_length=16, choices=BlobKind)
     data = models.BinaryField()
     trained_at = models.DateTimeField()
+    newest_content = models.BigIntegerField(default=0, help_text="Primary key of the newest content then.")
 
     class Meta:
         verbose_name_plural = "dictionaries"
@@ -81,8 +82,8 @@ class ArchivedJob(models.Model):
     description = models.ForeignKey(
         Blob, on_delete=models.PROTECT, null=True, related_name="jobs_by_description", db_index=False
     )
-    script_bytes = models.BigIntegerField()
-    environment_bytes = models.BigIntegerField()
+    script_bytes = models.IntegerField()
+    environment_bytes = models.IntegerField()
     captured_at = models.DateTimeField()
     request_key = models.CharField(max_length=64, blank=True)
     stage = models.CharField(max_length=64, blank=True)
@@ -102,9 +103,10 @@ class ArchivedJob(models.Model):
             models.UniqueConstraint(fields=["job_id", "cluster", "submitted_at"], name="archived_job_once"),
         ]
         indexes = [
-            models.Index(fields=["-submitted_at", "-id"], name="archived_job_newest"),
+            # Ascending, and read backwards: pages that are appended to become full, others half.
+            models.Index(fields=["submitted_at", "id"], name="archived_job_newest"),
             models.Index(
-                fields=["experiment", "-submitted_at", "-id"],
+                fields=["experiment", "submitted_at", "id"],
                 condition=models.Q(experiment__isnull=False),
                 name="archived_job_experiment",
             ),
@@ -113,9 +115,7 @@ class ArchivedJob(models.Model):
                 condition=~models.Q(request_key=""),
                 name="archived_job_request",
             ),
-            models.Index(
-                fields=["user", "-submitted_at", "-id"], condition=~models.Q(user=""), name="archived_job_user"
-            ),
+            models.Index(fields=["user", "submitted_at", "id"], condition=~models.Q(user=""), name="archived_job_user"),
             models.Index(
                 fields=["description"], condition=models.Q(description__isnull=False), name="archived_job_description"
             ),

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Max
 
 from apps.accounts.models import Experiment
 from apps.archive import bulk, compression
@@ -20,10 +21,12 @@ from apps.clusters.services import ensure_cluster
 from apps.core.services import publish
 from apps.jobs.selectors import jobs_in_spool
 
-#: A dictionary is trained when there are so many contents of a kind, and again when there are typical ones in plenty.
-TRAIN_AT = (500, 20_000)
+#: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as many.
+TRAIN_AT = 400
+GROWTH = 10
 _SAMPLES = 2_000
 _SAMPLE_BYTES = 64 * 1024
+_SAMPLES_BYTES = 8 * 1024 * 1024
 
 Key = tuple[str, datetime]
 _Packer = tuple[int | None, compression.Compressor]
@@ -60,13 +63,16 @@ def train_dictionaries(*, at: datetime) -> list[Dictionary]:
 
     What is stored already stays as it is and readable; what comes later takes the newest dictionary.
     """
+    newest = Blob.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    last = Dictionary.objects.aggregate(last=Max("newest_content"))["last"]
+    if newest < (TRAIN_AT if last is None else last * GROWTH):
+        return []
     trained = []
     for kind in BlobKind:
-        done = Dictionary.objects.filter(kind=kind).count()
-        if done < len(TRAIN_AT) and _has_contents(kind, TRAIN_AT[done]):
-            data = compression.train(_samples(kind))
-            if data:
-                trained.append(Dictionary.objects.create(kind=kind, data=data, trained_at=at))
+        if data := compression.train(_samples(kind, newest)):
+            dictionary = Dictionary(kind=kind, data=data, trained_at=at, newest_content=newest)
+            dictionary.save()
+            trained.append(dictionary)
     return trained
 
 
@@ -180,16 +186,17 @@ def _compressor(dictionary: int | None) -> compression.Compressor:
     return compression.Compressor(compression.dictionary(bytes(Dictionary.objects.get(pk=dictionary).data)))
 
 
-def _has_contents(kind: BlobKind, count: int) -> bool:
-    return Blob.objects.filter(kind=kind)[count - 1 : count].exists()
-
-
-def _samples(kind: BlobKind) -> list[bytes]:
-    blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES)
-    samples = []
+def _samples(kind: BlobKind, newest: int) -> list[bytes]:
+    """Return some of the newest contents of a kind."""
+    blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES, pk__gt=newest - 4 * _SAMPLES)
+    samples: list[bytes] = []
+    size = 0
     for blob in blobs.order_by("sha256")[:_SAMPLES]:
         with suppress(DamagedContent):  # told by `archive verify`; no reason to refuse new jobs
             samples.append(read_blob(blob))
+            size += blob.size_bytes
+        if size > _SAMPLES_BYTES:
+            break
     return samples
 
 

@@ -62,7 +62,8 @@ def test_store_notes_request_experiment_and_publishes():
 
 
 def test_dictionary_is_trained_in_time_and_all_stays_readable(monkeypatch):
-    monkeypatch.setattr(services, "TRAIN_AT", (20, 40))
+    monkeypatch.setattr(services, "TRAIN_AT", 1)
+    monkeypatch.setattr(services, "GROWTH", 1)
     contents = {
         str(i): f"#!/bin/bash\nmodule load gromacs/2023.3\nsrun ./a {i} {i * i}\n".encode() * 9 for i in range(60)
     }
@@ -72,7 +73,7 @@ def test_dictionary_is_trained_in_time_and_all_stays_readable(monkeypatch):
         train_dictionaries(at=START)
         sizes.append(sum(len(blob.data) for blob in Blob.objects.filter(kind="script")))
 
-    assert Dictionary.objects.filter(kind="script").count() == 2
+    assert Dictionary.objects.filter(kind="script").count() == 3
     assert sizes[1] - sizes[0] < sizes[0]
     assert {row.job_id: read_blob(row.script) for row in ArchivedJob.objects.select_related("script")} == contents
     assert list(damaged_blobs()) == []
@@ -85,7 +86,7 @@ def test_no_dictionary_before_there_is_enough():
 
 
 def test_damaged_contents_do_not_hold_up_training(monkeypatch):
-    monkeypatch.setattr(services, "TRAIN_AT", (20, 20_000))
+    monkeypatch.setattr(services, "TRAIN_AT", 1)
     store(*(captured_job(i, script=b"#!/bin/bash\nmodule load gromacs\nsrun ./a %d\n" % i * 9) for i in range(1, 30)))
     Blob.objects.filter(pk=ArchivedJob.objects.get(job_id="1").script_id).update(data=b"x")
 
