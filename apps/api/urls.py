@@ -5,7 +5,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.routers import DefaultRouter
 
 from apps.archive.api_views import ArchivedJobViewSet
-from apps.archive.capture_api import ReceiveJobs, ReceiveReport
+from apps.archive.capture_api import ReceiveJobs, Report
 from apps.diagnosis.api_views import VerdictViewSet
 from apps.jobs.api_views import JobViewSet
 from apps.production.api_views import RequestViewSet
@@ -36,7 +36,7 @@ urlpatterns = [
     path("", include(router.urls)),
     path("feeds/<slug:slug>/", receive_feed, name="feed"),
     path("capture/jobs/", ReceiveJobs.as_view(), name="capture-jobs"),
-    path("capture/report/", ReceiveReport.as_view(), name="capture-report"),
+    path("capture/report/", Report.as_view(), name="capture-report"),
     # The schema tells nothing of anybody's data, and tools fetch it before they have a token.
     path("schema/", login_not_required(SpectacularAPIView.as_view(permission_classes=[AllowAny])), name="schema"),
 ]

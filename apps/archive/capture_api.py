@@ -51,7 +51,7 @@ class CaptureHostAuthentication(BaseAuthentication):
         return 'Bearer realm="capture"'
 
 
-class CaptureHostScheme(OpenApiAuthenticationExtension):
+class CaptureHostScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """Names the tokens of capture hosts in the schema."""
 
     target_class = CaptureHostAuthentication
@@ -117,15 +117,10 @@ class ReportSerializer(serializers.Serializer):
     report = serializers.JSONField()
 
 
-class ReceiveReport(CaptureView):
-    """Takes what a capture says of itself; answers with the masking rules that it has to follow."""
+class Report(CaptureView):
+    """Takes what a capture says of itself, and tells it which masking rules are in force."""
 
-    @extend_schema(
-        request=ReportSerializer,
-        responses=inline_serializer(
-            "MaskingRules", {"masking_rules": serializers.ListField(child=serializers.ListField())}
-        ),
-    )
+    @extend_schema(request=ReportSerializer, responses={204: None})
     def post(self, request: Request) -> Response:
         said = ReportSerializer(data=request.data)
         said.is_valid(raise_exception=True)
@@ -135,4 +130,12 @@ class ReceiveReport(CaptureView):
             report=CaptureReport.from_detail(said.validated_data["report"]),
             at=timezone.now(),
         )
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(
+        responses=inline_serializer(
+            "MaskingRulesInForce", {"masking_rules": serializers.ListField(child=serializers.ListField())}
+        )
+    )
+    def get(self, request: Request) -> Response:
         return Response({"masking_rules": [[rule.applies_to, rule.pattern] for rule in current_rules()]})

@@ -140,11 +140,12 @@ def test_other_media_types_are_refused(send):
     assert send(JOBS, {"jobs": []}).status_code == 415
 
 
-def test_report_shows_as_a_heartbeat_and_brings_the_rules(send):
+def test_report_shows_as_a_heartbeat_and_rules_are_told(send, client, token):
     MaskingRule.objects.create(applies_to="name", pattern="PIN")
     sinks = {"portal": {"behind": 3, "lag_seconds": "x", "refused": 1, "last_refused": [["7", "why"], 5]}}
     report = {"captured": 12, "waiting": None, "unreadable": ["no mapping"], "sinks": sinks, "more": {"deep": [1]}}
-    answer = send(REPORT, {"cluster": "alps", "report": report})
+    assert send(REPORT, {"cluster": "alps", "report": report}).status_code == 204
+    answer = client.get(REPORT, headers={"Authorization": f"Bearer {token}"})
     assert (answer.status_code, answer.json()) == (200, {"masking_rules": [["name", "PIN"]]})
     heart = Heartbeat.objects.get()
     assert (heart.name, heart.detail["host"], heart.detail["captured"]) == ("capture alps", "scheduler-1", 12)
@@ -156,7 +157,7 @@ def test_report_shows_as_a_heartbeat_and_brings_the_rules(send):
 @pytest.mark.parametrize("report", [None, 1, "text", [], {"captured": 1e300, "sinks": [1]}, {"sinks": {"a": 1}}])
 def test_report_may_be_anything(send, report):
     answer = send(REPORT, {"cluster": "alps", "report": report})
-    assert answer.status_code in {200, 400}
+    assert answer.status_code in {204, 400}
 
 
 _keys = st.sampled_from(["captured", "unreadable", "incomplete", "sinks", "a", "behind", "last_refused", "last_error"])

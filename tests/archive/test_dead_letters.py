@@ -56,7 +56,7 @@ def drain(journal, sink):
 
 
 def drain_all(drain):
-    drain._write_refused()
+    drain.write_refused()
     while drain._step():
         pass
 
@@ -108,7 +108,7 @@ def test_retry_of_a_sink_that_is_away_keeps_them(journal, sink, drain, letters):
     drain_all(drain)
     sink.refuses, sink.away = set(), True
     with pytest.raises(SinkUnavailable):
-        drain._write_refused()
+        drain.write_refused()
 
     assert [letter.job_id for letter in letters] == ["1"]
 

@@ -31,14 +31,18 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self):
+        self.do_POST()
+
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.requests.append((self.path, self.headers, body))
         self.server.connections.add(self.client_address)
         status, answer = self.server.answer(body)
         answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
+        if status != 204:
+            self.send_header("Content-Length", str(len(answer)))
         self.send_header("Location", "http://127.0.0.1:1/")
         self.end_headers()
         self.wfile.write(answer)
@@ -166,14 +170,21 @@ def test_nobody_listens():
         sink.write([a_job(1)])
 
 
-def test_report_brings_masking_rules():
-    with serving((200, {"masking_rules": [["name", "PIN"]]})) as server:
+def test_report_is_told():
+    with serving((204, b"")) as server:
         client = PortalClient.from_url(SinkURL.parse(server.url))
-        assert client.report("alps", CaptureReport(captured=3)) == [Rule("name", "PIN")]
+        client.report("alps", CaptureReport(captured=3))
         client.close()
     path, _, body = server.requests[0]
     assert path == "/below/api/v1/capture/report/"
     assert (json.loads(body)["cluster"], json.loads(body)["report"]["captured"]) == ("alps", 3)
+
+
+def test_masking_rules_are_asked_for():
+    with serving((200, {"masking_rules": [["name", "PIN"]]})) as server:
+        client = PortalClient.from_url(SinkURL.parse(server.url))
+        assert client.masking_rules() == [Rule("name", "PIN")]
+        client.close()
 
 
 @pytest.mark.parametrize("answer", [(200, {}), (200, {"masking_rules": [["name", "("]]}), (500, b""), (401, {})])
@@ -182,6 +193,8 @@ def test_report_that_fails_says_so(answer):
         client = PortalClient.from_url(SinkURL.parse(server.url))
         with pytest.raises(SinkUnavailable, match=r"\S"):
             client.report("alps", CaptureReport())
+        with pytest.raises(SinkUnavailable, match=r"\S"):
+            client.masking_rules()
         client.close()
 
 

@@ -1,5 +1,7 @@
 """What sinks have refused, read from the journal's file while capture may be running or not."""
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -56,3 +58,18 @@ class DeadLetters:
                 (sink, job_id),
             )
             return cursor.rowcount
+
+
+def running_capture(directory: Path) -> int | None:
+    """Return the process that holds the journal in `directory`, or None where none does."""
+    try:
+        lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.pread(lock, 20, 0))
+    finally:
+        os.close(lock)
+    return None

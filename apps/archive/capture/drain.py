@@ -36,7 +36,7 @@ class Drain:
         while not stopping.is_set():
             try:
                 if self.retry_refused.is_set():
-                    self._write_refused()
+                    self.write_refused()
                     self.retry_refused.clear()
                 moved = self._step()
             except Exception as error:  # the sink or the journal: tell, wait, go on
@@ -56,6 +56,19 @@ class Drain:
     def refusals(self) -> tuple[int, list[tuple[str, str]]]:
         """Return how many jobs the sink does not take, and id and reason of the newest."""
         return self._journal.refusals(self.name, newest=MOST_TOLD)
+
+    def write_refused(self) -> None:
+        """Give the sink again what it did not take. Raises `SinkUnavailable`."""
+        last = 0
+        while page := [entry for entry, _ in self._journal.refused(self.name, after=last)]:
+            refused = self._write(page)
+            for index, entry in enumerate(page):
+                if index in refused:
+                    self._journal.refuse(self.name, entry.seq, refused[index])
+                else:
+                    self._journal.accept(self.name, entry.seq)
+                    self.written += 1
+            last = page[-1].seq
 
     @property
     def delay_seconds(self) -> float:
@@ -78,18 +91,6 @@ class Drain:
     def _refuse(self, entry: JournalEntry, reason: str) -> None:
         logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
         self._journal.refuse(self.name, entry.seq, reason)
-
-    def _write_refused(self) -> None:
-        last = 0
-        while page := [entry for entry, _ in self._journal.refused(self.name, after=last)]:
-            refused = self._write(page)
-            for index, entry in enumerate(page):
-                if index in refused:
-                    self._journal.refuse(self.name, entry.seq, refused[index])
-                else:
-                    self._journal.accept(self.name, entry.seq)
-                    self.written += 1
-            last = page[-1].seq
 
     def _write(self, batch: Sequence[JournalEntry]) -> Mapping[int, str]:
         """Write them, each alone where they are not taken together. Returns the reasons for those not taken."""

@@ -15,7 +15,8 @@ from apps.archive.sinks.wire import MEDIA_TYPE, MOST_BYTES, pack
 from apps.core.masking import Rule
 
 BATCH_BYTES = 8 * 1024 * 1024
-_TIMEOUT = urllib3.Timeout(connect=5, read=120)
+_SOON = urllib3.Timeout(connect=5, read=10)
+_AT_LENGTH = urllib3.Timeout(connect=5, read=120)  # to store a batch may take its time
 _LONGEST_REASON = 500
 _DESCRIPTION_BYTES = 256
 
@@ -26,7 +27,7 @@ class PortalClient:
     def __init__(self, address: str, token: str) -> None:
         self.address = address
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": "opsportal-capture"}
-        self._pool = urllib3.PoolManager(1, timeout=_TIMEOUT, retries=urllib3.Retry(0, redirect=False))
+        self._pool = urllib3.PoolManager(1, retries=urllib3.Retry(0, redirect=False))
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
@@ -39,23 +40,27 @@ class PortalClient:
         address = f"{url.scheme.removeprefix('portal+')}://{url.hosts[0]}{url.path.rstrip('/')}"
         return cls(address, settings.ARCHIVE_PORTAL_TOKEN)
 
-    def report(self, cluster: str, report: CaptureReport) -> list[Rule]:
-        """Tell what a capture says of itself; return the masking rules. Raises `SinkUnavailable`."""
+    def report(self, cluster: str, report: CaptureReport) -> None:
+        """Tell what a capture says of itself. Raises `SinkUnavailable`."""
         body = json.dumps({"cluster": cluster, "report": report.as_detail()}).encode()
-        status, answer = self.post("/api/v1/capture/report/", body, "application/json")
-        if status != HTTPStatus.OK:
+        status, answer = self.ask("POST", "/api/v1/capture/report/", body, "application/json")
+        if status != HTTPStatus.NO_CONTENT:
             raise SinkUnavailable(f"{self.address} answers {status}: {_detail(answer)}")
+
+    def masking_rules(self) -> list[Rule]:
+        """Return the rules that are in force. Raises `SinkUnavailable`."""
+        status, answer = self.ask("GET", "/api/v1/capture/report/")
         try:
             return [Rule(*pair) for pair in answer["masking_rules"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise SinkUnavailable(f"{self.address} answers as no portal does: {error}") from error
+            raise SinkUnavailable(f"{self.address} answers {status}: {_detail(answer)}") from error
 
-    def post(self, path: str, body: bytes, media_type: str) -> tuple[int, Any]:
-        """Post; return status and JSON of the answer, None where it is none. Raises `SinkUnavailable`."""
+    def ask(self, method: str, path: str, body: bytes = b"", media_type: str = "") -> tuple[int, Any]:
+        """Return status and JSON of the answer, None where it is none. Raises `SinkUnavailable`."""
+        headers = self._headers | ({"Content-Type": media_type} if media_type else {})
+        timeout = _AT_LENGTH if media_type == MEDIA_TYPE else _SOON
         try:
-            answer = self._pool.request(
-                "POST", self.address + path, body=body, headers={**self._headers, "Content-Type": media_type}
-            )
+            answer = self._pool.request(method, self.address + path, body=body, headers=headers, timeout=timeout)
         except urllib3.exceptions.HTTPError as error:
             cause = getattr(error, "reason", None) or error
             raise SinkUnavailable(f"{self.address} cannot be reached: {cause}") from error
@@ -111,7 +116,7 @@ class PortalSink:
 
     def _send(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str] | None:
         """Return the reasons for the refused; None where there are too many at once."""
-        status, answer = self._client.post("/api/v1/capture/jobs/", pack(jobs), MEDIA_TYPE)
+        status, answer = self._client.ask("POST", "/api/v1/capture/jobs/", pack(jobs), MEDIA_TYPE)
         why = f"{self._client.address} answers {status}: {_detail(answer)}"
         match status:
             case HTTPStatus.OK:

@@ -75,15 +75,13 @@ def _described(job: CapturedJob) -> dict[str, Any]:
 def _jobs(described: list[dict[str, Any]], contents: memoryview) -> list[CapturedJob]:
     jobs = []
     for each in described:
-        parts = {}
+        values: dict[str, Any] = {name: _text(each.get(name, "")) for name in _TEXTS}
+        values |= {name: _EPOCH + _MICROSECOND * _whole(each[name]) for name in _TIMES}
         for name, size in zip(_BYTES, each["sizes"], strict=True):
-            if type(size) is not int or not 0 <= size <= len(contents):
+            if not 0 <= _whole(size) <= len(contents):
                 raise BadBatch("its bytes are not those that it describes")
-            parts[name], contents = bytes(contents[:size]), contents[size:]
-        texts = {name: _text(each.get(name, "")) for name in _TEXTS}
-        times = {name: _EPOCH + _MICROSECOND * _whole(each[name]) for name in _TIMES}
-        masked = tuple(_text(name) for name in each.get("masked_names", ()))
-        jobs.append(CapturedJob(**texts, **times, **parts, masked_names=masked))
+            values[name], contents = bytes(contents[:size]), contents[size:]
+        jobs.append(CapturedJob(**values, masked_names=tuple(map(_text, each.get("masked_names", ())))))
     if contents:
         raise BadBatch("its bytes are not those that it describes")
     return jobs
@@ -97,5 +95,5 @@ def _text(value: Any) -> str:
 
 def _whole(value: Any) -> int:
     if type(value) is not int:
-        raise TypeError("a time is none")
+        raise TypeError("a number is none")
     return value

@@ -1,7 +1,6 @@
 """`manage.py capture`: copy every job out of a scheduler's spool before the scheduler deletes it."""
 
 import gc
-import logging
 import re
 import signal
 import sys
@@ -14,26 +13,24 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
 from django.utils import timezone
 
 from apps.archive.capture.capture import PATIENCE_SECONDS, Capture, CaptureStatus
 from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import Journal, JournalError
+from apps.archive.capture.rules import KnownRules
+from apps.archive.capture_report import printable
+from apps.archive.management.heart import Heart, places_of
+from apps.archive.management.refused import RETRY_SIGNAL, drop_refused, list_refused, retry_refused
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.masking import Masker
+from apps.core.masking import Masker, Rule
 from apps.core.plugins import UnknownPlugin
-from apps.core.services import beat_heart
 
-logger = logging.getLogger(__name__)
-
-HEARTBEAT_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005  # the reader makes many small calls: it must not wait 5 ms after each for a busy drain
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_MOST_TOLD = 20
 
 
 class Command(BaseCommand):
@@ -59,7 +56,12 @@ class Command(BaseCommand):
             metavar="URL",
             help="where captured jobs go; may be repeated (ARCHIVE_SINKS)",
         )
-        parser.add_argument("--once", action="store_true", help="end when spool and journal are drained")
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--once", action="store_true", help="end when spool and journal are drained")
+        what.add_argument("--refused", action="store_true", help="only list what sinks have refused, with the reasons")
+        what.add_argument("--retry-refused", action="store_true", help="only give sinks again what they have refused")
+        what.add_argument("--drop-refused", action="store_true", help="only give up what these sinks have refused")
+        parser.add_argument("--job", default="", metavar="ID", help="with --drop-refused: of this job alone")
         parser.add_argument(
             "--patience-seconds",
             type=float,
@@ -70,63 +72,81 @@ class Command(BaseCommand):
             "--rescan-seconds", type=float, default=10.0, help="scan the whole spool so often (%(default)s)"
         )
 
-    def handle(
+    def handle(self, *, cluster: str, journal: Path, sinks: list[str] | None, **options: Any) -> None:
+        if not _CLUSTER.fullmatch(cluster or ""):
+            raise CommandError("Name the cluster, in letters, digits, . _ and -: --cluster NAME or CAPTURE_CLUSTER.")
+        urls = sinks or settings.ARCHIVE_SINKS
+        directory = journal / cluster
+        try:
+            if options["refused"]:
+                list_refused(self, directory)
+            elif options["retry_refused"]:
+                retry_refused(self, directory, [open_sink(url) for url in urls])
+            elif options["drop_refused"]:
+                drop_refused(self, directory, [open_sink(url) for url in urls], options["job"])
+            else:
+                self._capture(cluster, directory, urls, **options)
+        except (BadSink, JournalError) as error:
+            raise CommandError(str(error)) from error
+
+    def _capture(
         self,
-        *,
         cluster: str,
+        directory: Path,
+        urls: Sequence[str],
+        *,
         scheduler: str,
         spool: Path | None,
-        journal: Path,
-        sinks: list[str] | None,
         once: bool,
         patience_seconds: float,
         rescan_seconds: float,
         **_: Any,
     ) -> None:
-        if not _CLUSTER.fullmatch(cluster or ""):
-            raise CommandError("Name the cluster, in letters, digits, . _ and -: --cluster NAME or CAPTURE_CLUSTER.")
+        if not settings.MASKING_KEY:
+            raise CommandError("MASKING_KEY is not set: without it, or SECRET_KEY, secrets could not be masked.")
         opened = _open_spool(cluster, scheduler, spool)
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.set_threshold(50_000)  # what passes through is many small objects without cycles
         with (
-            closing(_nursery(sinks or settings.ARCHIVE_SINKS)) as nursery,
-            closing(_journal(journal / cluster, nursery)) as held,
+            closing(Nursery([open_sink(url) for url in urls])) as nursery,
+            closing(Journal(directory, sinks=[sink.name for sink in nursery.sinks])) as held,
         ):
+            heart = Heart(cluster=cluster, places=places_of(urls), rules=_known_rules(directory), masker=_masker)
             capture = Capture(
                 cluster=cluster,
                 scheduler=scheduler,
                 spool=opened,
                 journal=held,
                 sinks=nursery.sinks,
-                masker=Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode()),
+                masker=heart.masker(),
                 clock=timezone.now,
             )
-            with _stopped_by_signals(capture):
+            with _told_by_signals(capture):
                 if once:
                     capture.run_once(patience_seconds=patience_seconds)
                     self._tell(cluster, capture.status())
                 else:
-                    self._run(cluster, capture, rescan_seconds)
+                    self._run(cluster, capture, heart, rescan_seconds)
 
-    def _run(self, cluster: str, capture: Capture, rescan_seconds: float) -> None:
-        stopping = threading.Event()
-        heart = threading.Thread(target=_beat, args=(f"capture {cluster}", capture, stopping), daemon=True)
-        heart.start()
+    def _run(self, cluster: str, capture: Capture, heart: Heart, rescan_seconds: float) -> None:
+        beating = threading.Thread(target=heart.beat_for, args=(capture,), daemon=True)
+        beating.start()
         self.stdout.write(f"capturing the jobs of {cluster}")
         self.stdout.flush()
         capture.run(rescan_seconds=rescan_seconds)
-        stopping.set()
+        heart.stop()
         self.stdout.write(f"stopped; captured {capture.captured} jobs of {cluster}")
 
     def _tell(self, cluster: str, status: CaptureStatus) -> None:
         """Say what was captured. Raises `CommandError` where something that can be read is not in the archive."""
         self.stdout.write(f"captured {status.captured} jobs of {cluster}")
         for path, reason in status.unreadable.items():
-            self.stderr.write(f"not readable: {_printable(path)}: {_printable(reason)}")
+            self.stderr.write(f"not readable: {printable(path)}: {printable(reason)}")
         for path in status.incomplete:
-            self.stderr.write(f"not written to its end: {_printable(path)}")
+            self.stderr.write(f"not written to its end: {printable(path)}")
         problems = [f"{s.name}: {s.behind} jobs stay in the journal: {s.last_error}" for s in status.sinks if s.behind]
         problems += [f"{s.name} refuses job {job_id}: {why}" for s in status.sinks for job_id, why in s.refused]
+        problems += [f"{s.name} refuses {s.refused_count} jobs: see --refused" for s in status.sinks if s.refused]
         if status.last_error or status.waiting > len(status.incomplete):
             problems.append(f"the spool was not captured whole: {status.last_error or 'stopped before the end'}")
         if problems:
@@ -142,63 +162,23 @@ def _open_spool(cluster: str, scheduler: str, directory: Path | None) -> Spool:
         raise CommandError(str(error)) from error
 
 
-def _nursery(urls: Sequence[str]) -> Nursery:
-    try:
-        return Nursery([open_sink(url) for url in urls])
-    except BadSink as error:
-        raise CommandError(str(error)) from error
+def _masker(rules: Sequence[Rule]) -> Masker:
+    return Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
 
 
-def _journal(directory: Path, nursery: Nursery) -> Journal:
+def _known_rules(directory: Path) -> KnownRules:
     try:
-        return Journal(directory, sinks=[sink.name for sink in nursery.sinks])
-    except JournalError as error:
-        raise CommandError(str(error)) from error
+        return KnownRules(directory)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"The masking rules cannot be read: {error}") from error
 
 
 @contextmanager
-def _stopped_by_signals(capture: Capture) -> Iterator[None]:
-    before = {number: signal.signal(number, lambda *_: capture.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+def _told_by_signals(capture: Capture) -> Iterator[None]:
+    told = {signal.SIGTERM: capture.stop, signal.SIGINT: capture.stop, RETRY_SIGNAL: capture.retry_refused}
+    before = {number: signal.signal(number, lambda *_, do=do: do()) for number, do in told.items()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _beat(name: str, capture: Capture, stopping: threading.Event) -> None:
-    """Show on the health page how capture does, for as long as it runs."""
-    while True:
-        try:
-            beat_heart(name=name, at=timezone.now(), detail=_detail(capture.status()))
-        except Exception as error:  # the database is away: capture goes on without it
-            logger.debug("no heartbeat: %s", error)
-            connection.close()
-        if stopping.wait(HEARTBEAT_SECONDS):
-            connection.close()
-            return
-
-
-def _detail(status: CaptureStatus) -> dict[str, Any]:
-    at = timezone.now()
-    return {
-        "captured": status.captured,
-        "waiting": status.waiting,
-        "last_error": _printable(status.last_error),
-        "unreadable": {_printable(path): _printable(why) for path, why in [*status.unreadable.items()][:_MOST_TOLD]},
-        "incomplete": [_printable(path) for path in status.incomplete[:_MOST_TOLD]],
-        "sinks": {
-            sink.name: {
-                "behind": sink.behind,
-                "lag_seconds": round((at - sink.oldest_at).total_seconds(), 1) if sink.oldest_at else 0,
-                "last_error": _printable(sink.last_error),
-                "refused": len(sink.refused),
-            }
-            for sink in status.sinks
-        },
-    }
-
-
-def _printable(value: object) -> str:
-    """Names in a spool may hold anything: control characters and bytes that are no text are shown escaped."""
-    return str(value).encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -1,0 +1,125 @@
+"""Capture's sign of life: tells the portal how it does, and takes the masking rules from there."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from apps.archive.capture.capture import Capture, CaptureStatus
+from apps.archive.capture.rules import KnownRules
+from apps.archive.capture_report import MOST_TOLD, CaptureReport, SinkReport, printable
+from apps.archive.masking_rules import current_rules
+from apps.archive.sinks.base import SinkURL
+from apps.archive.sinks.portal import PortalClient
+from apps.core.masking import Masker, Rule
+from apps.core.services import beat_heart
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 10.0
+
+
+class Place(Protocol):
+    """Where the health page and the masking rules are."""
+
+    def report(self, cluster: str, report: CaptureReport) -> None: ...
+
+    def masking_rules(self) -> list[Rule]: ...
+
+    def close(self) -> None: ...
+
+
+class OwnDatabase:
+    """The portal whose database this is."""
+
+    def report(self, cluster: str, report: CaptureReport) -> None:
+        beat_heart(name=f"capture {cluster}", at=timezone.now(), detail=report.as_detail())
+
+    def masking_rules(self) -> list[Rule]:
+        return current_rules()
+
+    def close(self) -> None:
+        connection.close()
+
+
+def places_of(urls: Sequence[str]) -> list[Place]:
+    """Return the portals that a capture with these sinks belongs to."""
+    parsed = [SinkURL.parse(url) for url in urls]
+    portals = [PortalClient.from_url(url) for url in parsed if url.scheme.startswith("portal+")]
+    return [*([OwnDatabase()] if settings.DATABASES else []), *portals]
+
+
+class Heart:
+    """Beats in a thread of its own. A portal that is away costs capture nothing."""
+
+    def __init__(
+        self, *, cluster: str, places: Sequence[Place], rules: KnownRules, masker: Callable[[Sequence[Rule]], Masker]
+    ) -> None:
+        self._cluster = cluster
+        self._places = places
+        self._rules = rules
+        self._masker = masker
+        self._stopping = threading.Event()
+
+    def masker(self) -> Masker:
+        """Return what masks by the rules in force, or by those last known where nobody can be asked."""
+        self._ask_rules()
+        return self._masker(self._rules.rules)
+
+    def beat_for(self, capture: Capture) -> None:
+        """Beat until `stop`."""
+        while True:
+            report = report_of(capture.status())
+            for place in self._places:
+                try:
+                    place.report(self._cluster, report)
+                except Exception as error:  # it is away: capture goes on without it
+                    logger.debug("no heartbeat: %s", error)
+                    place.close()
+            if self._ask_rules():
+                capture.use_masker(self._masker(self._rules.rules))
+            if self._stopping.wait(HEARTBEAT_SECONDS):
+                break
+        for place in self._places:
+            place.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _ask_rules(self) -> bool:
+        """Ask for the rules and keep them. Returns whether they have changed; not all answer: they stay."""
+        try:
+            found = [rule for place in self._places for rule in place.masking_rules()]
+            return bool(self._places) and self._rules.keep(list(dict.fromkeys(found)))
+        except Exception as error:  # as above
+            logger.debug("the masking rules stay as they were: %s", error)
+            return False
+
+
+def report_of(status: CaptureStatus) -> CaptureReport:
+    """Return what capture says of itself, fit for JSON."""
+    at = timezone.now()
+    return CaptureReport(
+        captured=status.captured,
+        waiting=status.waiting,
+        last_error=printable(status.last_error),
+        unreadable_count=len(status.unreadable),
+        unreadable={printable(path): printable(why) for path, why in [*status.unreadable.items()][:MOST_TOLD]},
+        incomplete=[printable(path) for path in status.incomplete[:MOST_TOLD]],
+        sinks={
+            sink.name: SinkReport(
+                behind=sink.behind,
+                lag_seconds=round((at - sink.oldest_at).total_seconds(), 1) if sink.oldest_at else 0,
+                written=sink.written,
+                last_error=printable(sink.last_error),
+                retry_seconds=sink.retry_seconds,
+                refused=sink.refused_count,
+                last_refused=tuple((printable(job_id), printable(why)) for job_id, why in sink.refused),
+            )
+            for sink in status.sinks
+        },
+    )
