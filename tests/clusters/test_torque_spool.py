@@ -225,6 +225,21 @@ def test_tasks_are_no_entries(server) -> None:
     assert spool.entry_at(server.path(33, ".SC")) == next(spool.scan())
 
 
+def test_id_of_an_array_stays_while_its_description_is_swapped(server) -> None:
+    job = TorqueJob(33, tasks=1, saves=3)
+    do(server.submission(job))
+    spool = TorqueSpool(server.jobs)
+    read_only_entry(spool)
+
+    ids = {entry.job_id for _ in server.life(job) for entry in spool.scan()}
+    do(server.purge(job))
+
+    assert ids == {f"33[].{SERVER}"}
+    assert list(spool.scan()) == []
+    do(server.submission(TorqueJob(33)))
+    assert read_only_entry(spool).job_id == f"33.{SERVER}"
+
+
 def test_events_that_are_about_no_job(server, tmp_path) -> None:
     spool = TorqueSpool(server.jobs)
 

@@ -50,6 +50,7 @@ class TorqueSpool:
         self.directory = directory
         self.alone_seconds = alone_seconds
         self._alone_since: dict[Path, float] = {}
+        self._arrays: set[Path] = set()  # so that the moment in which a `.TA` is swapped changes no id
         self._subdirectories()
 
     def watched(self) -> list[Path]:
@@ -68,9 +69,7 @@ class TorqueSpool:
             except SpoolError as error:
                 failures.append(str(error))
                 continue
-            directory = self.directory.joinpath(*names)
-            for script in filter(None, map(_SCRIPT.fullmatch, listed)):
-                yield SpoolEntry(_job_id(script, is_array=f"{script[0][:-3]}.TA" in listed), directory / script[0])
+            yield from self._listed(self.directory.joinpath(*names), listed)
         if failures:
             raise SpoolError("; ".join(failures))
 
@@ -79,8 +78,9 @@ class TorqueSpool:
         script = _SCRIPT.fullmatch(path.name)
         if not script or self._names_to(path.parent) is None:
             return None
-        is_array = os.path.lexists(path.with_suffix(".TA"))
-        return SpoolEntry(_job_id(script, is_array=is_array), path)
+        if os.path.lexists(path.with_suffix(".TA")):
+            self._arrays.add(path)
+        return SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def is_index(self, path: Path) -> bool:
         """Torque has no list of jobs beside their files."""
@@ -99,7 +99,9 @@ class TorqueSpool:
             suffix, content = self._read_description(directory, entry.path)
             text, written_at = read_file(directory, entry.path, max_bytes=MAX_FILE_BYTES)
         self._alone_since.pop(entry.path, None)
-        job_id = _job_id(script, is_array=suffix == ".TA")
+        if suffix == ".TA":
+            self._arrays.add(entry.path)
+        job_id = _job_id(script, is_array=entry.path in self._arrays)
         if not suffix:
             return _described(job_id, text, written_at, _EMPTY, caveat="Torque kept no description of this job.")
         try:
@@ -128,6 +130,15 @@ class TorqueSpool:
                 )
         except OSError as error:
             raise SpoolError(f"{self.directory}: no Torque spool: {error.strerror}") from error
+
+    def _listed(self, directory: Path, names: set[str]) -> Iterator[SpoolEntry]:
+        gone = {path for path in set(self._arrays) if path.parent == directory and path.name not in names}
+        self._arrays -= gone
+        for script in filter(None, map(_SCRIPT.fullmatch, names)):
+            path = directory / script[0]
+            if f"{script[0][:-3]}.TA" in names:
+                self._arrays.add(path)
+            yield SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def _names_to(self, directory: Path) -> tuple[str, ...] | None:
         if directory == self.directory:
