@@ -1,5 +1,6 @@
 """A schedd's spool, read as jobs."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -174,6 +175,26 @@ def test_quotes_that_do_not_match_are_reported(schedd, read):
 
     with pytest.raises(EntryUnreadable, match="quote"):
         read(7)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        "a=" + "b'c'" * 300_000,
+        " ".join(f"TOKEN{n}=secret{n}" for n in range(60_000)),
+        "A='" + "''" * 300_000 + "'",
+    ],
+    ids=["parts", "secrets", "quotes"],
+)
+def test_an_environment_made_to_take_long_does_not(schedd, spool, read, environment):
+    schedd.submit(7, Environment=environment)
+    start = time.process_time()
+
+    job = read(7)
+    masked = spool.with_environment(job, [(name, b"<m>") for name, _ in job.variables])
+
+    assert time.process_time() - start < 3
+    assert b"secret" not in masked.description.replace(b"too many secrets", b"")
 
 
 def test_a_value_cannot_forge_a_record_or_a_line(schedd, read):

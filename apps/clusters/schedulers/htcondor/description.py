@@ -14,6 +14,7 @@ _LEFT_OUT = re.compile(
 _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')
 _FIRST_FILE = b"\n# condor_submit."
+_MOST_COMPARED = 200_000_000  # variables by bytes: nobody's job may keep capture busy
 _LONG_ENOUGH = 6  # shorter secrets are replaced in the environment alone: elsewhere they may mean something else
 
 
@@ -42,6 +43,8 @@ def with_values(description: bytes, before: Iterable[Variable], after: Iterable[
     delimiter = found[1] if found else b";"
     lines = [_ad_line(line, changed, delimiter) for line in ads.split(b"\n")]
     text = b"\n".join(lines) + header + b"\n".join(_command(line, changed) for line in files.split(b"\n"))
+    if len(changed) * len(text) > _MOST_COMPARED:
+        return b"# left out: too many secrets to look for\n"
     for name, value in changed.items():
         for written in _ways_to_write(old[name]):
             if len(written) >= _LONG_ENOUGH:

@@ -36,7 +36,7 @@ def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
 
 def read_v2(text: bytes) -> list[Variable]:
     """Read the new syntax. Raises `ValueError`."""
-    entries: list[bytes] = []
+    entries: list[list[bytes]] = []
     position, in_entry = 0, False
     while position < len(text):
         if text[position] in b" \t\r\n":
@@ -45,13 +45,11 @@ def read_v2(text: bytes) -> list[Variable]:
         part = _PART.match(text, position)
         if part is None:
             raise ValueError("a single quote of the environment is not closed")
-        raw = part[0][1:-1].replace(b"''", b"'") if part[0].startswith(b"'") else part[0]
-        if in_entry:
-            entries[-1] += raw
-        else:
-            entries.append(raw)
+        if not in_entry:
+            entries.append([])
+        entries[-1].append(part[0][1:-1].replace(b"''", b"'") if part[0].startswith(b"'") else part[0])
         position, in_entry = part.end(), True
-    return [name_and_value(entry) for entry in entries]
+    return [name_and_value(b"".join(parts)) for parts in entries]
 
 
 def write_v1(variables: Iterable[Variable], delimiter: bytes) -> bytes:
