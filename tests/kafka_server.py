@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 BIN = Path(__file__).parents[1] / "bin"
 CANNOT_RUN = 3  # the exit status by which kafka-up says that this host is not fit for it
@@ -45,6 +45,14 @@ class KafkaServer:
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
         return name
+
+    def configure_topic(self, name: str, **config: object) -> None:
+        """Change settings of a topic."""
+        entries = [ConfigEntry(key.replace("_", "."), str(value)) for key, value in config.items()]
+        for entry in entries:
+            entry.incremental_operation = AlterConfigOpType.SET
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def messages(self, topic: str) -> list[Message]:
         """Return all that a topic holds, partition by partition."""

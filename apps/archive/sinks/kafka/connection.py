@@ -1,6 +1,7 @@
 """How the sink reaches Kafka: the configuration of its producer, from URL and settings."""
 
 import logging
+import os
 import re
 from typing import Any
 
@@ -73,6 +74,10 @@ def _security(url: SinkURL) -> dict[str, Any]:
             "ssl.key.location": settings.ARCHIVE_KAFKA_KEY,
             "ssl.key.password": settings.ARCHIVE_KAFKA_KEY_PASSWORD,
         }
+        for name in ("CA", "CERT", "KEY"):
+            file = getattr(settings, f"ARCHIVE_KAFKA_{name}")
+            if file and not os.access(file, os.R_OK):
+                raise BadSink(f"the {url.scheme} sink cannot read {file}, given by ARCHIVE_KAFKA_{name}")
         if bool(settings.ARCHIVE_KAFKA_CERT) != bool(settings.ARCHIVE_KAFKA_KEY):
             raise BadSink(f"the {url.scheme} sink needs both ARCHIVE_KAFKA_CERT and ARCHIVE_KAFKA_KEY, or neither")
     if protocol.startswith("sasl"):

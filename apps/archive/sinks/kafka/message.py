@@ -6,7 +6,8 @@ The same job is always the same message, so that readers can tell a second copy 
 import json
 from base64 import b64encode
 from datetime import UTC, datetime
-from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from apps.archive.capture.entry import CapturedJob
 
@@ -57,7 +58,10 @@ def value(job: CapturedJob) -> bytes:
         "environment": _content(job.environment),
         "description": _content(job.description),
     }
-    return _utf8(_dumps(message))
+    try:
+        return to_json(message)
+    except PydanticSerializationError:  # a lone surrogate, which UTF-8 has no bytes for
+        return json.dumps(message).encode()
 
 
 def _content(content: bytes) -> dict[str, str]:
@@ -72,8 +76,5 @@ def _time(moment: datetime) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """A lone surrogate, which UTF-8 has no bytes for, becomes its escape: the same in JSON as in Python."""
+    """A lone surrogate becomes its escape."""
     return text.encode("utf-8", "backslashreplace")
-
-
-_dumps: Any = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

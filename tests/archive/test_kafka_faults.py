@@ -1,0 +1,250 @@
+"""A real Kafka that is killed, away, locked or too small: through journal and drain, every job arrives unharmed."""
+
+import random
+import threading
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from apps.archive.capture.drain import Drain
+from apps.archive.capture.journal import Journal
+from apps.archive.sinks.base import SinkUnavailable
+from apps.archive.sinks.registry import open_sink
+
+from .conftest import captured_job, wait_for, with_identity
+from .kafka_reading import jobs_of
+from .spool_writer import environment_bytes, script_of, write_job
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
+
+PATIENCE_SECONDS = 90
+
+
+@pytest.fixture
+def topic(kafka):
+    return kafka.create_topic()
+
+
+@pytest.fixture
+def url(kafka, topic):
+    return f"kafka://{kafka.bootstrap}/{topic}"
+
+
+@pytest.fixture
+def secured(kafka, settings):
+    """Sets the sink's security as it should be for a listener, and returns the URL of a topic on it."""
+
+    def secure(listener, topic, **changes):
+        settings.ARCHIVE_KAFKA_SECURITY = listener
+        settings.ARCHIVE_KAFKA_CA = Path(kafka.values["SSL_CA"])
+        settings.ARCHIVE_KAFKA_CERT = Path(kafka.values["SSL_CERT"])
+        settings.ARCHIVE_KAFKA_KEY = Path(kafka.values["SSL_KEY"])
+        settings.ARCHIVE_KAFKA_SASL_MECHANISM = kafka.values["SASL_MECHANISM"]
+        settings.ARCHIVE_KAFKA_USER = kafka.values["SASL_USER"]
+        settings.ARCHIVE_KAFKA_PASSWORD = kafka.values["SASL_PASSWORD"]
+        for name, value in changes.items():
+            setattr(settings, f"ARCHIVE_KAFKA_{name}", value)
+        name = listener.removesuffix("_plaintext").upper()
+        return f"kafka://{kafka.values[f'{name}_BOOTSTRAP']}/{topic}"
+
+    return secure
+
+
+def make_jobs(count):
+    return [captured_job(n, script=script_of(n) + b"# \xe9\n" * (n % 3), user="ana") for n in range(1, count + 1)]
+
+
+@contextmanager
+def draining(directory, sink, jobs=()):
+    """Carry jobs to the sink by a journal of its own, as capture does."""
+    with closing(Journal(directory / "journal", sinks=[sink.name])) as journal:
+        journal.add(with_identity(*jobs))
+        drain = Drain(journal=journal, sink=sink)
+        stopping = threading.Event()
+        thread = threading.Thread(target=drain.run, args=(stopping,))
+        thread.start()
+        try:
+            yield drain, journal
+        finally:
+            stopping.set()
+            drain.wake.set()
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def wait_drained(drain):
+    wait_for(lambda: drain.backlog()[0] == 0, seconds=PATIENCE_SECONDS)
+
+
+def by_id(jobs):
+    return sorted(jobs, key=lambda job: int(job.job_id))
+
+
+@pytest.mark.parametrize("seconds", [0, pytest.param(60, marks=pytest.mark.slow)], ids=["killed", "away for a minute"])
+def test_broker_that_is_killed_in_the_middle_has_every_job_once(kafka, topic, url, tmp_path, seconds):
+    jobs = make_jobs(4000)
+
+    with draining(tmp_path, open_sink(url), jobs) as (drain, journal):
+        wait_for(lambda: drain.written >= 500)
+        with kafka.away():
+            assert drain.backlog()[0] > 0
+            time.sleep(seconds)
+            wait_for(lambda: drain.last_error)
+        wait_drained(drain)
+        assert drain.last_error == ""
+        assert journal.refused(drain.name) == []
+
+    messages = kafka.messages(topic)
+    assert by_id(jobs_of(messages)) == jobs
+    assert len(messages) == len(jobs), "a producer that lives on sends nothing twice"
+
+
+def test_killed_capture_and_killed_broker_lose_nothing(kafka, topic, url, portal, spool):
+    for number in range(1, 401):
+        write_job(spool, number)
+    with portal.capturing(spool, "--sink", url):
+        wait_for(lambda: len(kafka.messages(topic)) >= 1)
+        kafka.kill()
+        for number in range(401, 501):
+            write_job(spool, number)
+    kafka.start()
+
+    portal.run(*portal.capture(spool, "--sink", url, "--once"))
+
+    found = by_id(jobs_of(kafka.messages(topic)))
+    assert [(job.job_id, job.script) for job in found] == [(str(n), script_of(n)) for n in range(1, 501)]
+    assert {job.environment for job in found} == {environment_bytes()}
+
+
+def test_job_too_large_for_the_broker_is_kept_aside_until_it_fits(kafka, topic, url, tmp_path):
+    jobs = make_jobs(20)
+    jobs[7] = captured_job(8, script=random.Random(8).randbytes(1_500_000))
+
+    with draining(tmp_path, open_sink(url), jobs) as (drain, journal):
+        wait_drained(drain)
+        [(entry, reason)] = journal.refused(drain.name)
+
+    assert entry.job == jobs[7]
+    assert reason == "Broker: Message size too large"
+    assert by_id(jobs_of(kafka.messages(topic))) == jobs[:7] + jobs[8:]
+
+    kafka.configure_topic(topic, max_message_bytes=3_000_000)
+    with draining(tmp_path, open_sink(url)) as (drain, journal):
+        wait_for(lambda: not journal.refused(drain.name), seconds=PATIENCE_SECONDS)
+
+    assert by_id(jobs_of(kafka.messages(topic))) == jobs
+
+
+def test_broker_that_takes_only_small_batches_refuses_only_what_is_large(kafka, tmp_path):
+    topic = kafka.create_topic(max_message_bytes=20_000)
+    jobs = make_jobs(300)
+    jobs[100] = captured_job(101, script=random.Random(1).randbytes(30_000))
+
+    with draining(tmp_path, open_sink(f"kafka://{kafka.bootstrap}/{topic}?compression=none"), jobs) as (drain, journal):
+        wait_drained(drain)
+        assert [entry.job for entry, _ in journal.refused(drain.name)] == [jobs[100]]
+
+    assert by_id(jobs_of(kafka.messages(topic))) == jobs[:100] + jobs[101:]
+
+
+def test_job_larger_than_the_option_is_not_sent(kafka, topic, url):
+    jobs = [captured_job(1), captured_job(2, script=b"x" * 5000), captured_job(3, script=b"\0" * 900)]
+
+    with closing(open_sink(f"{url}?max_message_bytes=5000")) as sink:
+        refused = sink.write(jobs)
+
+    assert refused == dict.fromkeys([1, 2], "its message is larger than max_message_bytes=5000")
+    assert jobs_of(kafka.messages(topic)) == jobs[:1]
+
+
+@pytest.mark.parametrize(
+    ("listener", "changes"),
+    [
+        ("ssl", {}),
+        ("sasl_plaintext", {}),
+        ("sasl_plaintext", {"SASL_MECHANISM": "SCRAM-SHA-512"}),
+        ("sasl_plaintext", {"SASL_MECHANISM": "PLAIN"}),
+        ("sasl_ssl", {"CERT": None, "KEY": None}),
+    ],
+    ids=["mutual TLS", "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "SCRAM over TLS"],
+)
+def test_secured_listeners_take_jobs(kafka, topic, secured, listener, changes):
+    with closing(open_sink(secured(listener, topic, **changes))) as sink:
+        assert sink.write([captured_job()]) == {}
+
+    assert jobs_of(kafka.messages(topic)) == [captured_job()]
+
+
+@pytest.mark.parametrize(
+    ("listener", "changes", "reason"),
+    [
+        ("sasl_plaintext", {"PASSWORD": "wrong"}, "invalid credentials"),
+        ("sasl_ssl", {"USER": "nobody"}, "invalid credentials"),
+        ("sasl_ssl", {"CA": None}, "certificate verify failed"),
+        ("ssl", {"CERT": None, "KEY": None}, "certificate"),
+    ],
+    ids=["password", "user", "CA", "no certificate"],
+)
+def test_jobs_wait_for_the_right_credentials(kafka, topic, secured, tmp_path, listener, changes, reason):
+    jobs = make_jobs(5)
+
+    with draining(tmp_path, open_sink(secured(listener, topic, **changes)), jobs) as (drain, journal):
+        wait_for(lambda: drain.last_error, seconds=PATIENCE_SECONDS)
+        assert reason in drain.last_error
+        assert "wrong" not in drain.last_error
+        assert len(drain.last_error) < 300
+    assert kafka.messages(topic) == []
+    with draining(tmp_path, open_sink(secured(listener, topic))) as (drain, _journal):
+        wait_drained(drain)
+
+    assert by_id(jobs_of(kafka.messages(topic))) == jobs
+
+
+def test_jobs_wait_for_the_topic(kafka, tmp_path):
+    topic = "made-later"
+    jobs = make_jobs(5)
+
+    with draining(tmp_path, open_sink(f"kafka://{kafka.bootstrap}/{topic}"), jobs) as (drain, _journal):
+        wait_for(lambda: drain.last_error, seconds=PATIENCE_SECONDS)
+        assert drain.last_error.startswith(f"topic {topic}: ")
+        assert "nknown topic" in drain.last_error
+        kafka.create_topic(topic)
+        wait_drained(drain)
+
+    assert by_id(jobs_of(kafka.messages(topic))) == jobs
+
+
+def test_jobs_wait_for_the_permission(kafka, topic, secured):
+    denied = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:tester",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.DENY,
+    )
+    kafka.admin.create_acls([denied])[denied].result(30)
+
+    with (
+        closing(open_sink(secured("sasl_plaintext", topic))) as sink,
+        pytest.raises(SinkUnavailable, match="authorization failed"),
+    ):
+        sink.write(make_jobs(3))
+
+
+def test_client_is_quiet_while_kafka_is_away(caplog, capfd):
+    with closing(open_sink("kafka://127.0.0.1:1/jobs")) as sink, pytest.raises(SinkUnavailable, match="refused"):
+        sink.write([captured_job()])
+
+    assert caplog.text == ""
+    assert capfd.readouterr() == ("", "")
