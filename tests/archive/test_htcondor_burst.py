@@ -147,6 +147,18 @@ def test_secrets_are_masked_before_they_are_kept(schedd, journal):
     assert "s3cret" not in repr(job)
 
 
+def test_secrets_in_plenty_do_not_keep_capture_busy(schedd, journal):
+    arguments = " ".join(f"TOKEN=s3cret-{n}" for n in range(20_000))
+    schedd.submit(1, Args=arguments, Environment=v2({"A": "1" * 60_000}))
+
+    with capturing(schedd.spool, journal) as (_, sink):
+        wait_for(lambda: sink.jobs, seconds=10)
+
+    (job,) = sink.jobs
+    assert job.description.startswith(b"left out: ")
+    assert "s3cret" not in repr(job)
+
+
 @pytest.mark.django_db
 def test_accounting_finds_what_was_captured(schedd, home, journal):
     """Two jobs of a submission: both have its script, its request and its stage."""

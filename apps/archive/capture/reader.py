@@ -105,10 +105,12 @@ class Reader:
     def _description(self, spooled: SpooledJob) -> bytes:
         """Return the description, with what is masked in the arguments masked there too."""
         description = spooled.description
-        for word in spooled.arguments.split() if description else ():
-            masked = self.masker.mask_text(word)
-            if masked != word:
-                description = description.replace(word.encode(), masked.encode())
+        words = {word: self.masker.mask_text(word) for word in set(spooled.arguments.split())} if description else {}
+        secrets = {word: masked for word, masked in words.items() if masked != word}
+        if len(secrets) * len(description) > _MOST_COMPARED:
+            return b"left out: too many secrets to look for\n"
+        for word, masked in secrets.items():
+            description = description.replace(word.encode(), masked.encode())
         return description
 
     def _report(self, entry: SpoolEntry, reason: str) -> None:

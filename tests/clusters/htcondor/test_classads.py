@@ -11,6 +11,7 @@ CHARACTERS = st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"
 TEXTS = st.text(CHARACTERS)
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_a_string_comes_back_as_it_was_written(text):
     ad = read_ad([b"A = " + classads.quoted(text.encode())])
@@ -18,7 +19,7 @@ def test_a_string_comes_back_as_it_was_written(text):
     assert string_of(ad, "a") == text.encode()
 
 
-@settings(deadline=None)  # the library is loaded by the first example
+@settings(deadline=None)
 @given(st.text(st.sampled_from('ab"\\ ;')))
 def test_strings_are_what_the_library_of_htcondor_reads(text):
     library = pytest.importorskip("classad2")

@@ -1,6 +1,6 @@
 """Whatever an environment holds, no masked value stays in what is archived beside it."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.htcondor.classads import line_of, quoted
@@ -13,6 +13,7 @@ SECRETS = st.text(st.sampled_from("§ '\"=\\|"), min_size=3).map(lambda text: f"
 OTHERS = st.text(st.sampled_from("ab '\"=\\")).map(str.encode)
 
 
+@settings(deadline=None)
 @given(secret=SECRETS, other=OTHERS, is_new=st.booleans(), in_quotes=st.booleans())
 def test_no_masked_value_stays(secret, other, is_new, in_quotes):
     variables = [(b"A", other), (b"TOKEN", secret)]

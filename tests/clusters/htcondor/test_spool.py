@@ -193,7 +193,7 @@ def test_an_environment_made_to_take_long_does_not(schedd, spool, read, environm
     job = read(7)
     masked = spool.with_environment(job, [(name, b"<m>") for name, _ in job.variables])
 
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 10
     assert b"secret" not in masked.description.replace(b"too many secrets", b"")
 
 
