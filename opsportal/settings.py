@@ -122,6 +122,7 @@ TEMPLATES = [
     }
 ]
 
+HAS_DATABASE = ENV.DATABASE_URL is not None
 DATABASES: dict[str, Any] = {}
 if ENV.DATABASE_URL:
     DATABASES["default"] = dj_database_url.parse(_secret(ENV.DATABASE_URL), conn_max_age=60, conn_health_checks=True)

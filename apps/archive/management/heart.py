@@ -50,7 +50,7 @@ def places_of(urls: Sequence[str]) -> list[Place]:
     """Return the portals that a capture with these sinks belongs to."""
     parsed = [SinkURL.parse(url) for url in urls]
     portals = [PortalClient.from_url(url) for url in parsed if url.scheme.startswith("portal+")]
-    return [*([OwnDatabase()] if settings.DATABASES else []), *portals]
+    return [*([OwnDatabase()] if settings.HAS_DATABASE else []), *portals]
 
 
 class Heart:
@@ -96,7 +96,7 @@ class Heart:
             found = [rule for place in self._places for rule in place.masking_rules()]
             return bool(self._places) and self._rules.keep(list(dict.fromkeys(found)))
         except Exception as error:  # as above
-            logger.debug("the masking rules stay as they were: %s", error)
+            logger.warning("the masking rules stay as they were: %s", error)
             return False
 
 

@@ -25,7 +25,7 @@ class StoreSink:
     def from_url(cls, url: SinkURL) -> Self:
         """`store:` has no parts and no options, and wants the portal's database."""
         url.only()
-        if not settings.DATABASES.get("default", {}).get("NAME"):
+        if not settings.HAS_DATABASE:
             raise BadSink("the store sink wants the portal's database: set DATABASE_URL, or give another sink")
         return cls()
 
