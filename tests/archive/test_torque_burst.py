@@ -47,7 +47,7 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, tmp_path, subdirector
     with ThreadPoolExecutor(WRITERS) as writers:
         with portal.capturing(server.jobs, "--scheduler", "torque") as first:
             done = [writers.submit(run, server, job) for job in jobs]
-            wait_for(lambda: ArchivedJob.objects.count() > JOBS // 5, seconds=60)
+            wait_for(lambda: ArchivedJob.objects.count() > JOBS // 5, seconds=120)
             first.kill()
         for job in done:
             job.result(timeout=120)
