@@ -85,6 +85,27 @@ def test_jobs_are_found_by_what_is_in_them(server, sink):
     assert found(server, "environment:long") == {"2"}
 
 
+def test_words_found_are_marked(server, sink):
+    sink.write([a_job(1, script=b"#!/bin/sh\nmodule load gromacs/2023.3\n", user="ana"), a_job(2, user="ana")])
+    server.call("POST", "/jobs/_refresh")
+    query = {
+        "query": {
+            "bool": {
+                "must": [{"match_phrase": {"script": "gromacs/2023.3"}}],
+                "filter": [{"term": {"user": "ana"}}, {"range": {"submitted_at": {"gte": "2026-11-20"}}}],
+            }
+        },
+        "highlight": {"fields": {"script": {}}},
+        "sort": [{"submitted_at": "desc"}],
+        "_source": ["cluster", "job_id"],
+    }
+
+    (hit,) = server.call("POST", "/jobs/_search", query)["hits"]["hits"]
+
+    assert hit["_source"] == {"cluster": "alps", "job_id": "1"}
+    assert "<em>gromacs/2023.3</em>" in hit["highlight"]["script"][0]
+
+
 def test_variables_do_not_grow_the_mapping(server, sink):
     before = None
     for number in range(3):
