@@ -197,13 +197,13 @@ def test_secured_listeners_take_jobs(kafka, topic, secured, listener, changes):
 def test_jobs_wait_for_the_right_credentials(kafka, topic, secured, tmp_path, listener, changes, reason):
     jobs = make_jobs(5)
 
-    with draining(tmp_path, open_sink(secured(listener, topic, **changes)), jobs) as (drain, journal):
+    with draining(tmp_path, open_sink(secured(listener, topic, **changes)), jobs) as (drain, _):
         wait_for(lambda: drain.last_error, seconds=PATIENCE_SECONDS)
         assert reason in drain.last_error
         assert "wrong" not in drain.last_error
         assert len(drain.last_error) < 300
     assert kafka.messages(topic) == []
-    with draining(tmp_path, open_sink(secured(listener, topic))) as (drain, _journal):
+    with draining(tmp_path, open_sink(secured(listener, topic))) as (drain, _):
         wait_drained(drain)
 
     assert by_id(jobs_of(kafka.messages(topic))) == jobs
@@ -213,7 +213,7 @@ def test_jobs_wait_for_the_topic(kafka, tmp_path):
     topic = "made-later"
     jobs = make_jobs(5)
 
-    with draining(tmp_path, open_sink(f"kafka://{kafka.bootstrap}/{topic}"), jobs) as (drain, _journal):
+    with draining(tmp_path, open_sink(f"kafka://{kafka.bootstrap}/{topic}"), jobs) as (drain, _):
         wait_for(lambda: drain.last_error, seconds=PATIENCE_SECONDS)
         assert drain.last_error.startswith(f"topic {topic}: ")
         assert "nknown topic" in drain.last_error
