@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
@@ -10,7 +10,7 @@ from django.db.models import Count, Q, QuerySet
 
 from apps.accounts.permissions import scope_of
 from apps.archive.bulk import lock_for_this_transaction
-from apps.archive.models import ArchivedJob, Pin, RetentionRule
+from apps.archive.models import ArchivedJob, Pin, RetentionRule, WordIndex
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
 from apps.core.services import publish
@@ -29,6 +29,14 @@ _FREED = f"""
     SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content
     WHERE id = ANY(%(contents)s) AND NOT ({_OF_CLUSTER})"""
 _UNUSED = f"SELECT id FROM archive_blob content WHERE id = ANY(%(contents)s) AND NOT ({_OF_ANY})"
+
+_DELETE_WORDS = """
+    DELETE FROM archive_scriptwords words
+    USING unnest(%s::bigint[], %s::date[]) AS gone (script_id, day)
+    WHERE words.script_id = gone.script_id AND words.day = gone.day AND NOT EXISTS (
+        SELECT FROM archive_archivedjob job WHERE job.script_id = gone.script_id
+            AND job.submitted_at >= gone.day::timestamp AT TIME ZONE 'UTC'
+            AND job.submitted_at < (gone.day + 1)::timestamp AT TIME ZONE 'UTC')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,7 @@ def _delete_batch(
     cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: object, at: datetime
 ) -> Expired | None:
     """Delete the first of `jobs`; None where there are none."""
+    list(WordIndex.objects.select_for_update())  # no words of contents that go
     lock_for_this_transaction("archive.store")  # what no job has now must not be taken by one that is being stored
     ids = list(jobs.values_list("pk", flat=True)[:BATCH])
     rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=ids).order_by("pk")
@@ -162,6 +171,7 @@ def _delete_batch(
         return None
     contents = sorted({content for row in gone for content in row[2:] if content is not None})
     ArchivedJob.objects.filter(pk__in=[row[0] for row in gone]).delete()
+    _delete_words({(row[2], row[1].astimezone(UTC).date()) for row in gone})
     expired = _delete_contents(cluster, contents, jobs=len(gone))
     times = [row[1] for row in gone]
     data = {
@@ -175,6 +185,12 @@ def _delete_batch(
     return expired
 
 
+def _delete_words(days: set[tuple[int, date]]) -> None:
+    """Forget the words of scripts for days on which no job with them is left."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DELETE_WORDS, [list(column) for column in zip(*days, strict=True)])
+
+
 def _delete_contents(cluster: Cluster, contents: list[int], *, jobs: int) -> Expired:
     """Delete those of `contents` that no job has any more."""
     with connection.cursor() as cursor:
@@ -182,7 +198,6 @@ def _delete_contents(cluster: Cluster, contents: list[int], *, jobs: int) -> Exp
         freed = int(cursor.fetchone()[0])
         cursor.execute(_UNUSED, {"contents": contents})
         unused = [pk for (pk,) in cursor.fetchall()]
-        cursor.execute("DELETE FROM archive_scriptwords WHERE script_id = ANY(%s)", [unused])
         cursor.execute("DELETE FROM archive_blob WHERE id = ANY(%s)", [unused])
     return Expired(jobs=jobs, contents=len(unused), freed_bytes=freed)
 

@@ -9,9 +9,10 @@ from django.db import connection, transaction
 from django.urls import reverse
 
 from apps.archive import retention
-from apps.archive.models import ArchivedJob, Blob, Pin, RetentionRule
+from apps.archive.models import ArchivedJob, Blob, Pin, RetentionRule, ScriptWords
 from apps.archive.retention import content_size, delete_expired, excesses, pin_job, save_retention_rule, unpin_job
 from apps.archive.services import store_jobs
+from apps.archive.word_index import index_batch
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
@@ -55,6 +56,18 @@ def test_jobs_past_the_age_go_with_the_contents_that_nobody_else_has():
         ArchivedJob.objects.get().environment_sha256,
     }
     call_command("archive", "verify")
+
+
+def test_words_go_with_the_last_job_of_a_day():
+    script = captured_job(1).script
+    store(captured_job(1), captured_job(2, script=script, minutes=5), captured_job(3, script=script, minutes=50 * DAY))
+    index_batch(at=AT)
+    rule(max_age_days=60)
+    assert ScriptWords.objects.count() == 2
+
+    assert expire() == 2
+
+    assert [words.day for words in ScriptWords.objects.all()] == [(START + timedelta(days=50)).date()]
 
 
 def test_deletion_is_one_event_a_batch_with_numbers_and_range(monkeypatch):
