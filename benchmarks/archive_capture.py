@@ -1,171 +1,100 @@
-"""How fast capture is and how little the archive takes: `python -m benchmarks.archive_capture [--jobs N]`.
+"""How fast capture is and how little the archive takes: `python -m benchmarks.archive_capture [--sarchive PATH]`.
 
 A writer fills a spool on tmpfs flat out, as slurmctld lays it out; `manage.py capture` follows it into its journal
-and a PostgreSQL of its own, on disk and with fsync. Jobs are made up: 200 users with scripts of 3 KB and environments
-of 2.8 KB, every third job a resubmission, the others with a name, seed and directory of their own.
+and a PostgreSQL of its own, on disk and with fsync. Then the same burst goes to SArchive, where the path of its binary
+is given (`cargo install sarchive`). Before the burst are 5,000 jobs of the same kind, with which the dictionaries are
+trained. Jobs are made up, see `benchmarks.spool`.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
-import random
-import resource
 import shutil
-import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
+from benchmarks.portal import portal, wait_until
+from benchmarks.spool import FIRST_JOB, User, make_spool, start_writer, write_corpus  # noqa: F401 -- User for others
 
-from dev.postgres import Postgres
-from dev.processes import guard, spawn
-from tests.archive.spool_writer import environment_bytes
-
-ROOT = Path(__file__).parents[1]
 SARCHIVE_BYTES = 8192  # of a job in SArchive's tree on ext4: two files, a block each
-TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
+WARM_UP = 5_000
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--spool", type=Path, default=Path("/dev/shm"), help="where to make the spool (%(default)s)")
+    parser.add_argument("--sarchive", type=Path, help="binary of SArchive, to be measured side by side")
     arguments = parser.parse_args()
-    base = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
-    spool = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-", dir=arguments.spool))
-    watchdog, url = start_postgres(base)
+    scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-", dir=arguments.spool))
     try:
-        figures = measure(base, spool, url, arguments.jobs)
+        corpus = write_corpus(scratch / "corpus", arguments.jobs)
+        figures = ours(scratch, corpus, arguments.jobs)
+        if arguments.sarchive:
+            figures |= compare(figures, theirs(scratch, corpus, arguments.jobs, arguments.sarchive))
     finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=20)
-        shutil.rmtree(spool)
-        shutil.rmtree(base, ignore_errors=True)
+        shutil.rmtree(scratch)
     print(json.dumps(figures, indent=2))
 
 
-def start_postgres(base):
-    run, sockets = base / "run", base / "s"
-    run.mkdir()
-    sockets.mkdir()
-    watchdog = guard(run, remove=base)
-    postgres = Postgres(base / "postgres", sockets)
-    postgres.prepare()
-    with (base / "postgres.log").open("ab") as log:
-        server = spawn("postgres", postgres.command(), run, stdout=log, stderr=subprocess.STDOUT)
-    postgres.wait_ready(server.poll)
-    postgres.create_database("opsportal")
-    return watchdog, postgres.url("opsportal")
-
-
-def measure(base, spool, url, jobs):
-    environment = os.environ | {
-        "DATABASE_URL": url,
-        "REDIS_URL": "redis://localhost:1/0",
-        "SECRET_KEY": "benchmark" * 10,
-        "VAR_DIR": str(base / "var"),
-    }
-    manage = [sys.executable, ROOT / "manage.py"]
-    subprocess.run([*manage, "migrate", "-v0", "--skip-checks"], env=environment, check=True)
-    for digit in range(10):
-        (spool / f"hash.{digit}").mkdir()
-    command = [*manage, "capture", "--cluster", "benchmark", "--scheduler", "slurm", "--spool", spool]
-    capture = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
-    try:
-        capture.stdout.readline()
-        writer = multiprocessing.Process(target=write_jobs, args=(spool, jobs))
-        began = time.perf_counter()
-        writer.start()
-        times = follow(base, url, jobs, writer)
-    finally:
-        capture.terminate()
-        capture.communicate(timeout=30)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    bytes_a_job = table_bytes(url) / jobs
+def ours(scratch, corpus, jobs):
+    spool = make_spool(scratch / "spool")
+    warm_up = write_corpus(scratch / "warm-up", WARM_UP, seed=8)
+    with portal() as archive, archive.capturing(spool) as memory:
+        with burst(scratch, warm_up, spool, WARM_UP):
+            wait_until(lambda: archive.stored() >= WARM_UP)
+        before = archive.store_bytes()
+        with burst(scratch, corpus, spool, jobs, first=FIRST_JOB + WARM_UP) as began:
+            journaled = wait_until(lambda: archive.journaled() >= jobs + WARM_UP)
+            stored = wait_until(lambda: archive.stored() >= jobs + WARM_UP)
+        after = archive.store_bytes()
+    shutil.rmtree(spool)
     return {
         "jobs": jobs,
-        "written_per_second": round(jobs / (times["written"] - began)),
-        "journaled_per_second": round(jobs / (times["journaled"] - began)),
-        "stored_per_second": round(jobs / (times["stored"] - began)),
-        "bytes_a_job": round(bytes_a_job),
-        "of_plain_files": round(bytes_a_job / SARCHIVE_BYTES, 3),
-        "peak_memory_mb": round(used.ru_maxrss / 1024),
+        "journaled_per_second": round(jobs / (journaled - began)),
+        "stored_per_second": round(jobs / (stored - began)),
+        "bytes_a_job": round((after - before) / jobs),
+        "bytes_of_sarchives": round((after - before) / jobs / SARCHIVE_BYTES, 3),
+        "bytes_a_job_dictionaries_included": round(after / (jobs + WARM_UP)),
+        "peak_memory_mb": memory.peak_mb,
     }
 
 
-def follow(base, url, jobs, writer):
-    """Return when the last job was written, in the journal, and in the store."""
-    journal = base / "var/journal/benchmark/journal.sqlite"
-    times = {}
-    with (
-        psycopg.connect(url, autocommit=True) as store,
-        sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as database,
-    ):
-        while len(times) < 3:
-            now = time.perf_counter()
-            if not writer.is_alive():
-                times.setdefault("written", now)
-            row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entry'").fetchone()
-            if row and row[0] >= jobs:
-                times.setdefault("journaled", now)
-            if "journaled" in times and store.execute("SELECT count(*) FROM archive_archivedjob").fetchone()[0] >= jobs:
-                times.setdefault("stored", now)
-            time.sleep(0.02)
-    return times
+def theirs(scratch, corpus, jobs, binary):
+    """Return jobs per second of SArchive's file sink; its watchers need all ten directories before they start."""
+    spool = make_spool(scratch / "sarchive-spool")
+    archive = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
+    command = [binary, "--cluster", "benchmark", "--spool", spool, "--scheduler", "slurm", "file", archive, "none"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(1)
+        with burst(scratch, corpus, spool, jobs) as began:
+            archived = wait_until(lambda: len(os.listdir(archive)) >= 2 * jobs, step=0.1)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(archive)
+    return {"sarchive_per_second": round(jobs / (archived - began))}
 
 
-def table_bytes(url):
-    with psycopg.connect(url, autocommit=True) as store:
-        store.execute("VACUUM")
-        return sum(store.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0] for table in TABLES)
+def compare(figures, sarchive):
+    rate = sarchive["sarchive_per_second"]
+    return sarchive | {
+        "journal_of_sarchive": round(figures["journaled_per_second"] / rate, 2),
+        "store_of_sarchive": round(figures["stored_per_second"] / rate, 2),
+    }
 
 
-def write_jobs(spool, jobs):
-    users = [User(number) for number in range(200)]
-    choose = random.Random(7)
-    for number in range(1, jobs + 1):
-        script, environment = choose.choice(users).submit(choose)
-        directory = f"{spool}/hash.{number % 10}/job.{number}"
-        os.mkdir(directory, 0o700)  # noqa: PTH102 -- as fast as it goes
-        for name, content in (("environment", environment), ("script", script)):
-            with open(f"{directory}/{name}", "wb", buffering=0) as file:  # noqa: PTH123
-                file.write(content)
-
-
-class User:
-    """Submits one script after another; users share tools, options and modules, and differ in how they use them."""
-
-    def __init__(self, number):
-        words = random.Random(number)
-        tools, options, modules = (make_words(kind, 150) for kind in ("tool", "option", "module"))
-        self.name = f"user{number}"
-        self.lines = [
-            f"srun ./{words.choice(tools)} --{words.choice(options)} {words.randrange(1000)} --{words.choice(options)}"
-            for _ in range(48)
-        ]
-        self.variables = [
-            (f"{module.upper()}_ROOT", f"/cvmfs/software/{module}/{words.randrange(20)}.{words.randrange(10)}/lib")
-            for module in words.sample(modules, 45)
-        ]
-        self.last = None
-
-    def submit(self, choose):
-        if self.last is None or choose.random() > 0.35:
-            run = choose.randrange(10**6)
-            head = f"#!/bin/bash\n#SBATCH --job-name={self.name}-{run}\n#SBATCH --mem=4G\nexport SEED={run}\n"
-            work = [("PWD", f"/scratch/{self.name}/run{run}"), ("SLURM_JOB_NAME", f"{self.name}-{run}")]
-            script = (head + "\n".join(self.lines) + "\n").encode() + b"\0"
-            self.last = script, environment_bytes([("USER", self.name), *work, *self.variables])
-        return self.last
-
-
-def make_words(kind, count):
-    letters = random.Random(kind)
-    return [f"{kind}_" + "".join(letters.choices("abcdefghij", k=8)) for _ in range(count)]
+@contextmanager
+def burst(scratch, corpus, spool, jobs, first=FIRST_JOB):
+    """Write jobs flat out, and yield when that began."""
+    began = time.monotonic()
+    writer = start_writer(scratch, corpus, spool, jobs=jobs, first=first)
+    yield began
+    writer.communicate()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from zstandard import (
     train_dictionary,
 )
 
-LEVEL = 3
-DICTIONARY_BYTES = 110 * 1024
+LEVEL = 4
+DICTIONARY_BYTES = 256 * 1024
 
 
 class Compressor:

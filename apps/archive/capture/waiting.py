@@ -10,9 +10,9 @@ from pathlib import Path
 from apps.archive.capture.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity, SpoolEntry
 
-MAX_ENTRIES = 50_000
-MAX_BYTES = 32 * 1024 * 1024
-BATCH_BYTES = 8 * 1024 * 1024
+MAX_ENTRIES = 20_000
+MAX_BYTES = 16 * 1024 * 1024
+BATCH_BYTES = 4 * 1024 * 1024
 
 
 class WaitingEntries:
@@ -105,7 +105,7 @@ class WaitingJobs:
             return True
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
-        """Return those that wait longest, 8 MB or one, none after `timeout` seconds. To be followed by `written`."""
+        """Return those that wait longest, 4 MB or one, none after `timeout` seconds. To be followed by `written`."""
         with self._changed:
             if not self._jobs:
                 self._changed.wait(timeout)

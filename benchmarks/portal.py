@@ -1,0 +1,151 @@
+"""A PostgreSQL on disk, with fsync, and `manage.py capture` against it, for the benchmarks of the archive."""
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from dev.postgres import Postgres
+from dev.processes import guard, spawn
+
+ROOT = Path(__file__).parents[1]
+TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
+
+
+@contextmanager
+def portal():
+    """Yield a portal that goes with the benchmark."""
+    base = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
+    watchdog, url = start_postgres(base)
+    try:
+        yield Portal(base, url)
+    finally:
+        watchdog.stdin.close()
+        watchdog.wait(timeout=60)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def start_postgres(base):
+    run, sockets = base / "run", base / "s"
+    run.mkdir()
+    sockets.mkdir()
+    watchdog = guard(run, remove=base)
+    postgres = Postgres(base / "postgres", sockets)
+    postgres.prepare()
+    with (base / "postgres.log").open("ab") as log:
+        server = spawn("postgres", postgres.command(), run, stdout=log, stderr=subprocess.STDOUT)
+    postgres.wait_ready(server.poll)
+    postgres.create_database("opsportal")
+    return watchdog, postgres.url("opsportal")
+
+
+class Portal:
+    """Captures spools into a journal and a store of its own."""
+
+    def __init__(self, base, url):
+        self.base = base
+        self.url = url
+        self.journal = base / "var/journal/benchmark/journal.sqlite"
+        self.environment = os.environ | {
+            "DATABASE_URL": url,
+            "REDIS_URL": "redis://localhost:1/0",
+            "SECRET_KEY": "benchmark" * 10,
+            "VAR_DIR": str(base / "var"),
+        }
+        self.store = psycopg.connect(url, autocommit=True)
+        self.manage("migrate", "-v0", "--skip-checks")
+
+    def manage(self, *arguments):
+        command = [sys.executable, ROOT / "manage.py", *map(str, arguments)]
+        return subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True).stdout
+
+    @contextmanager
+    def capturing(self, spool):
+        """Run capture, and yield what watches its memory."""
+        command = [sys.executable, ROOT / "manage.py", "capture", "--cluster", "benchmark", "--scheduler", "slurm"]
+        capture = subprocess.Popen([*command, "--spool", spool], env=self.environment, stdout=subprocess.PIPE)
+        capture.stdout.readline()
+        memory = Memory(capture.pid)
+        try:
+            yield memory
+        finally:
+            memory.stop()
+            capture.send_signal(signal.SIGTERM)
+            capture.communicate(timeout=60)
+
+    def journaled(self):
+        """Return how many jobs ever came into the journal."""
+        with sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True) as database:
+            row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entry'").fetchone()
+            return row[0] if row else 0
+
+    def stored(self):
+        return self.store.execute("SELECT count(*) FROM archive_archivedjob").fetchone()[0]
+
+    def store_bytes(self):
+        """Return what tables and indexes take on disk; the index of words is not among them."""
+        self.store.execute("VACUUM")
+        return sum(self.store.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0] for table in TABLES)
+
+
+class Memory:
+    """Watches what a process and its descendants take: each page once, a shared one by halves (PSS)."""
+
+    def __init__(self, pid):
+        self._pid = pid
+        self._stopped = threading.Event()
+        self.samples = []
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    @property
+    def peak_mb(self):
+        return max(self.samples)
+
+    def stop(self):
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._stopped.wait(0.5):
+            self.samples.append(round(sum(map(pss_kb, family(self._pid))) / 1024))
+
+
+def family(pid):
+    """Return the process and its descendants."""
+    pids = [pid]
+    for parent in pids:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                pids += map(int, task.read_text().split())
+            except OSError:
+                continue
+    return pids
+
+
+def pss_kb(pid):
+    try:
+        found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def wait_until(reached, *, timeout=600, step=0.05):
+    """Return when it was, by the clock of `time.monotonic`."""
+    end = time.monotonic() + timeout
+    while not reached():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(step)
+    return time.monotonic()
