@@ -1,0 +1,81 @@
+"""The archive against accounting's copies, with copies that the test makes up."""
+
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from apps.archive.checking import Kind, check_copies
+from apps.archive.models import ArchivedJob
+from apps.archive.services import store_jobs
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import StoredCopy
+from apps.clusters.schedulers.environment import pack
+from apps.clusters.schedulers.slurm.scheduler import Slurm
+from apps.core.masking import Masker
+
+from .conftest import START, captured_job
+
+pytestmark = pytest.mark.django_db
+
+VARIABLES = [(b"A", b"1"), (b"MULTI", b"one\nB=two"), (b"MY_TOKEN", b"first\nsecond"), (b"Z", b"last")]
+#: As slurmdbd's lines are cut into variables.
+LINES = [(b"A", b"1"), (b"MULTI", b"one"), (b"B", b"two"), (b"MY_TOKEN", b"first\nsecond"), (b"Z", b"last")]
+
+
+@pytest.fixture
+def masked(settings):
+    settings.CAPTURE_MASK_NAMES, settings.MASKING_KEY = "TOKEN", "k" * 50
+    variables, _ = Masker(names="TOKEN", key=b"k" * 50).mask(VARIABLES)
+    return pack(variables)
+
+
+def check(monkeypatch, *copies, **options):
+    monkeypatch.setattr(Slurm, "stored_copies", lambda self, ids: iter(copies))
+    findings = check_copies(cluster=Cluster.objects.get(), since=START, by="test", at=START, **options)
+    return [(finding.kind, finding.detail) for finding in findings]
+
+
+def copy(**changes):
+    values = {"spool_id": "1", "submitted_at": START, "script": captured_job(1).script, "environment": pack(LINES)}
+    return StoredCopy(**values | changes)
+
+
+def test_masked_and_multi_line_values_are_compared(monkeypatch, masked):
+    store_jobs(jobs=[captured_job(1, environment=masked)], by="test", at=START)
+    other = [(name, b"third" if name == b"MY_TOKEN" else value) for name, value in LINES]
+
+    assert check(monkeypatch, copy()) == [(Kind.NEWLINES, "")]
+    assert check(monkeypatch, copy(environment=pack(other))) == [(Kind.ENVIRONMENT, "from variable MY_TOKEN on")]
+    assert check(monkeypatch, copy(environment=pack(LINES[:-1]))) == [(Kind.ENVIRONMENT, "from variable Z on")]
+    more = pack([*LINES, (b"MORE", b"secret")])
+    assert check(monkeypatch, copy(environment=more)) == [(Kind.ENVIRONMENT, "accounting has more: MORE")]
+
+
+def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
+    store_jobs(jobs=[captured_job(1, environment=pack([(b"A", b"1")]), script=b"one\ntwo\n")], by="test", at=START)
+    same = pack([(b"A", b"1")])
+
+    assert check(monkeypatch, copy(script=b"one\ntwo\n", environment=same)) == [(Kind.ALIKE, "")]
+    assert check(monkeypatch, copy(script=None, environment=None)) == [(Kind.HOLE, ""), (Kind.NO_ENVIRONMENT, "")]
+    assert check(monkeypatch, copy(script=b"one\n2\n", environment=same)) == [(Kind.SCRIPT, "from line 2 on")]
+    assert check(monkeypatch) == [(Kind.NO_COPY, "")]
+    later = copy(submitted_at=START + timedelta(hours=1))
+    assert check(monkeypatch, later) == [(Kind.NO_COPY, ""), (Kind.MISSING, "")]
+
+
+def test_job_whose_end_is_not_known_is_filled_in_only_by_name(monkeypatch):
+    store_jobs(jobs=[captured_job(2)], by="test", at=START)
+
+    assert (Kind.MISSING, "") in check(monkeypatch, copy(), backfill=True)
+    assert (Kind.BACKFILLED, "") in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
+    assert (Kind.BACKFILLED, "") not in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
+
+    assert ArchivedJob.objects.get(job_id="1").caveat == "from slurmdbd's copy, not from the spool"
+
+
+def test_scheduler_that_keeps_no_copies_says_so():
+    store_jobs(jobs=[captured_job(1, scheduler="simulated")], by="test", at=START)
+
+    with pytest.raises(CommandError, match="simulated keeps no copies of scripts to check against"):
+        call_command("archive", "check", "--cluster", "alps")
