@@ -52,6 +52,7 @@ class World:
         return {
             "key": {"workflow": "monte_carlo", "*": self.request.key},
             "verb": {"*": "submit"},
+            "number": {"*": 1},
             "slug": {"api:feed": "farm", "*": self.service.slug},
             "token_key": {"*": "nothing1"},
             "job": {"*": self.job.pk},

@@ -3,6 +3,9 @@
 import re
 from dataclasses import dataclass
 
+from django.utils.safestring import SafeString
+
+from apps.archive.highlight import coloured
 from apps.clusters.schedulers.environment import variables_in
 
 SHOWN_BYTES = 200_000
@@ -19,6 +22,11 @@ class ShownScript:
 
     lines: list[str]
     whole: bool
+
+    @property
+    def coloured(self) -> list[SafeString]:
+        """Return the lines as HTML."""
+        return coloured(self.lines)
 
 
 @dataclass(frozen=True, slots=True)

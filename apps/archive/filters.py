@@ -1,15 +1,20 @@
 """Filters in the address of the archive's pages and API; a value that makes no sense finds nothing."""
 
 from datetime import date, datetime, time
+from functools import partial
 from typing import Any
 
 import django_filters
 from django import forms
 from django.db.models import QuerySet
+from django.http import QueryDict
 from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
+from apps.archive.search import Search, find
 from apps.clusters.models import Cluster
+from apps.core.pagination import Page, newest_first
+from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
 
 _DAY = forms.DateInput(attrs={"type": "date"})
 
@@ -19,20 +24,87 @@ def _moment(day: date, clock: time) -> datetime:
     return timezone.make_aware(datetime.combine(day, clock))
 
 
-class ArchivedJobs(django_filters.FilterSet):
-    """Archived jobs by what is known of them without reading a script."""
+def _hint(text: str) -> forms.TextInput:
+    return forms.TextInput(attrs={"placeholder": text, "autocomplete": "off", "spellcheck": "false"})
 
+
+class SearchForm(forms.Form):
+    """What is asked for must be answered in the time of a page."""
+
+    NARROW = ("user", "request", "since", "until", "job", "script")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("text") and not any(cleaned.get(name) for name in self.NARROW):
+            self.add_error("text", "Name a user, a request or a day as well.")
+        if (asked := cleaned.get("words")) and not Search(words=asked).terms:
+            self.add_error("words", "No word is in this: look for it as any text.")
+        return cleaned
+
+
+class ArchivedJobs(django_filters.FilterSet):
+    """Archived jobs by what is known of them, and by what is in their scripts."""
+
+    words = django_filters.CharFilter(
+        method="in_script",
+        label="Words in the script",
+        max_length=200,
+        widget=_hint("gromacs/2023.3 --mem=4G"),
+        help_text="All of them, whole; gromacs/20* for a beginning.",
+    )
     cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
     job = django_filters.CharFilter(field_name="job_id", label="Job id", max_length=64)
+    user = django_filters.CharFilter(max_length=64)
     request = django_filters.CharFilter(field_name="request_key", lookup_expr="iexact", label="Request", max_length=64)
     stage = django_filters.CharFilter(max_length=64)
     since = django_filters.DateFilter(method="from_day", label="Submitted from", widget=_DAY)
     until = django_filters.DateFilter(method="to_day", label="To", widget=_DAY)
+    state = django_filters.ChoiceFilter(
+        method="ended", label="Ended", choices=[(ANY_FAILURE, "any failure"), *STATE_CHOICES], empty_label="In any way"
+    )
+    account = django_filters.CharFilter(max_length=64)
+    name = django_filters.CharFilter(max_length=200, label="Job name")
+    module = django_filters.CharFilter(
+        method="in_script", label="Loads the module", max_length=100, widget=_hint("gromacs or gromacs/2023.3")
+    )
+    text = django_filters.CharFilter(
+        method="in_script",
+        label="Any text in the script",
+        max_length=200,
+        strip=False,
+        help_text="With a user, a request or a day. The newest jobs first, as far as a moment's time allows.",
+    )
+    line = django_filters.CharFilter(
+        method="in_script", label="A line of the script", max_length=2000, widget=_hint("the whole line")
+    )
     script = django_filters.CharFilter(method="with_script", label="Script", widget=forms.HiddenInput)
+
+    #: Shown at once; the others behind "More filters".
+    FIRST = ("words", "user", "request", "stage", "since", "until")
 
     class Meta:
         model = ArchivedJob
-        fields = ["cluster", "job", "request", "stage", "since", "until", "script"]
+        fields: list[str] = []
+        form = SearchForm
+
+    @property
+    def search(self) -> Search:
+        """Return what is looked for in the scripts."""
+        asked = self.form.cleaned_data
+        return Search(**{name: asked.get(name) or "" for name in ("words", "line", "module", "text")})
+
+    def page(self, query: QueryDict, *, size: int = 50) -> Page[ArchivedJob]:
+        """Return the page that `query` asks for, newest submission first. Raises `TooWide`."""
+        rows = self.qs if self.is_valid() else ArchivedJob.objects.none()
+        search = partial(find, search=self.search)
+        return newest_first(rows, by="submitted_at", query=query, size=size, find=search)
+
+    def in_script(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Leave it to `find`, which knows in which order to look."""
+        return rows
+
+    def ended(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(state__in=sorted(FAILED_STATES) if value == ANY_FAILURE else [value])
 
     def from_day(self, rows: QuerySet[Any], name: str, value: date) -> QuerySet[Any]:
         return rows.filter(submitted_at__gte=_moment(value, time.min))

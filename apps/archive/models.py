@@ -4,9 +4,9 @@ from functools import reduce
 from operator import or_
 from typing import Any, Self
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
-from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
@@ -139,9 +139,9 @@ class Matches(models.Lookup):
 
     lookup_name = "matches"
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         left, left_parameters = self.process_lhs(compiler, connection)
-        return f"{left} @@ %s::tsquery", [*left_parameters, self.rhs]
+        return f"{left} @@ %s::tsquery", (*left_parameters, self.rhs)
 
 
 class ScriptWords(models.Model):
@@ -156,7 +156,7 @@ class ScriptWords(models.Model):
     words = SearchVectorField()
 
     class Meta:
-        indexes = [GinIndex(fields=["words"], name="script_words", fastupdate=False)]
+        indexes = [GinIndex(fields=["words"], name="script_words")]
 
     def __str__(self) -> str:
         return f"words of {self.script_id} on {self.day}"

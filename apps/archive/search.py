@@ -1,7 +1,7 @@
 """Finding jobs by what is in their scripts, newest first, and the lines that say why.
 
 Words come from the index. Any other text is looked for in the scripts themselves, newest job first, for no longer
-than `TEXT_SECONDS` and in those of no more than `TEXT_JOBS`: the page says how far it came, and the next goes on there.
+than `READ_SECONDS` and in those of no more than `READ_JOBS`: the page says how far it came, and the next goes on there.
 """
 
 import re
@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock
 from itertools import islice
+from typing import TypeVar
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
@@ -24,10 +25,12 @@ from apps.archive.selectors import DamagedContent, read_start
 from apps.core.errors import DomainError
 from apps.core.pagination import Found
 
-#: The days looked at for words, one after the other, until a page is full; what is older comes last.
-WINDOWS_DAYS = (1, 7, 56)
-TEXT_SECONDS = 0.15
-TEXT_JOBS = 5_000
+T = TypeVar("T")
+
+#: The days looked at for words after the newest, one part after the other, until a page is full; then all the rest.
+WINDOWS_DAYS = (7, 56)
+READ_SECONDS = 0.15
+READ_JOBS = 5_000
 STATEMENT_MS = 4_000
 _STEP = 250
 HIT_LINES = 3
@@ -50,9 +53,7 @@ class Search:
     @property
     def terms(self) -> list[str]:
         """Return the terms of a tsquery."""
-        found = words.query_for(self.words)
-        if self.line.strip():
-            found.append(words.quoted(words.line_word(self.line)))
+        found = words.query_for(self.words) + [words.quoted(chunk) for chunk in words.chunks(self.line)]
         if self.module.strip():
             found.append(words.quoted(words.module_word(self.module)))
         return found
@@ -65,84 +66,91 @@ class Search:
 def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
     """Return the first `count` of `rows`, which come newest first, whose scripts fit. Raises `TooWide`."""
     with _in_time():
-        if search.text:
-            return _by_text(rows, count, search)
-        terms = search.terms
-        return Found(list(_by_words(rows, count, terms) if terms else rows[:count]))
+        if search.text or search.line:
+            return _by_reading(rows, count, search)
+        if terms := search.terms:
+            keys = list(_by_words(rows.values_list("pk", flat=True), count, terms))
+            return Found(list(rows.filter(pk__in=keys)))
+        return Found(list(rows[:count]))
 
 
 @contextmanager
 def _in_time() -> Iterator[None]:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL statement_timeout = %s", [STATEMENT_MS])
+            # Long words lie apart from their rows, and the planner takes reading all of them for cheap.
+            cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off")
             yield
-            cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+            cursor.execute("SET LOCAL statement_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT")
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise TooWide("This takes too long. Narrow it down, by a user, a request or days.") from error
         raise
 
 
-def _by_words(rows: QuerySet[ArchivedJob], count: int, terms: list[str]) -> Iterator[ArchivedJob]:
-    for window, days in _windows(rows):
+def _by_words(rows: QuerySet[ArchivedJob, T], count: int, terms: list[str]) -> Iterator[T]:
+    for window, of_days in _windows(rows):
+        found = list(with_words(window, terms, among=of_days)[:count])
+        yield from found
+        count -= len(found)
         if count <= 0:
             return
-        found = list(with_words(window, terms, days=days)[:count])
-        count -= len(found)
-        yield from found
 
 
 def with_words(
-    rows: QuerySet[ArchivedJob], terms: Sequence[str], *, days: Sequence[datetime] = ()
-) -> QuerySet[ArchivedJob]:
-    """Keep the jobs, submitted on one of `days` if any are given, whose scripts have all of the terms."""
-    among = [words.any_of(words.day_word(day) for day in days)] if days else []
-    scripts = ScriptWords.objects.filter(words__matches=words.all_of([*terms, *among]))
+    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
+) -> QuerySet[ArchivedJob, T]:
+    """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`, if there are any."""
+    scripts = ScriptWords.objects.filter(words__matches=words.all_of([*terms, *filter(None, [words.any_of(among)])]))
     return rows.filter(script__in=scripts.values("script"))
 
 
-def _windows(rows: QuerySet[ArchivedJob]) -> Iterator[tuple[QuerySet[ArchivedJob], list[datetime]]]:
-    """Cut the rows by days of submission, the newest first; the last part is all the rest, and has no days."""
+def _windows(rows: QuerySet[ArchivedJob, T]) -> Iterator[tuple[QuerySet[ArchivedJob, T], list[str]]]:
+    """Cut the rows by their days of submission, newest first; with the words of these days, of the rest none."""
     newest = rows.values_list("submitted_at", flat=True).first()
     if newest is None:
         return
-    start = datetime.combine(newest.astimezone(UTC).date(), clock.min, UTC) + timedelta(days=1)
+    end = newest.astimezone(UTC).date()
+    yield rows.filter(submitted_at__gte=_midnight(end)), [words.day_word(end)]
     for length in WINDOWS_DAYS:
-        try:
-            days = [start - timedelta(days=back) for back in range(1, length + 1)]
-        except OverflowError:
+        if end.toordinal() <= length:  # in the first days of all time that there is
             break
-        yield rows.filter(submitted_at__gte=days[-1], submitted_at__lt=start), days
-        start = days[-1]
-    yield rows.filter(submitted_at__lt=start), []
+        start = end - timedelta(days=length)
+        window = rows.filter(submitted_at__gte=_midnight(start), submitted_at__lt=_midnight(end))
+        yield window, words.week_words(start, end)
+        end = start
+    yield rows.filter(submitted_at__lt=_midnight(end)), []
 
 
-def _by_text(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
-    """Look into the scripts themselves, as far as time allows."""
-    end = time.monotonic() + TEXT_SECONDS
-    among = with_words(rows, search.terms) if search.terms else rows
-    jobs = list(among.values_list("pk", "submitted_at", "script_id")[:TEXT_JOBS])
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, clock.min, UTC)
+
+
+def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
+    """Look into the scripts themselves, as far as time allows; words that must be there say in which."""
+    end = time.monotonic() + READ_SECONDS
+    facts = rows.values_list("pk", "submitted_at", "script_id")
+    jobs = _by_words(facts, READ_JOBS, search.terms) if search.terms else iter(facts[:READ_JOBS])
     fits: dict[int, bool] = {}
     keys: list[int] = []
-    looked_at = 0
-    for first in range(0, len(jobs), _STEP):
-        if first and time.monotonic() > end:
-            break
-        part = jobs[first : first + _STEP]
-        fits |= _fitting({script for _, _, script in part} - fits.keys(), search.text)
+    last, seen = None, 0
+    while len(keys) < count and (part := list(islice(jobs, _STEP))):
+        fits |= _fitting({script for _, _, script in part} - fits.keys(), search)
         keys += [pk for pk, _, script in part if fits.get(script)]
-        looked_at = first + len(part)
-        if len(keys) >= count:
+        last, seen = part[-1], seen + len(part)
+        if time.monotonic() > end:
             break
-    all_seen = looked_at == len(jobs) < TEXT_JOBS or len(keys) >= count
-    stopped_at = None if all_seen or not looked_at else (jobs[looked_at - 1][1], jobs[looked_at - 1][0])
+    more = len(keys) < count and (seen >= READ_JOBS or next(jobs, None) is not None)
+    stopped_at = (last[1], last[0]) if more and last else None
     return Found(list(rows.filter(pk__in=keys[:count])), stopped_at)
 
 
-def _fitting(scripts: set[int], text: str) -> dict[int, bool]:
-    wanted = text.encode().lower()
-    return {pk: wanted in start.lower() for pk, start in _starts(scripts)}
+def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
+    wanted = search.text.encode().lower()
+    # The line between others, however its blanks are.
+    pieces = [re.escape(piece.encode()) for piece in search.line.split()]
+    line = re.compile(rb"(?m)^[^\S\n]*" + rb"[^\S\n]+".join(pieces) + rb"[^\S\n]*$")
+    return {pk: wanted in start.lower() and bool(not pieces or line.search(start)) for pk, start in _starts(scripts)}
 
 
 def _starts(scripts: Iterable[int]) -> Iterator[tuple[int, bytes]]:

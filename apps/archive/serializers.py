@@ -1,8 +1,20 @@
 """An archived job as the API shows it."""
 
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.archive.models import ArchivedJob
+
+KINDS = ["equal", "changed", "removed", "added"]
+
+
+class HitSerializer(serializers.Serializer[Any]):
+    """A line of a script in which something was found."""
+
+    line = serializers.IntegerField()
+    text = serializers.CharField()
 
 
 class ArchivedJobSerializer(serializers.ModelSerializer):
@@ -11,6 +23,12 @@ class ArchivedJobSerializer(serializers.ModelSerializer):
     request = serializers.CharField(source="request_key")
     script_sha256 = serializers.CharField()
     environment_sha256 = serializers.CharField()
+    hits = serializers.SerializerMethodField(help_text="Lines of the script that fit the search, no more than three.")
+
+    @extend_schema_field(HitSerializer(many=True))
+    def get_hits(self, job: ArchivedJob) -> list[dict[str, Any]]:
+        hits = self.context.get("hits", {}).get(job.script_id, [])
+        return [{"line": hit.number, "text": hit.text} for hit in hits]
 
     class Meta:
         model = ArchivedJob
@@ -28,4 +46,44 @@ class ArchivedJobSerializer(serializers.ModelSerializer):
             "experiment",
             "request",
             "stage",
+            "user",
+            "account",
+            "name",
+            "arguments",
+            "state",
+            "caveat",
+            "hits",
         ]
+
+
+class RowSerializer(serializers.Serializer[Any]):
+    """Two lines that face each other; numbers are null where a line was added or removed."""
+
+    kind = serializers.ChoiceField(choices=KINDS)
+    left = serializers.IntegerField(allow_null=True)
+    right = serializers.IntegerField(allow_null=True)
+    left_text = serializers.CharField()
+    right_text = serializers.CharField()
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """A variable that differs."""
+
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=KINDS)
+    left = serializers.CharField()
+    right = serializers.CharField()
+
+
+class DifferenceSerializer(serializers.Serializer[Any]):
+    """Two jobs compared; `right` is the one that was asked about."""
+
+    left = serializers.IntegerField(source="left.pk")
+    right = serializers.IntegerField(source="right.pk")
+    same_script = serializers.BooleanField(help_text="Byte by byte.")
+    same_environment = serializers.BooleanField(help_text="Byte by byte.")
+    whole = serializers.BooleanField(help_text="False where only the beginnings of the scripts were compared.")
+    lines = RowSerializer(many=True, source="differing_rows", allow_null=True, help_text="Null: one is damaged.")
+    variables = ChangeSerializer(many=True, source="changes", allow_null=True, help_text="Null: not yours to see.")
+    noise = ChangeSerializer(many=True, help_text="Variables that differ in every run.")
+    equal_variables = serializers.IntegerField()

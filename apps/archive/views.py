@@ -1,13 +1,27 @@
-"""Pages of the archive: the list, one job, and its contents as they are."""
+"""Pages of the archive: the list, one job, two compared, and contents as they are."""
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from apps.archive.bundle import MOST_JOBS, TooLarge, safe_name
+from apps.archive.diffs import difference, last_success
+from apps.archive.downloads import asked, chosen_jobs, selected_jobs, tar_response
 from apps.archive.filters import ArchivedJobs
+from apps.archive.forms import OtherJobForm
 from apps.archive.models import ArchivedJob, Blob
+from apps.archive.permissions import sees_environment
+from apps.archive.search import TooWide, hits_in
 from apps.archive.selectors import DamagedContent, jobs_for_list, read_blob, shown_environment, shown_script
-from apps.core.pagination import newest_first
+from apps.archive.word_index import jobs_waiting
+
+#: Jobs that are not indexed yet are counted no further.
+COUNTED = 100_000
 
 
 def _job(request: HttpRequest, pk: int) -> ArchivedJob:
@@ -17,20 +31,90 @@ def _job(request: HttpRequest, pk: int) -> ArchivedJob:
 @require_safe
 def jobs(request: HttpRequest) -> HttpResponse:
     chosen = ArchivedJobs(request.GET, jobs_for_list(request.user))
-    rows = chosen.qs if chosen.is_valid() else ArchivedJob.objects.none()
-    page = newest_first(rows, by="submitted_at", query=request.GET)
-    return render(request, "archive/jobs.html", {"filter": chosen, "page": page, "filtered": any(request.GET.values())})
+    context: dict[str, Any] = {"filter": chosen, "filtered": any(request.GET.values()), "counted": COUNTED}
+    context["more_open"] = any(request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST)
+    context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{asked(request.GET).urlencode()}"}
+    try:
+        page = chosen.page(request.GET)
+        hits = hits_in(page.rows, chosen.search)
+        context |= {"page": page, "rows": [(row, hits.get(row.script_id, [])) for row in page.rows]}
+    except TooWide as error:
+        context["too_wide"] = str(error)
+    if chosen.search.terms:
+        context["not_indexed"] = jobs_waiting(at_most=COUNTED)
+    return render(request, "archive/jobs.html", context)
 
 
 @require_safe
 def job(request: HttpRequest, pk: int) -> HttpResponse:
     archived = _job(request, pk)
+    sees = sees_environment(request.user, archived)
     context = {
         "archived": archived,
         "script": shown_script(archived),
-        "environment": shown_environment(archived),
+        "sees_environment": sees,
+        "environment": shown_environment(archived) if sees else None,
+        "success": last_success(archived, user=request.user),
+        "form": OtherJobForm(initial={"cluster": archived.cluster.name}),
     }
     return render(request, "archive/job.html", context)
+
+
+@require_safe
+def line(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+    """Lead from a line of a script to the jobs with that line in theirs."""
+    script = shown_script(_job(request, pk))
+    if script is None or not 1 <= number <= len(script.lines):
+        raise Http404("no such line")
+    query = QueryDict(mutable=True)
+    query["line"] = script.lines[number - 1].strip()
+    return redirect(f"{reverse('archive:jobs')}?{query.urlencode()}")
+
+
+@require_safe
+def diff(request: HttpRequest, pk: int) -> HttpResponse:
+    """Compare with the job of `?other=`, with that of `?cluster=…&job=…`, or else with the last success."""
+    archived = _job(request, pk)
+    form = OtherJobForm(request.GET) if "job" in request.GET else OtherJobForm(initial=_start(archived))
+    context: dict[str, Any] = {"archived": archived, "form": form, "exact": request.GET.get("exact") == "1"}
+    other = None
+    if number := request.GET.get("other", ""):
+        other = _job(request, int(number)) if number.isdecimal() and len(number) < 19 else None
+    elif form.is_bound:
+        other = form.find(request.user)
+    elif found := last_success(archived, user=request.user):
+        other, context["kind"] = found
+    if other:
+        found_difference = difference(other, archived, user=request.user, exact=context["exact"])
+        whole = request.GET.get("all") == "1"
+        context |= {"difference": found_difference, "all": whole, "other": other}
+        context["rows"] = found_difference.rows if whole else found_difference.folded()
+    return render(request, "archive/diff.html", context)
+
+
+def _start(archived: ArchivedJob) -> dict[str, str]:
+    return {"cluster": archived.cluster.name}
+
+
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    """Compare the two jobs that were selected in the list, the older on the left."""
+    chosen = list(selected_jobs(request.user, request.GET)[:3])
+    if len(chosen) != 2:
+        messages.error(request, "Select two jobs to compare them.")
+        return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+    older, newer = sorted(chosen, key=lambda job: (job.submitted_at, job.pk))
+    return redirect(f"{reverse('archive:diff', args=[newer.pk])}?other={older.pk}")
+
+
+@require_safe
+def tar(request: HttpRequest) -> HttpResponseBase:
+    """Send the jobs that were selected; without any, those that the filters find."""
+    try:
+        return tar_response(request.user, chosen_jobs(request.user, request.GET))
+    except (TooLarge, TooWide) as error:
+        messages.error(request, str(error))
+        return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
 
 
 @require_safe
@@ -41,8 +125,24 @@ def script(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def environment(request: HttpRequest, pk: int) -> HttpResponse:
-    archived = _job(request, pk)
+    archived = _with_environment(request, pk)
     return _download(archived.environment, f"job.{archived.job_id}_environment")
+
+
+@require_safe
+def description(request: HttpRequest, pk: int) -> HttpResponse:
+    archived = _with_environment(request, pk)
+    if archived.description is None:
+        raise Http404("the scheduler keeps none")
+    return _download(archived.description, f"job.{archived.job_id}_description")
+
+
+def _with_environment(request: HttpRequest, pk: int) -> ArchivedJob:
+    """Return the job; a description holds the environment too, so both want the same right."""
+    archived = _job(request, pk)
+    if not sees_environment(request.user, archived):
+        raise PermissionDenied
+    return archived
 
 
 def _download(blob: Blob, name: str) -> HttpResponse:
@@ -53,7 +153,6 @@ def _download(blob: Blob, name: str) -> HttpResponse:
         text = f"This {blob.kind} is damaged in the archive: it {error}.\n"
         return HttpResponse(text, content_type="text/plain; charset=utf-8", status=410)
     response = HttpResponse(content, content_type="text/plain; charset=utf-8")
-    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    response["Content-Disposition"] = f'attachment; filename="{safe.encode("ascii", "replace").decode()}"'
+    response["Content-Disposition"] = f'attachment; filename="{safe_name(name)}"'
     response["X-Content-Type-Options"] = "nosniff"
     return response

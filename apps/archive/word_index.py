@@ -78,17 +78,22 @@ def _insert(pairs: set[tuple[int, date]]) -> None:
     scripts = {script for script, _ in pairs}
     known = set(ScriptWords.objects.filter(script__in=scripts).values_list("script_id", "day"))
     texts = dict(_texts({script for script, _ in pairs - known}))
-    rows = [(script, day, f"{texts[script]} {words.day_word(day)}".strip()) for script, day in sorted(pairs - known)]
+    rows = [
+        (script, day, " ".join([words.day_word(day), *words.week_words(day, day), *texts[script]]))
+        for script, day in sorted(pairs - known)
+    ]
     if rows:
         with connection.cursor() as cursor:
             cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
+            # All new words of a batch go into the index in one go, in its order: far faster than one by one.
+            cursor.execute("SELECT gin_clean_pending_list('script_words')")
 
 
-def _texts(scripts: set[int]) -> Iterator[tuple[int, str]]:
-    """Yield the words of each script, blanks between; those of a damaged one are none."""
+def _texts(scripts: set[int]) -> Iterator[tuple[int, set[str]]]:
+    """Yield the words of each script; a damaged one has none."""
     for blob in Blob.objects.filter(pk__in=scripts).iterator(chunk_size=200):
         try:
             start = read_start(blob, words.INDEXED_BYTES)
         except DamagedContent:
             start = b""
-        yield blob.pk, " ".join(words.words_of(words.as_text(start)))
+        yield blob.pk, words.words_of(words.as_text(start))

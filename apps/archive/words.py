@@ -1,13 +1,11 @@
-"""What of a script can be found: its words, its lines as wholes, and the modules that it loads.
+"""What of a script can be found by the index: its words, and the modules that it loads.
 
 A word is what stands between blanks, quotes and the shell's signs: `gromacs/2023.3`, `--mem=4G`, `OMP_NUM_THREADS=8`.
-Its parts are words too (`--mem`, `mem`, `4G`, `gromacs`). Upper and lower case are the same.
+Its parts are words too (`--mem`, `4G`, `gromacs`). Upper and lower case are the same.
 """
 
-import hashlib
 import re
-from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from itertools import accumulate
 
@@ -25,7 +23,7 @@ _MODULE = re.compile(
 )
 _MODULE_NAME = re.compile(r"[\w.+/-]+")
 # What begins so is no word of a script.
-_LINE, _LOADED, _DAY = "=", ":", "@"
+_LOADED, _DAY, _WEEK = ":", "@", "@w"
 
 
 def as_text(script: bytes) -> str:
@@ -38,7 +36,6 @@ def words_of(script: str) -> set[str]:
     for line in script.split("\n"):
         if not line.strip():
             continue
-        found.add(line_word(line))
         found.update(_LOADED + part for name in modules_in(line) for part in (name.lower(), _family(name)))
         found |= words_in(line)
         if len(found) > INDEXED_WORDS:
@@ -65,19 +62,14 @@ def chunks(text: str) -> Iterator[str]:
 
 
 def _parts(chunk: str) -> Iterator[str]:
-    if "=" in chunk:
-        yield chunk.partition("=")[0]
-    for found in _TOKEN.finditer(chunk):
+    name, given, value = chunk.partition("=")
+    if given:
+        yield name
+    for found in _TOKEN.finditer(value if name.startswith("-") else chunk):
         token = found[0].rstrip("./-") or found[0]
         yield token
         if "/" in token:
             yield from filter(None, token.split("/"))
-
-
-def line_word(line: str) -> str:
-    """Return what stands for a whole line, however its blanks are: a fingerprint of 60 bits."""
-    digest = hashlib.sha256(same_blanks(line).encode("utf-8", "surrogatepass")).digest()
-    return _LINE + urlsafe_b64encode(digest).decode()[:10]
 
 
 def same_blanks(line: str) -> str:
@@ -102,6 +94,11 @@ def _family(name: str) -> str:
 
 def day_word(day: date) -> str:
     return f"{_DAY}{day.toordinal()}"
+
+
+def week_words(first: date, last: date) -> list[str]:
+    """Return the words of the weeks that these days are in."""
+    return [f"{_WEEK}{week}" for week in range(first.toordinal() // 7, last.toordinal() // 7 + 1)]
 
 
 def query_for(text: str) -> list[str]:
@@ -132,5 +129,5 @@ def all_of(terms: Iterable[str]) -> str:
     return " & ".join(terms)
 
 
-def any_of(words: Iterable[str]) -> str:
-    return "(" + " | ".join(map(quoted, words)) + ")"
+def any_of(words: Sequence[str]) -> str:
+    return "(" + " | ".join(map(quoted, words)) + ")" if words else ""

@@ -6,6 +6,7 @@ from typing import Any
 
 from apps.accounts.models import User
 from apps.archive.models import ArchivedJob
+from apps.archive.permissions import sees_environment
 from apps.archive.selectors import archived_job_for, shown_environment, shown_script
 from apps.core.models import Event
 from apps.core.selectors import events_of
@@ -67,7 +68,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     }
     if archived:
         context["script"] = shown_script(archived)
-        context["environment"] = shown_environment(archived)
+        context["sees_environment"] = sees_environment(user, archived)
+        context["environment"] = shown_environment(archived) if context["sees_environment"] else None
     return context
 
 

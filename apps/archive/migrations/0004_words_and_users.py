@@ -40,6 +40,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='scriptwords',
-            index=django.contrib.postgres.indexes.GinIndex(fastupdate=False, fields=['words'], name='script_words'),
+            index=django.contrib.postgres.indexes.GinIndex(fields=['words'], name='script_words'),
         ),
     ]

@@ -1,0 +1,197 @@
+"""What differs between two scripts or two environments, with what differs in every run made equal.
+
+Alignment is bounded: lines that both have once are the anchors, and what lies between two of them is aligned line by
+line only where that is cheap; else it counts as replaced as a whole.
+"""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, Literal
+
+Kind = Literal["equal", "changed", "removed", "added"]
+#: As many comparisons of lines for the part between two anchors, and of words for a line.
+MOST_PAIRS = 2_000_000
+MOST_WORDS = 300
+
+_RULES = [
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
+    (re.compile(r"\b20\d\d-\d\d-\d\d([T_ ]\d\d[:h]?\d\d([:m]?\d\d(\.\d+)?s?)?(Z|[+-]\d\d:?\d\d)?)?"), "<date>"),
+    (re.compile(r"(?<!\d)20\d\d[01]\d[0-3]\d([T_-]?[0-2]\d[0-5]\d([0-5]\d)?)?(?!\d)"), "<date>"),
+    (re.compile(r"\b[0-2]?\d:[0-5]\d:[0-5]\d(\.\d+)?\b"), "<time>"),
+    (re.compile(r"(?<![\w/])/(var/)?tmp/[^\s;:'\"<>|&()]+"), "<temporary>"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a line; `changed` where it is what makes the line another."""
+
+    text: str
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Lines that face each other, by their numbers; one of them is missing where a line was removed or added."""
+
+    kind: Kind
+    left: int | None
+    right: int | None
+    left_pieces: tuple[Piece, ...] = ()
+    right_pieces: tuple[Piece, ...] = ()
+
+    @property
+    def left_text(self) -> str:
+        return "".join(piece.text for piece in self.left_pieces)
+
+    @property
+    def right_text(self) -> str:
+        return "".join(piece.text for piece in self.right_pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One variable of two environments; `kind` is as in `Row`."""
+
+    name: str
+    kind: Kind
+    left: str
+    right: str
+
+
+def normalised(text: str, *, job_id: str = "") -> str:
+    """Return a text with dates, times, temporary paths, long hexadecimal numbers and the job's id made equal."""
+    text = " ".join(text.split(" ")).rstrip()
+    for pattern, instead in _RULES:
+        text = pattern.sub(instead, text)
+    if job_id:
+        text = re.sub(rf"(?<![\w]){re.escape(job_id)}(?![\w])", "<job>", text)
+    return text
+
+
+def compare_lines(
+    left: Sequence[str], right: Sequence[str], left_keys: Sequence[str], right_keys: Sequence[str]
+) -> list[Row]:
+    """Align two scripts by the keys of their lines: equal keys are equal lines."""
+    rows: list[Row] = []
+    for kind, a0, a1, b0, b1 in _blocks(left_keys, right_keys):
+        if kind == "equal":
+            rows += [_equal(left, right, a, b) for a, b in zip(range(a0, a1), range(b0, b1), strict=True)]
+        else:
+            rows += [_facing(left, right, a, b) for a, b in zip_longest(range(a0, a1), range(b0, b1))]
+    return rows
+
+
+def _equal(left: Sequence[str], right: Sequence[str], a: int, b: int) -> Row:
+    return Row("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),))
+
+
+def _facing(left: Sequence[str], right: Sequence[str], a: Any, b: Any) -> Row:
+    if a is None:
+        return Row("added", None, b + 1, (), (Piece(right[b], changed=True),))
+    if b is None:
+        return Row("removed", a + 1, None, (Piece(left[a], changed=True),), ())
+    return Row("changed", a + 1, b + 1, *_pieces(left[a], right[b]))
+
+
+def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Mark the words in which two lines differ."""
+    a, b = (re.findall(r"\w+|\s+|.", line) for line in (left, right))
+    if max(len(a), len(b)) > MOST_WORDS:
+        return (Piece(left, changed=True),), (Piece(right, changed=True),)
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    if matcher.ratio() < 0.3:
+        return (Piece(left, changed=True),), (Piece(right, changed=True),)
+    sides: tuple[list[Piece], list[Piece]] = ([], [])
+    for kind, a0, a1, b0, b1 in matcher.get_opcodes():
+        for side, words in zip(sides, (a[a0:a1], b[b0:b1]), strict=True):
+            if words:
+                side.append(Piece("".join(words), changed=kind != "equal"))
+    return tuple(sides[0]), tuple(sides[1])
+
+
+Block = tuple[str, int, int, int, int]
+
+
+def _blocks(a: Sequence[str], b: Sequence[str]) -> Iterator[Block]:
+    """Yield equal and other blocks, in order, that are both texts in all."""
+    start = _common(a, b)
+    end = _common(a[start:][::-1], b[start:][::-1])
+    if start:
+        yield "equal", 0, start, 0, start
+    a0, b0 = start, start
+    for a1, b1 in [*_anchors(a, b, start, end), (len(a) - end, len(b) - end)]:
+        yield from _between(a, b, a0, a1, b0, b1)
+        if a1 < len(a) - end:
+            yield "equal", a1, a1 + 1, b1, b1 + 1
+        a0, b0 = a1 + 1, b1 + 1
+    if end:
+        yield "equal", len(a) - end, len(a), len(b) - end, len(b)
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Return how many lines are the same at the beginning."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the places of lines that each text has once, as many as are in the same order in both."""
+    inner_a, inner_b = a[start : len(a) - end], b[start : len(b) - end]
+    once = Counter(inner_a), Counter(inner_b)
+    places = {key: at for at, key in enumerate(inner_b, start) if once[0][key] == once[1][key] == 1}
+    pairs = [(at, places[key]) for at, key in enumerate(inner_a, start) if key in places]
+    return _longest_increasing(pairs)
+
+
+def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for index, (_, place) in enumerate(pairs):
+        at = bisect_left(ends, place)
+        before.append(last[at - 1] if at else -1)
+        if at == len(ends):
+            ends.append(place)
+            last.append(index)
+        else:
+            ends[at], last[at] = place, index
+    chain: list[tuple[int, int]] = []
+    index = last[-1] if last else -1
+    while index >= 0:
+        chain.append(pairs[index])
+        index = before[index]
+    return chain[::-1]
+
+
+def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: int) -> Iterator[Block]:
+    if a0 == a1 and b0 == b1:
+        return
+    counts = Counter(b[b0:b1])
+    pairs = sum(counts[key] for key in a[a0:a1])
+    # Each of the blocks that `SequenceMatcher` finds may look at all pairs once more.
+    if pairs == 0 or pairs * min(a1 - a0, b1 - b0) > MOST_PAIRS:
+        yield "replace", a0, a1, b0, b1
+        return
+    for kind, i0, i1, j0, j1 in SequenceMatcher(None, a[a0:a1], b[b0:b1], autojunk=False).get_opcodes():
+        yield kind, a0 + i0, a0 + i1, b0 + j0, b0 + j1
+
+
+def compare_variables(left: dict[str, str], right: dict[str, str]) -> list[Change]:
+    """Return every variable of the two, by name."""
+    changes = []
+    for name in sorted(left.keys() | right.keys()):
+        kind: Kind = "changed"
+        if name not in right:
+            kind = "removed"
+        elif name not in left:
+            kind = "added"
+        elif left[name] == right[name]:
+            kind = "equal"
+        changes.append(Change(name, kind, left.get(name, ""), right.get(name, "")))
+    return changes
