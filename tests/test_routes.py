@@ -89,6 +89,7 @@ EXPECTED = {
     "portal:health": OPG,
     "portal:home": ALL,
     "portal:job": OF_EXPERIMENT,
+    "portal:metrics": OPG,
     "production:queue": ALL,
     "production:request-detail": OF_EXPERIMENT,
     "production:request-edit": REQUESTER,

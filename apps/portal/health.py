@@ -1,12 +1,14 @@
 """The health page: how the portal's own parts do, for those who run it; and the system check on plugins."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.core import checks
 
+from apps.archive.capture_report import CaptureReport
+from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.models import Delivery, Heartbeat
 from apps.core.plugins import Registry
@@ -17,9 +19,13 @@ from apps.jobs.selectors import collections
 from apps.services.feeds.registry import FEEDS
 
 #: Every kind of plugin there is. Named here, so that each is loaded before it is judged.
-PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, FEEDS, CLASSIFIERS)
+PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS)
 #: How many deliveries that fail the page shows.
 SHOWN = 20
+#: How many of the jobs that a sink refuses.
+SHOWN_REFUSED = 3
+#: How the name of a capture's heartbeat begins; the cluster follows.
+CAPTURE = "capture "
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,10 @@ class Capture:
     """What one capture process last said of itself."""
 
     name: str
+    host: str
     at: datetime
-    captured: int
-    waiting: int
-    sinks: dict[str, dict[str, Any]]
-    troubles: list[str] = field(default_factory=list)
+    said: CaptureReport
+    troubles: list[str]
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class PluginKind:
 def health_page(*, at: datetime) -> dict[str, Any]:
     """Return what the health page shows."""
     failing = Delivery.objects.filter(delivered_at=None, attempts__gt=0)
-    hearts = Heartbeat.objects.filter(name__startswith="capture ").order_by("name")
+    hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
         "checks": readiness(at),
@@ -76,12 +81,12 @@ def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
 
 
 def _capture(heart: Heartbeat) -> Capture:
-    """Read a heartbeat's detail, as `manage.py capture` writes it."""
-    said = heart.detail
-    sinks = said.get("sinks", {})
-    troubles = [said["last_error"]] if said.get("last_error") else []
-    troubles += [f"sink {name}: {sink['last_error']}" for name, sink in sinks.items() if sink.get("last_error")]
-    troubles += [f"sink {name} refuses {sink['refused']} jobs" for name, sink in sinks.items() if sink.get("refused")]
-    troubles += [f"not readable: {path}: {why}" for path, why in said.get("unreadable", {}).items()]
-    troubles += [f"not written to its end: {path}" for path in said.get("incomplete", [])]
-    return Capture(heart.name, heart.at, said.get("captured", 0), said.get("waiting", 0), sinks, troubles)
+    said = CaptureReport.from_detail(heart.detail)
+    troubles = [said.last_error] if said.last_error else []
+    troubles += [f"sink {name}: {sink.last_error}" for name, sink in said.sinks.items() if sink.last_error]
+    for name, sink in said.sinks.items():
+        troubles += [f"sink {name} refuses job {job_id}: {why}" for job_id, why in sink.last_refused[:SHOWN_REFUSED]]
+    troubles += [f"not readable: {path}: {why}" for path, why in said.unreadable.items()]
+    troubles += [f"not written to its end: {path}" for path in said.incomplete]
+    host = heart.detail.get("host", "") if isinstance(heart.detail, dict) else ""
+    return Capture(heart.name, str(host), heart.at, said, troubles)

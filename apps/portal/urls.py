@@ -7,5 +7,6 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("find/", views.search, name="find"),
     path("health/", views.health, name="health"),
+    path("metrics", views.metrics, name="metrics"),
     path("jobs/<int:pk>/", views.job, name="job"),
 ]

@@ -1,20 +1,26 @@
 """Home, the page of a job, the search box, and the portal's own health."""
 
+import hmac
 from typing import cast
 
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
+from apps.core.tokens import bearer_token
 from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_for_list
 from apps.portal.health import health_page
 from apps.portal.home_page import home_page
 from apps.portal.job_page import job_page
+from apps.portal.metrics import metrics_text
 from apps.portal.selectors import find
 
 
@@ -55,3 +61,17 @@ def health(request: HttpRequest) -> HttpResponse:
     if not is_opg(request.user):
         raise PermissionDenied
     return render(request, "portal/health.html", health_page(at=timezone.now()))
+
+
+@login_not_required  # a monitoring system has a token and no session
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Tell Prometheus what the health page shows, by METRICS_TOKEN or to the OPG."""
+    token = bearer_token(request.headers.get("Authorization", ""))
+    by_token = settings.METRICS_TOKEN and hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
+    if by_token or is_opg(request.user):
+        return HttpResponse(metrics_text(at=timezone.now()), content_type=CONTENT_TYPE_LATEST)
+    if request.user.is_authenticated:
+        raise PermissionDenied
+    challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+    return HttpResponse("A token is needed: see METRICS_TOKEN.\n", "text/plain", 401, headers=challenge)

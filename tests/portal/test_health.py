@@ -37,12 +37,36 @@ def test_every_kind_of_plugin_is_judged():
 
 
 def test_page_shows_what_capture_says_of_itself(client, shifter):
-    sink = {"behind": 7, "lag_seconds": 90.0, "last_error": "database away", "refused": 0}
+    sink = {"behind": 7, "lag_seconds": 90.0, "last_error": "database away", "retry_seconds": 30.0}
+    sink |= {"refused": 432, "last_refused": [["<i>7", "too long"], ["8", "odd"], ["9", "odd"], ["10", "not shown"]]}
     detail = {"captured": 12, "waiting": 3, "unreadable": {"<b>job.5": "not a regular file"}, "sinks": {"store": sink}}
     beat_heart(name="capture farm", at=timezone.now(), detail=detail)
     page = page_of(client, shifter)
-    for text in ("capture farm", "7 jobs, 1 min behind", "sink store: database away", "&lt;b&gt;job.5: not a regular"):
+    for text in (
+        "capture farm",
+        "7 jobs, 1 min behind · tried again after 30 s",
+        "432 refused",
+        "sink store refuses job &lt;i&gt;7: too long",
+        "sink store: database away",
+        "&lt;b&gt;job.5: not a regular",
+    ):
         assert text in page
+    assert "not shown" not in page
+
+
+def test_page_takes_any_heartbeat(client, shifter):
+    for name, detail in {"capture a": [1], "capture b": {"sinks": [1], "host": 7, "unreadable": {"x": None}}}.items():
+        beat_heart(name=name, at=timezone.now(), detail=detail)
+    assert "capture b" in page_of(client, shifter)
+
+
+def test_page_names_the_host_of_a_capture_elsewhere(client, shifter):
+    beat_heart(name="capture farm", at=timezone.now(), detail={"host": "scheduler-1"})
+    assert "from scheduler-1" in page_of(client, shifter)
+
+
+def test_page_shows_what_is_expected_and_was_never_heard(client, shifter):
+    page = page_of(client, shifter)
     assert "beat" in page
     assert "has never been heard" in page
 

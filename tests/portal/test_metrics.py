@@ -1,0 +1,87 @@
+"""`/metrics`: who may read it, and that it says what the health page says."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from apps.archive.models import ArchivedJob
+from apps.clusters.models import Cluster
+from apps.core.models import Delivery
+from apps.core.services import beat_heart, publish
+from apps.jobs.models import Collection
+
+SINK = {"behind": 7, "lag_seconds": 90.5, "written": 12, "retry_seconds": 4.0, "refused": 2, "last_error": "away"}
+
+
+def read(client, **headers):
+    response = client.get("/metrics", headers=headers)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"].startswith("text/plain; version=")
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(response.content.decode())
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("given", ["", "Bearer wrong", "Basic cmlnaHQ=", "right"])
+def test_stranger_needs_the_token(client, db, settings, given):
+    settings.METRICS_TOKEN = "right"
+    response = client.get("/metrics", headers={"Authorization": given})
+    assert (response.status_code, response.headers["WWW-Authenticate"]) == (401, 'Bearer realm="metrics"')
+
+
+def test_no_token_set_opens_to_no_token(client, db, settings):
+    settings.METRICS_TOKEN = ""
+    for header in ("Bearer ", "Bearer", ""):
+        assert client.get("/metrics", headers={"Authorization": header}).status_code == 401
+
+
+def test_token_or_the_opg_gets_in(client, db, settings, shifter, liaison):
+    settings.METRICS_TOKEN = "right"
+    assert read(client, Authorization="Bearer right")[("opsportal_check_ok", "database")] == 1
+    client.force_login(liaison)
+    assert client.get("/metrics").status_code == 403
+    client.force_login(shifter)
+    assert read(client)[("opsportal_check_ok", "beat")] == 0
+
+
+def test_it_says_what_the_health_page_says(client, shifter, nova):
+    at = timezone.now()
+    beat_heart(name="beat", at=at - timedelta(seconds=30))
+    detail = {"captured": 12, "waiting": 3, "unreadable_count": 40, "sinks": {'files:///a"b\n': SINK, "store": {}}}
+    beat_heart(name="capture alps", at=at, detail=detail)
+    beat_heart(name="capture odd", at=at, detail=[1])
+    event = publish(kind="test.thing", target=nova, by="test", at=at)
+    for attempts in (0, 2):
+        Delivery.objects.create(event=event, subscriber=f"test.{attempts}", due_at=at, attempts=attempts)
+    cluster = Cluster.objects.create(name="alps", scheduler="slurm")
+    Collection.objects.create(cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer")
+    client.force_login(shifter)
+    found = read(client)
+    sink = ("alps", 'files:///a"b\n')
+    assert {name: found[(name, *sink)] for name, *labels in found if tuple(labels) == sink} == {
+        "opsportal_sink_behind": 7,
+        "opsportal_sink_lag_seconds": 90.5,
+        "opsportal_sink_written_total": 12,
+        "opsportal_sink_retry_seconds": 4,
+        "opsportal_sink_refused": 2,
+    }
+    assert found[("opsportal_capture_captured_total", "alps")] == 12
+    assert found[("opsportal_capture_unreadable", "alps")] == 40
+    assert found[("opsportal_capture_waiting", "odd")] == 0
+    assert 29 < found[("opsportal_heartbeat_age_seconds", "beat")] < 90
+    assert (found[("opsportal_deliveries_waiting",)], found[("opsportal_deliveries_failing",)]) == (2, 1)
+    assert found[("opsportal_accounting_ok", "alps")] == 0
+    assert found[("opsportal_accounting_lag_seconds", "alps")] >= 3600
+    assert found[("opsportal_plugin_problems", "opsportal.archive_sinks")] == 0
+
+
+def test_no_jobs_are_counted(client, shifter, django_assert_max_num_queries):
+    client.force_login(shifter)
+    with django_assert_max_num_queries(12) as asked:
+        read(client)
+    assert not any(re.search(ArchivedJob._meta.db_table + "|jobs_job", query["sql"]) for query in asked)
