@@ -52,11 +52,7 @@ class Elasticsearch:
 
     def start(self) -> None:
         """Start it, unless it runs with this very configuration, and wait until it answers. Raises `SetupError`."""
-        home = server_home(
-            f"elasticsearch-{VERSION}",
-            [f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{_TRANSPORT}:{VERSION}"],
-            _prepare,
-        )
+        home = fetch()
         if self._configure() or not self.pid():
             self.stop()
             with self._log.open("ab") as log:
@@ -150,6 +146,12 @@ class Elasticsearch:
             lines = log.read().decode(errors="replace").splitlines()
         errors = [line for line in lines if "ERROR" in line or "Exception" in line]
         return (errors or lines[-1:] or ["it said nothing"])[0].strip()
+
+
+def fetch() -> Path:
+    """Return the server's home, fetched the first time. Raises `SetupError`."""
+    artifacts = [f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{_TRANSPORT}:{VERSION}"]
+    return server_home(f"elasticsearch-{VERSION}", artifacts, _prepare)
 
 
 def _prepare(home: Path) -> None:

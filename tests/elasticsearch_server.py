@@ -20,10 +20,9 @@ from typing import Any
 
 import pytest
 
-from dev.elasticsearch import Elasticsearch
+from dev.elasticsearch import Elasticsearch, fetch
 from dev.messages import SetupError
 from dev.processes import guard
-from dev.system_parts import reason_missing
 
 
 class ElasticsearchServer:
@@ -96,19 +95,16 @@ class ElasticsearchServer:
 @pytest.fixture(scope="session")
 def elasticsearch() -> Iterator[ElasticsearchServer]:
     """A real Elasticsearch. A host that cannot run it skips the test; with CI=true it fails."""
+    try:
+        fetch()
+    except SetupError as error:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"elasticsearch: {error}")
     directory = Path(tempfile.mkdtemp(prefix="opsportal-elasticsearch-"))
     (directory / "run").mkdir()
     watchdog = guard(directory / "run", remove=directory)
     try:
-        reason = reason_missing("elasticsearch")
         server = Elasticsearch(directory, port=free_port())
-        try:
-            if not reason:
-                server.start()
-        except SetupError as error:
-            reason = str(error)
-        if reason:
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"elasticsearch: {reason}")
+        server.start()
         yield ElasticsearchServer(server)
     finally:
         watchdog.communicate(timeout=60)
