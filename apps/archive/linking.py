@@ -83,6 +83,7 @@ def take_facts(*, archived: Iterable[int]) -> int:
     # Locked first and asked after: so two that link tasks of one array at the same time see each other's.
     rows = {row.pk: row for row in _locked(archived)}
     tellers = {cluster: _teller(cluster) for cluster in {row.cluster for row in rows.values()}}
+    masker = _masker(names="")  # the collector has masked by the setting already, and knows no rules
     changed = []
     for pk, facts in _facts(rows).items():
         row = rows[pk]
@@ -91,6 +92,7 @@ def take_facts(*, archived: Iterable[int]) -> int:
             values["experiment_id"] = facts.experiment_id
         teller = tellers[row.cluster]
         arguments = teller.script_arguments(submit_line=facts.submit_line, name=facts.name) if teller else ""
+        arguments = masker.mask_text(arguments)
         values |= _missing(row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments)
         if _set(row, values):
             changed.append(row)
@@ -146,7 +148,11 @@ def _describe(found: dict[int, Submission], masker: Masker) -> int:
 
 def current_masker() -> Masker:
     """Return the masker of this moment, by the settings and the rules of the back office."""
-    return Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
+    return _masker(names=settings.CAPTURE_MASK_NAMES)
+
+
+def _masker(*, names: str) -> Masker:
+    return Masker(names=names, key=settings.MASKING_KEY.encode(), rules=current_rules())
 
 
 def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:

@@ -1,16 +1,19 @@
 """Jobs of accounting and what was captured of them find each other, whichever comes first."""
 
+import re
 import threading
 from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
+from django.utils import timezone
 
 from apps.archive.linking import describe_jobs, link_jobs
-from apps.archive.models import ArchivedJob
+from apps.archive.models import ArchivedJob, MaskingRule
 from apps.archive.selectors import archived_job_for
 from apps.archive.services import store_jobs
+from apps.archive.tasks import describe_cluster
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState, Submission
 from apps.clusters.schedulers.slurm.scheduler import Slurm
@@ -161,6 +164,24 @@ def test_accounting_gives_user_account_name_arguments_and_state(captured_first, 
     row = ArchivedJob.objects.get()
     assert (row.user, row.account, row.name, row.state) == ("alice", "nova", "reco.sh", "timeout")
     assert row.arguments.startswith("7 --key TOKEN=<masked:")
+
+
+def test_arguments_are_masked_by_the_rules_of_the_back_office_too():
+    MaskingRule.objects.create(applies_to="value", pattern="hush-[0-9]+")
+    store(captured_job(1))
+
+    collect("1", **FACTS | {"submit_line": "sbatch reco.sh hush-123 7"})
+
+    assert re.fullmatch(r"<masked:[0-9a-f]{16}> 7", ArchivedJob.objects.get().arguments)
+
+
+def test_cluster_that_cannot_be_asked_breaks_no_worker():
+    store(captured_job(1, captured_at=timezone.now()))
+    Cluster.objects.update(options={"bin": "/nonexistent"})
+
+    describe_cluster(cluster_id=Cluster.objects.get().pk)
+
+    assert ArchivedJob.objects.get().user == ""
 
 
 def test_what_the_spool_tells_is_kept():
