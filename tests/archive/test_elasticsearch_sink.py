@@ -185,6 +185,14 @@ def test_index_that_may_not_be_made_is_no_fault_of_the_jobs(server, sink):
     assert not sink.write([a_job(1)])
 
 
+def test_index_in_the_place_of_the_alias_is_no_fault_of_the_jobs(server, sink):
+    """It was one index; then somebody gave it a period."""
+    sink.write([a_job(1)])
+    other = open_sink(f"elasticsearch://{server.host}/jobs?replicas=0&period=monthly")
+    with closing(other), pytest.raises(SinkUnavailable, match="same name as the alias"):
+        other.write([a_job(2)])
+
+
 def test_job_that_does_not_fit_the_mapping_is_refused_with_the_reason(server):
     server.call("PUT", "/jobs", {"mappings": {"properties": {"user": {"type": "integer"}}}})
     with closing(open_sink(f"elasticsearch://{server.host}/jobs?setup=no")) as sink:

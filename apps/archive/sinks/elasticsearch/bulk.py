@@ -18,8 +18,9 @@ _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 2.0
 _BAD_REQUEST, _TOO_LARGE, _BUSY = 400, 413, 429
 _LONGEST_REASON = 500
-# Refused with 400 as well, and yet no fault of the document: the cluster has all the shards that it may have.
-_FAULTS_OF_THE_CLUSTER = {"validation_exception"}
+# Refused with 400 as well, and yet no fault of the document: the index cannot be made, as the cluster has all the
+# shards that it may have, or the alias of the indices is the name of one.
+_FAULTS_OF_THE_CLUSTER = {"validation_exception", "invalid_alias_name_exception"}
 _PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w*bytes=(\d+)")
 
 
