@@ -7,7 +7,8 @@ from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
 from apps.archive.capture.journal import Journal
-from apps.archive.sinks.base import SinkUnavailable, Writer
+from apps.archive.sinks.base import Writer
+from apps.archive.sinks.writing import write_all
 
 logger = logging.getLogger(__name__)
 
@@ -93,22 +94,7 @@ class Drain:
         self._journal.refuse(self.name, entry.seq, reason)
 
     def _write(self, batch: Sequence[JournalEntry]) -> Mapping[int, str]:
-        """Write them, each alone where they are not taken together. Returns the reasons for those not taken."""
-        try:
-            return self._sink.write([entry.job for entry in batch])
-        except SinkUnavailable:
-            raise
-        except Exception:  # one of them is at fault: the others must not wait for it
-            return {index: reason for index, entry in enumerate(batch) if (reason := self._write_alone(entry))}
-
-    def _write_alone(self, entry: JournalEntry) -> str:
-        """Write one job. Returns why the sink does not take it, or an empty text."""
-        try:
-            return self._sink.write([entry.job]).get(0, "")
-        except SinkUnavailable:
-            raise
-        except Exception as error:  # what a sink raises over one job must not cost the others
-            return str(error).strip() or repr(error)
+        return write_all(self._sink, [entry.job for entry in batch])
 
     def _failed(self, error: Exception) -> None:
         reason = str(error).strip() or repr(error)

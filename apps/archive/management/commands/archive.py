@@ -8,9 +8,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from apps.archive.management.actions import check, link, listing, retain, show, verify
+from apps.archive.management.actions import check, fill, link, listing, retain, show, verify
 
 ACTIONS: dict[str, ModuleType] = {
+    "fill": fill,
     "list": listing,
     "link": link,
     "check": check,
