@@ -17,6 +17,8 @@ Kind = Literal["equal", "changed", "removed", "added"]
 #: As many comparisons of lines for the part between two anchors, and of words for a line.
 MOST_PAIRS = 2_000_000
 MOST_WORDS = 300
+#: A shorter job id may be any number.
+SHORTEST_ID = 3
 
 _RULES = [
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
@@ -24,7 +26,8 @@ _RULES = [
     (re.compile(r"(?<!\d)20\d\d[01]\d[0-3]\d([T_-]?[0-2]\d[0-5]\d([0-5]\d)?)?(?!\d)"), "<date>"),
     (re.compile(r"\b[0-2]?\d:[0-5]\d:[0-5]\d(\.\d+)?\b"), "<time>"),
     (re.compile(r"(?<![\w/])/(var/)?tmp/[^\s;:'\"<>|&()]+"), "<temporary>"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
+    # The fingerprint of a secret says whether two are equal, and stays.
+    (re.compile(r"(?<!<masked:)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
 ]
 
 
@@ -70,7 +73,7 @@ def normalised(text: str, *, job_id: str = "") -> str:
     text = " ".join(text.split(" ")).rstrip()
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)
-    if job_id:
+    if len(job_id) >= SHORTEST_ID:
         text = re.sub(rf"(?<![\w]){re.escape(job_id)}(?![\w])", "<job>", text)
     return text
 
@@ -80,11 +83,10 @@ def compare_lines(
 ) -> list[Row]:
     """Align two scripts by the keys of their lines: equal keys are equal lines."""
     rows: list[Row] = []
-    for kind, a0, a1, b0, b1 in _blocks(left_keys, right_keys):
-        if kind == "equal":
-            rows += [_equal(left, right, a, b) for a, b in zip(range(a0, a1), range(b0, b1), strict=True)]
-        else:
-            rows += [_facing(left, right, a, b) for a, b in zip_longest(range(a0, a1), range(b0, b1))]
+    for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys):
+        for a, b in zip_longest(range(a0, a1), range(b0, b1)):
+            same = None not in (a, b) and left_keys[a] == right_keys[b]
+            rows.append(_equal(left, right, a, b) if same else _facing(left, right, a, b))
     return rows
 
 
