@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -35,6 +36,7 @@ class Nursery:
             _let_go(keep=there.fileno())
             _leave(lambda: _nurse(there, sinks))
         there.close()
+        self._asking = threading.Lock()  # drains start at the same time: each is to get its own
         self.sinks = [IsolatedSink(sink.name, self, number) for number, sink in enumerate(sinks)]
 
     def close(self) -> None:
@@ -46,8 +48,9 @@ class Nursery:
     def start(self, number: int) -> Connection:
         """Start the process of a sink. Raises `SinkUnavailable`."""
         try:
-            self._here.send(bytes([number]))
-            _, (descriptor,), _, _ = socket.recv_fds(self._here, 1, 1)
+            with self._asking:
+                self._here.send(bytes([number]))
+                _, (descriptor,), _, _ = socket.recv_fds(self._here, 1, 1)
         except (OSError, ValueError) as error:
             raise SinkUnavailable(f"its process cannot be started: {error}") from error
         return Connection(descriptor)
