@@ -204,3 +204,12 @@ def test_years_keep_four_digits(sink, root):
     sink.write([a_job(1, submitted_at=datetime(1, 1, 1, tzinfo=UTC))])
 
     assert names(root)[0].startswith("alps/00010101/")
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://me:geheim@h/t", "kafka://me:ge/heim@h/t", "files://me:geheim@/x", "x://h:geheim"]
+)
+def test_password_in_a_url_is_never_shown(url):
+    with pytest.raises(BadSink) as raised:
+        open_sink(url)
+    assert "heim" not in str(raised.value)

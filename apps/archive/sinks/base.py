@@ -42,8 +42,8 @@ class SinkURL:
         try:
             parts = urlsplit(text)
             hosts = tuple(host for host in parts.netloc.split(",") if urlsplit(f"//{host}").port != 0 and host)
-        except ValueError as error:
-            raise BadSink(f"{text!r} is no URL: {error}") from error
+        except ValueError:  # whose own words hold a part of what may be a password
+            raise BadSink(f"the URL of the {scheme} sink has a bad host or port") from None
         if not parts.scheme:
             raise BadSink(f"{text!r} is no URL of a sink, such as store: or files:///DIRECTORY")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
