@@ -99,7 +99,7 @@ def user_of(number):
 
 
 def make_script(choose, user, number):
-    """Return a script of 3 KB: what all of the user's have, what is its own, some words. Or the user's last one again."""
+    """Return a script of 3 KB: what all of the user's have, its own, some words. Or the user's last one again."""
     last = user.last
     script, _ = user.submit(choose)
     if last and script is last[0]:

@@ -1,0 +1,111 @@
+"""From a word to the job, and from the job to what differs from the last success, in a browser."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from apps.archive import word_index
+from apps.archive.models import ArchivedJob
+from tests.archive.conftest import START, captured_job
+from tests.archive.spool_writer import environment_bytes
+from tests.archive.test_services import store
+
+SUCCESS = b"""#!/bin/bash
+#SBATCH --job-name=nova-sim
+#SBATCH --mem=8G
+module load gromacs/2023.3 cuda
+export SEED=17  # "the" $seed
+for i in 1 2 3; do
+  echo '<script>alert(1)</script>' \x1b[31m ${OUT:-/tmp/out}
+done
+""" + b"".join(b"./prepare --step %d --input /pnfs/nova/scratch/far/batch-%04d.root\n" % (i, i) for i in range(20))
+FAILURE = SUCCESS.replace(b"--mem=8G", b"--mem=4G").replace(b"--step 12", b"--step 12 --fast").replace(b"17", b"18")
+
+
+@pytest.fixture
+def archived(nova):
+    variables = [("MODE", "safe"), ("API_TOKEN", "<masked:0123456789abcdef>"), ("SLURM_JOB_ID", "4711")]
+    other = [("MODE", "fast"), ("API_TOKEN", "<masked:0123456789abcdef>"), ("SLURM_JOB_ID", "4712"), ("NEW", "x" * 90)]
+    shared = {"request_key": "NOVA-0231", "stage": "sim", "user": "ana", "account": "nova", "name": "nova-sim"}
+    store(
+        captured_job(4711, script=SUCCESS, environment=environment_bytes(variables), **shared),
+        captured_job(
+            4712,
+            minutes=60,
+            script=FAILURE,
+            environment=environment_bytes(other),
+            arguments="sbatch --mem=4G run.sh far 17",
+            caveat="The file was changed after it was submitted.",
+            **shared,
+        ),
+        *(captured_job(4720 + i, minutes=i, request_key="NOVA-0232", stage="reco") for i in range(3)),
+    )
+    ArchivedJob.objects.filter(job_id="4711").update(state="completed")
+    ArchivedJob.objects.filter(job_id="4712").update(state="out_of_memory")
+    word_index.index_for(seconds=30, at=START)
+
+
+def picture(page, name):
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, liaison, width, scheme):
+    page = open_as(liaison, width=width, scheme=scheme)
+    shot = f"archive-{width}-{scheme}"
+    page.goto("/archive/")
+    picture(page, f"{shot}-list")
+    page.get_by_label("Words in the script").fill("gromacs/2023.3 --mem=4G")
+    page.get_by_role("button", name="Show").click()
+    assert page.locator("mark").all_inner_texts() == ["--mem=4G", "gromacs/2023.3"]
+    assert_accessible(page)
+    picture(page, f"{shot}-hits")
+
+    page.get_by_role("link", name=re.compile("gromacs")).click()
+    assert page.url.endswith("#L4")
+    assert page.get_by_text("Best effort:").is_visible()
+    page.locator("#L6 > a").first.click(modifiers=["Shift"])
+    assert page.url.endswith("#L4-L6")
+    assert page.locator(".code > div.chosen").count() == 3
+    assert_accessible(page)
+    picture(page, f"{shot}-job")
+
+    page.get_by_role("link", name="Compare with the last success of NOVA-0231 sim").click()
+    assert page.locator(".diff del").all_inner_texts()[0] == "8G"
+    assert page.get_by_text("1 more, different in every run").is_visible()
+    assert_accessible(page)
+    picture(page, f"{shot}-diff")
+
+    page.goto("/archive/?words=nowhere")
+    assert page.get_by_text("No archived job fits.").is_visible()
+    picture(page, f"{shot}-empty")
+    assert page.problems == []
+
+
+def test_two_selected_jobs_are_compared_by_keyboard(open_as, archived, liaison):
+    page = open_as(liaison)
+    page.goto("/archive/?user=ana")
+    for job in ("4712", "4711"):
+        page.get_by_label(f"Select job {job}").focus()
+        page.keyboard.press("Space")
+    page.get_by_role("button", name="Compare two").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/diff/**")
+
+    assert page.get_by_role("heading", name="Job 4712 compared").is_visible()
+    assert page.problems == []
+
+
+def test_line_leads_to_all_jobs_with_it(open_as, archived, liaison):
+    page = open_as(liaison)
+    page.goto("/archive/?job=4712")
+    page.get_by_role("link", name="4712").click()
+    page.get_by_role("link", name="Jobs with line 4").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/archive/?line=**")
+
+    assert page.locator("tbody").filter(has=page.locator("input[type=checkbox]")).count() == 2
+    assert page.locator("mark").all_inner_texts() == ["module load gromacs/2023.3 cuda"] * 2
