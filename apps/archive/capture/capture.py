@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
+_GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
+_BEHIND = 50  # entries that wait to be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Capture:
             jobs=self._jobs,
             clock=clock,
         )
-        self._drains = [Drain(journal=journal, sink=sink) for sink in sinks]
+        self._drains = [Drain(journal=journal, sink=sink, reader_is_behind=self._is_behind) for sink in sinks]
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._look_again = threading.Event()
@@ -176,6 +178,7 @@ class Capture:
 
     def _write(self, stopping: threading.Event) -> None:
         while not (stopping.is_set() and self._jobs.idle()):
+            self._stopping.wait(_GATHER_SECONDS)
             batch = self._jobs.take(timeout=0.2)
             while batch and not self._guarded("journal", partial(self._commit, batch)):
                 if stopping.wait(_RETRY_SECONDS):
@@ -187,6 +190,9 @@ class Capture:
         self._known.update((job.job_id, identity) for job, identity in batch)
         for drain in self._drains:
             drain.wake.set()
+
+    def _is_behind(self) -> bool:
+        return len(self._waiting) > _BEHIND
 
     def _drained(self) -> bool:
         return len(self._waiting) == 0 and self._jobs.idle() and all(drain.backlog()[0] == 0 for drain in self._drains)

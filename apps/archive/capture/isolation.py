@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -31,7 +32,9 @@ class Nursery:
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._here, there = socket.socketpair()
         gc.freeze()  # what is there now stays, and is shared by all
-        self._pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
+            self._pid = os.fork()
         if not self._pid:
             _let_go(keep=there.fileno())
             _leave(lambda: _nurse(there, sinks))

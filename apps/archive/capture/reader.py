@@ -60,6 +60,7 @@ class Reader:
             return
         except EntryVanished:
             logger.info("%s: gone before it was read", entry.path)
+            self._waiting.hurry()
             self._settle(entry)
         except Exception as error:  # whatever an entry or an adapter does, the others are read
             self._report(entry, str(error) or repr(error))

@@ -27,6 +27,7 @@ class WaitingEntries:
         self._now: deque[SpoolEntry] = deque()
         self._later: list[tuple[float, SpoolEntry]] = []
         self._tries: dict[Path, int] = {}
+        self._newest_first = False
         self.overflowed = False
 
     def __len__(self) -> int:
@@ -53,7 +54,8 @@ class WaitingEntries:
                 if self._later and self._later[0][0] <= moment:
                     return heapq.heappop(self._later)[1]
                 if self._now:
-                    return self._now.popleft()
+                    return self._now.pop() if self._newest_first else self._now.popleft()
+                self._newest_first = False
                 if moment >= deadline:
                     return None
                 wake = min(deadline, self._later[0][0]) if self._later else deadline
@@ -65,6 +67,10 @@ class WaitingEntries:
             tries = self._tries[entry.path] = self._tries[entry.path] + 1
             heapq.heappush(self._later, (time.monotonic() + delay(tries), entry))
             return tries
+
+    def hurry(self) -> None:
+        """Say that one was gone before it was read: those after it may be too, so the newest go first for now."""
+        self._newest_first = True
 
     def done(self, entry: SpoolEntry) -> None:
         """Forget an entry that was taken."""
