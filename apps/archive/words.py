@@ -7,6 +7,7 @@ Its parts are words too (`--mem`, `4G`, `gromacs`). Upper and lower case are the
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
+from functools import lru_cache
 from itertools import accumulate
 
 #: What is indexed of a script: its beginning, and no more different words than this.
@@ -14,6 +15,7 @@ INDEXED_BYTES = 1_000_000
 INDEXED_WORDS = 20_000
 INDEXED_WORDS_BYTES = 900_000  # a tsvector holds 1 MB
 LONGEST_WORD = 128
+LONGEST_KEPT = 300  # of the lines whose words are kept for other scripts
 
 # No match holds a blank, so the words of a line are those of its blank-separated pieces, one by one.
 _CHUNK = re.compile(r"-{0,2}\w[\w.+/-]*(?:=[^\s\x00-\x1f\x7f;|&<>()\"'`,]+)?")
@@ -34,13 +36,17 @@ def words_of(script: str) -> set[str]:
     """Return everything by which a script is found."""
     found: set[str] = set()
     for line in script.split("\n"):
-        if not line.strip():
-            continue
-        found.update(_LOADED + part for name in modules_in(line) for part in (name.lower(), _family(name)))
-        found |= words_in(line)
+        # Scripts share most of their lines with others.
+        found |= _words_and_modules(line) if len(line) <= LONGEST_KEPT else _words_and_modules.__wrapped__(line)
         if len(found) > INDEXED_WORDS:
             break
     return _within_bytes({word[:LONGEST_WORD] for word in found})
+
+
+@lru_cache(maxsize=10_000)
+def _words_and_modules(line: str) -> frozenset[str]:
+    modules = [_LOADED + part for name in modules_in(line) for part in (name.lower(), _family(name))]
+    return frozenset([*words_in(line), *modules])
 
 
 def _within_bytes(words: set[str]) -> set[str]:
