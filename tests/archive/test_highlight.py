@@ -1,0 +1,55 @@
+"""Colours add nothing to a script but tags, and never take long."""
+
+import re
+import time
+from html import unescape
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.archive.contents import SHOWN_BYTES, show_script
+from apps.archive.highlight import coloured
+
+SHELL = st.text(alphabet="ab1 $\"'`{}()<>&|;#\\=/-\t!", max_size=120)
+
+
+def text(html):
+    return unescape(re.sub(r'</?i(?: class="[a-z]")?>', "", html))
+
+
+@given(st.lists(st.one_of(SHELL, st.text(max_size=40).map(lambda line: line.replace("\n", ""))), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_text_stays_as_it_is(lines):
+    assert [text(line) for line in coloured(lines)] == lines
+
+
+@pytest.mark.parametrize("first", ["#!/bin/bash", "#!/usr/bin/env python3", "#!/usr/bin/perl", "#!/bin/tcsh", ""])
+@given(lines=st.lists(SHELL, max_size=6))
+@settings(deadline=None, max_examples=30)
+def test_text_stays_as_it_is_in_every_language(first, lines):
+    assert [text(line) for line in coloured([first, *lines])] == [first, *lines]
+
+
+def test_what_is_what():
+    html = coloured(["#!/bin/bash", "#SBATCH --mem=4G", "# note", "if true; then echo \"a $B\" '<b>'; fi"])
+
+    assert html[1] == '<i class="d">#SBATCH --mem=4G</i>'
+    assert html[2] == '<i class="c"># note</i>'
+    assert '<i class="k">if</i>' in html[3]
+    assert '<i class="v">$B</i>' in html[3]
+    assert "&lt;b&gt;" in html[3]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"<<a ", b'"', b"$((", b"${", b"'\n", b"`", b"\\", b"$(", b"a" * 50 + b"\n", b"<<-'x'\n", b"/* ", b'"""\n', b"[["],
+    ids=repr,
+)
+@pytest.mark.parametrize("first", [b"#!/bin/sh\n", b"#!/usr/bin/python\n", b"#!/usr/bin/perl\n", b"#!/bin/csh\n"])
+def test_hostile_scripts_take_no_time(first, piece):
+    script = (first + piece * SHOWN_BYTES)[:SHOWN_BYTES]
+    began = time.process_time()
+    shown = show_script(script, size_bytes=len(script))
+    assert [text(line) for line in shown.coloured] == shown.lines
+    assert time.process_time() - began < 2
