@@ -143,7 +143,8 @@ class Capture:
         before = set(self._known)
         for entry in self._spool.scan():
             before.discard(entry.job_id)
-            if self._known.get(entry.job_id) != self._spool.identity(entry):
+            identity = self._spool.identity(entry)
+            if self._known.get(entry.job_id) != identity and not self._jobs.holds(entry.job_id, identity):
                 self._waiting.add(entry)
         for job_id in before:
             self._known.pop(job_id, None)

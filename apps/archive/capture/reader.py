@@ -84,6 +84,7 @@ class Reader:
         variables, masked_names = self.masker.mask(spooled.variables)
         if masked_names:
             spooled = self._spool.with_environment(spooled, variables)
+        named = variables if b"OPSPORTAL_" in spooled.environment else ()
         return CapturedJob(
             cluster=self._cluster,
             scheduler=self._scheduler,
@@ -92,8 +93,8 @@ class Reader:
             captured_at=self._clock(),
             script=spooled.script,
             environment=spooled.environment,
-            request_key=value_of(variables, b"OPSPORTAL_REQUEST")[:_KEY_LENGTH],
-            stage=value_of(variables, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
+            request_key=value_of(named, b"OPSPORTAL_REQUEST")[:_KEY_LENGTH],
+            stage=value_of(named, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
             masked_names=masked_names,
             description=self._description(spooled),
             arguments=self.masker.mask_text(spooled.arguments),

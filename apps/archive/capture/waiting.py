@@ -95,7 +95,8 @@ class WaitingJobs:
         self._changed = threading.Condition()
         self._jobs: deque[tuple[CapturedJob, Identity]] = deque()
         self._bytes = 0
-        self._in_hand = False
+        self._in_hand: list[tuple[CapturedJob, Identity]] = []
+        self._held: dict[str, Identity] = {}
         self._closed = False
 
     def put(self, job: CapturedJob, identity: Identity) -> bool:
@@ -107,8 +108,13 @@ class WaitingJobs:
                 return False
             self._jobs.append((job, identity))
             self._bytes += job.size_bytes
+            self._held[job.job_id] = identity
             self._changed.notify_all()
             return True
+
+    def holds(self, job_id: str, identity: Identity) -> bool:
+        """Whether this was read and is not in the journal yet, so that no scan need read it again."""
+        return self._held.get(job_id) == identity
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
         """Return those that wait longest, 4 MB or one, none after `timeout` seconds. To be followed by `written`."""
@@ -121,14 +127,17 @@ class WaitingJobs:
                 jobs.append(self._jobs.popleft())
                 size += jobs[-1][0].size_bytes
             self._bytes -= size
-            self._in_hand = bool(jobs)
+            self._in_hand = jobs
             self._changed.notify_all()
             return jobs
 
     def written(self) -> None:
         """Say that what was taken is in the journal."""
         with self._changed:
-            self._in_hand = False
+            for job, identity in self._in_hand:
+                if self._held.get(job.job_id) == identity:
+                    del self._held[job.job_id]
+            self._in_hand = []
 
     def close(self) -> None:
         """Let nobody wait for room any more."""

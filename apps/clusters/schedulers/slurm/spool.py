@@ -81,9 +81,10 @@ class SlurmSpool:
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read script and environment into memory; both come from one and the same directory."""
-        if self.entry_at(entry.path) != entry:
+        root, hash_directory, job_directory = str(entry.path).rsplit("/", 2)
+        is_job = _HASH_DIRECTORY.fullmatch(hash_directory) and job_directory == f"job.{entry.job_id}"
+        if f"{root}/" != self._prefix or not is_job:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
-        _, hash_directory, job_directory = str(entry.path).rsplit("/", 2)
         with opened_directory(self.directory, hash_directory, job_directory) as directory:
             environment, _ = self._read_file(directory, entry.path / "environment")
             script, submitted_at = self._read_file(directory, entry.path / "script")
