@@ -177,7 +177,8 @@ class Environment(BaseSettings):
         description="How the Kafka sink talks to Kafka: plaintext, ssl, sasl_plaintext or sasl_ssl; see docs/kafka.md.",
     )
     ARCHIVE_KAFKA_CA: Path | None = Field(
-        default=None, description="PEM file of the authority that signed Kafka's certificate; the system's unless given."
+        default=None,
+        description="PEM file of the authority that signed Kafka's certificate; the system's unless given.",
     )
     ARCHIVE_KAFKA_CERT: Path | None = Field(
         default=None, description="PEM file of the Kafka sink's own certificate, where Kafka demands one (mutual TLS)."

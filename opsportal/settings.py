@@ -267,6 +267,7 @@ _EVERY_SECONDS = {
     "apps.services.tasks.parse_waiting": 30,
     "apps.services.tasks.watch_clock": 30,
     "apps.services.tasks.drop_old_payloads": 86_400,
+    "apps.production.tasks.check_waiting": 30,
     "apps.jobs.tasks.collect_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,
 }

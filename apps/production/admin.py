@@ -33,6 +33,13 @@ class StageInline(admin.TabularInline):
         return False
 
 
+def _action(verb: Verb) -> Any:
+    def act(admin: "RequestAdmin", request: HttpRequest, chosen: QuerySet[Request]) -> HttpResponse | None:
+        return admin.move(request, chosen, verb, verb.name.lower())
+
+    return act
+
+
 @admin.register(Request)
 class RequestAdmin(ReadOnlyAdmin):
     """Every field is read-only here: requests are written on their form, and moved by the actions below.
@@ -47,29 +54,15 @@ class RequestAdmin(ReadOnlyAdmin):
     list_select_related = ["experiment", "created_by"]
     ordering = ["-id"]
     inlines = [StageInline]
-    actions = ["approve", "ask_for_changes", "reject", "withdraw", "mark_done"]
 
-    @admin.action(description="Approve…")
-    def approve(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
-        return self._move(request, queryset, Verb.APPROVE, "approve")
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        return {
+            verb.name.lower(): (_action(verb), verb.name.lower(), f"{verb.label}…")
+            for verb in services.SERVICES
+            if verb not in {Verb.SUBMIT, Verb.SUPERSEDE}
+        }
 
-    @admin.action(description="Ask for changes…")
-    def ask_for_changes(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
-        return self._move(request, queryset, Verb.ASK_FOR_CHANGES, "ask_for_changes")
-
-    @admin.action(description="Reject…")
-    def reject(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
-        return self._move(request, queryset, Verb.REJECT, "reject")
-
-    @admin.action(description="Withdraw…")
-    def withdraw(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
-        return self._move(request, queryset, Verb.WITHDRAW, "withdraw")
-
-    @admin.action(description="Mark as done…")
-    def mark_done(self, request: HttpRequest, queryset: QuerySet[Request]) -> HttpResponse | None:
-        return self._move(request, queryset, Verb.DONE, "mark_done")
-
-    def _move(self, request: HttpRequest, chosen: QuerySet[Request], verb: Verb, action: str) -> HttpResponse | None:
+    def move(self, request: HttpRequest, chosen: QuerySet[Request], verb: Verb, action: str) -> HttpResponse | None:
         """Ask for the reason; then move each chosen request by itself, and tell what became of it."""
         if "reason" not in request.POST:
             context = {

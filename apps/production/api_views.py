@@ -25,6 +25,7 @@ from apps.production.serializers import (
     PriorityWriter,
     ReasonWriter,
     RequestReader,
+    SuccessorWriter,
     problems,
 )
 from apps.production.workflow_types import workflow_of
@@ -40,6 +41,17 @@ _REFUSALS: dict[int, OpenApiResponse] = {
     ),
 }
 _ANSWERS: dict[int, Any] = {200: RequestReader, **_REFUSALS}
+
+
+def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = ReasonWriter) -> Any:
+    """Return the route of a verb."""
+
+    def act(view: "RequestViewSet", request: ApiRequest, key: str) -> Response:
+        return view.move(verb, writer)
+
+    act.__name__ = verb.name.lower()
+    described = extend_schema(request=writer, responses=_ANSWERS, description=description)(act)
+    return action(detail=True, methods=["post"], url_path=verb.value)(described)
 
 
 @extend_schema_view(
@@ -84,41 +96,24 @@ class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericVi
         """Change some fields of a draft: what is not sent stays; `version` is always needed."""
         return self._save(None)
 
-    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def submit(self, request: ApiRequest, key: str) -> Response:
-        """Send a complete request for approval."""
-        return self._move(Verb.SUBMIT)
-
-    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def approve(self, request: ApiRequest, key: str) -> Response:
-        """Sign a request; an approver who is not the requester may."""
-        return self._move(Verb.APPROVE)
-
-    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
-    @action(detail=True, methods=["post"], url_path="ask-for-changes")
-    def ask_for_changes(self, request: ApiRequest, key: str) -> Response:
-        """Give a request back to its liaisons; needs a reason."""
-        return self._move(Verb.ASK_FOR_CHANGES)
-
-    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def reject(self, request: ApiRequest, key: str) -> Response:
-        """End a request that will not be produced; needs a reason."""
-        return self._move(Verb.REJECT)
-
-    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def withdraw(self, request: ApiRequest, key: str) -> Response:
-        """End a request that is needed no more; needs a reason once it was submitted."""
-        return self._move(Verb.WITHDRAW)
-
-    @extend_schema(request=ReasonWriter, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def done(self, request: ApiRequest, key: str) -> Response:
-        """Close a request that has been produced."""
-        return self._move(Verb.DONE)
+    submit = _move_by(Verb.SUBMIT, "Send a complete request to be checked and approved.")
+    approve = _move_by(Verb.APPROVE, "Sign a request; an approver who is not the requester may.")
+    ask_for_changes = _move_by(Verb.ASK_FOR_CHANGES, "Give a request back to its liaisons; needs a reason.")
+    reject = _move_by(Verb.REJECT, "End a request that will not be produced; needs a reason.")
+    test = _move_by(Verb.TEST, "Start the test of a queued request.")
+    fail_test = _move_by(Verb.FAIL_TEST, "Put a request back in the queue, as its test failed; needs a reason.")
+    start = _move_by(Verb.START, "Start production.")
+    hold = _move_by(Verb.HOLD, "Start no more jobs for it; needs a reason.")
+    release = _move_by(Verb.RELEASE, "Let a held request go on where it was held.")
+    complete = _move_by(Verb.COMPLETE, "Say that its jobs have ended.")
+    examine = _move_by(Verb.EXAMINE, "Pass it on to data quality.")
+    resume = _move_by(Verb.RESUME, "Go back to production; needs a reason.")
+    done = _move_by(Verb.DONE, "Close a request that has been produced.")
+    done_partial = _move_by(Verb.DONE_PARTIAL, "Close a request that has been produced in part; needs a reason.")
+    cancel = _move_by(Verb.CANCEL, "End a request that is needed no more; needs a reason once it was submitted.")
+    supersede = _move_by(
+        Verb.SUPERSEDE, "Let another request, the `successor`, take its place; needs a reason.", SuccessorWriter
+    )
 
     @extend_schema(request=PriorityWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"], url_path="set-priority")
@@ -139,9 +134,13 @@ class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericVi
         )
         return self._answer(wanted.key)
 
-    def _move(self, verb: Verb) -> Response:
-        wanted, sent = self.get_object(), self._read(ReasonWriter)
-        services.SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **sent.validated_data)
+    def move(self, verb: Verb, writer: type[Serializer[Any]]) -> Response:
+        """Make one move through its service."""
+        wanted, sent = self.get_object(), self._read(writer)
+        more = dict(sent.validated_data)
+        if "successor" in more:
+            more["successor"] = self.get_queryset().filter(key=more["successor"]).first()
+        services.SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **more)
         return self._answer(wanted.key)
 
     def _read(self, writer: type[W]) -> W:

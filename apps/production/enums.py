@@ -10,20 +10,48 @@ class RequestState(models.TextChoices):
     """Where a request stands."""
 
     DRAFT = "draft", "draft"
-    SUBMITTED = "submitted", "awaiting approval"
+    SUBMITTED = "submitted", "submitted"
+    CHECKING = "checking", "being checked"
     CHANGES_ASKED = "changes_asked", "changes asked"
+    AWAITING_APPROVAL = "awaiting_approval", "awaiting approval"
     APPROVED = "approved", "approved"
-    REJECTED = "rejected", "rejected"
-    WITHDRAWN = "withdrawn", "withdrawn"
+    QUEUED = "queued", "queued"
+    TESTING = "testing", "in test"
+    RUNNING = "running", "running"
+    HELD = "held", "held"
+    COMPLETING = "completing", "completing"
+    DATA_QUALITY = "data_quality", "data quality"
     DONE = "done", "done"
+    DONE_PARTIAL = "done_partial", "done in part"
+    REJECTED = "rejected", "rejected"
+    CANCELLED = "cancelled", "cancelled"
+    SUPERSEDED = "superseded", "superseded"
 
+
+_S = RequestState
 
 #: A liaison writes while the request is here; everywhere else it is what was submitted.
-EDITABLE = frozenset({RequestState.DRAFT, RequestState.CHANGES_ASKED})
-#: Nothing follows these.
-CLOSED = frozenset({RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DONE})
+EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_ASKED})
+#: It has its signatures, and jobs may run for it.
+SIGNED = (
+    _S.APPROVED,
+    _S.QUEUED,
+    _S.TESTING,
+    _S.RUNNING,
+    _S.HELD,
+    _S.COMPLETING,
+    _S.DATA_QUALITY,
+    _S.DONE,
+    _S.DONE_PARTIAL,
+)
+#: It has ended. Nothing follows, but that another request takes the place of one that is done.
+CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
 #: An approver sets the priority while it matters.
-PRIORITISED = frozenset({RequestState.SUBMITTED, RequestState.APPROVED})
+PRIORITISED = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.HELD})
+#: From here it can be held, and goes back.
+HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
+#: The OPG works on it.
+IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.HELD, _S.COMPLETING, _S.DATA_QUALITY})
 
 
 class RequestedPriority(models.TextChoices):
@@ -40,14 +68,28 @@ ABOVE_NORMAL = frozenset({RequestedPriority.HIGH, RequestedPriority.URGENT})
 
 
 class Verb(models.TextChoices):
-    """What a person does to a request's state; the value is also its address, the label its button."""
+    """What is done to a request's state; the value is also its address, the label its button."""
 
     SUBMIT = "submit", "Submit"
+    CHECK = "check", "Check"
+    PASS = "pass", "Pass on"
+    FAIL = "fail", "Give back"
     APPROVE = "approve", "Approve"
     ASK_FOR_CHANGES = "ask-for-changes", "Ask for changes"
     REJECT = "reject", "Reject"
-    WITHDRAW = "withdraw", "Withdraw"
+    QUEUE = "queue", "Put in the queue"
+    TEST = "test", "Start the test"
+    FAIL_TEST = "fail-test", "Test failed"
+    START = "start", "Start production"
+    HOLD = "hold", "Hold"
+    RELEASE = "release", "Release"
+    COMPLETE = "complete", "Jobs have ended"
+    EXAMINE = "examine", "Look at data quality"
+    RESUME = "resume", "Resume"
     DONE = "done", "Mark as done"
+    DONE_PARTIAL = "done-partial", "Done in part"
+    CANCEL = "cancel", "Cancel"
+    SUPERSEDE = "supersede", "Supersede"
 
 
 class Who(models.TextChoices):
@@ -55,33 +97,63 @@ class Who(models.TextChoices):
 
     LIAISON = "liaison", "a liaison of the experiment"
     APPROVER = "approver", "an approver who is not the requester"
+    OPERATOR = "operator", "an approver or shifter of the OPG"
+    EITHER = "either", "a liaison of the experiment or an approver"
+    PORTAL = "portal", "the portal itself"
+
+
+#: The name under which the portal itself moves requests.
+PORTAL = "opsportal"
 
 
 @dataclass(frozen=True)
 class Transition:
-    """One move: from where to where, by which verb, by whom, and whether a reason must be given."""
+    """One move: from where to where, by which verb, by whom, whether a reason is needed, and what else must hold.
+
+    `guard` is the name of a function of `guards`, which says why the move cannot be made now.
+    """
 
     old: RequestState
     verb: Verb
     new: RequestState
     who: Who
     reason_needed: bool = False
+    guard: str = ""
 
 
-_S = RequestState
+def _open() -> list[RequestState]:
+    return [state for state in _S if state not in CLOSED and state != _S.DRAFT]
+
 
 #: Every move there is. Services, pages, API, admin, docs/requests.md and tests all read this table.
 TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.DRAFT, Verb.SUBMIT, _S.SUBMITTED, Who.LIAISON),
     Transition(_S.CHANGES_ASKED, Verb.SUBMIT, _S.SUBMITTED, Who.LIAISON),
-    Transition(_S.SUBMITTED, Verb.APPROVE, _S.APPROVED, Who.APPROVER),
-    Transition(_S.SUBMITTED, Verb.ASK_FOR_CHANGES, _S.CHANGES_ASKED, Who.APPROVER, reason_needed=True),
-    Transition(_S.SUBMITTED, Verb.REJECT, _S.REJECTED, Who.APPROVER, reason_needed=True),
-    Transition(_S.DRAFT, Verb.WITHDRAW, _S.WITHDRAWN, Who.LIAISON),
-    Transition(_S.SUBMITTED, Verb.WITHDRAW, _S.WITHDRAWN, Who.LIAISON, reason_needed=True),
-    Transition(_S.CHANGES_ASKED, Verb.WITHDRAW, _S.WITHDRAWN, Who.LIAISON, reason_needed=True),
-    Transition(_S.APPROVED, Verb.WITHDRAW, _S.WITHDRAWN, Who.LIAISON, reason_needed=True),
-    Transition(_S.APPROVED, Verb.DONE, _S.DONE, Who.APPROVER),
+    Transition(_S.SUBMITTED, Verb.CHECK, _S.CHECKING, Who.PORTAL),
+    Transition(_S.CHECKING, Verb.PASS, _S.AWAITING_APPROVAL, Who.PORTAL),
+    Transition(_S.CHECKING, Verb.FAIL, _S.CHANGES_ASKED, Who.PORTAL, reason_needed=True),
+    Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Who.APPROVER),
+    Transition(_S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, _S.CHANGES_ASKED, Who.APPROVER, reason_needed=True),
+    Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Who.APPROVER, reason_needed=True),
+    Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Who.PORTAL),
+    Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Who.OPERATOR),
+    Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Who.OPERATOR, reason_needed=True),
+    Transition(_S.QUEUED, Verb.START, _S.RUNNING, Who.OPERATOR),
+    Transition(_S.TESTING, Verb.START, _S.RUNNING, Who.OPERATOR),
+    *(Transition(old, Verb.HOLD, _S.HELD, Who.OPERATOR, reason_needed=True) for old in HOLDABLE),
+    *(Transition(_S.HELD, Verb.RELEASE, new, Who.OPERATOR, guard="held_from_there") for new in HOLDABLE),
+    Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Who.OPERATOR),
+    Transition(_S.COMPLETING, Verb.EXAMINE, _S.DATA_QUALITY, Who.OPERATOR),
+    Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
+    Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
+    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Who.OPERATOR),
+    Transition(_S.DATA_QUALITY, Verb.DONE_PARTIAL, _S.DONE_PARTIAL, Who.OPERATOR, reason_needed=True),
+    Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Who.EITHER),
+    *(Transition(old, Verb.CANCEL, _S.CANCELLED, Who.EITHER, reason_needed=True) for old in _open()),
+    *(
+        Transition(old, Verb.SUPERSEDE, _S.SUPERSEDED, Who.EITHER, reason_needed=True, guard="has_successor")
+        for old in [*_open(), _S.DONE, _S.DONE_PARTIAL]
+    ),
 )
 
 #: The same as `core.workflow.move` wants it: from each state, the states that follow.
@@ -90,9 +162,9 @@ MOVES: Mapping[str, frozenset[str]] = {
 }
 
 
-def transition(state: str, verb: Verb) -> Transition | None:
-    """Return the move that `verb` makes from `state`, if there is one."""
-    return next((t for t in TRANSITIONS if t.old == state and t.verb == verb), None)
+def transitions_from(state: str, verb: Verb) -> list[Transition]:
+    """Return the moves that `verb` may make from `state`; where there are several, guards tell them apart."""
+    return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
 
 
 def actor_of(verb: Verb) -> Who:

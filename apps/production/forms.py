@@ -365,6 +365,15 @@ class ReasonForm(forms.Form):
         self.fields["reason"].help_text = "All who see the request read it in its timeline."
 
 
+class SuccessorForm(ReasonForm):
+    """With the request that takes the place."""
+
+    successor = forms.CharField(
+        max_length=24, help_text="Number of the request that takes its place, such as NOVA-0231."
+    )
+    field_order = ("successor", "reason")
+
+
 class PriorityForm(ReasonForm):
     """A number for the queue, with its reason."""
 

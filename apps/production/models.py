@@ -7,9 +7,10 @@ from django.urls import reverse
 
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production.content import MAX_LENGTH, STAGE_MAX_LENGTH
-from apps.production.enums import CLOSED, RequestedPriority, RequestState
+from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
 
 _S = RequestState
+_SENT = (_S.SUBMITTED, _S.CHECKING, _S.AWAITING_APPROVAL)
 MAX_PRIORITY = 1000
 
 
@@ -76,7 +77,11 @@ class Request(models.Model):
         max_length=16, choices=RequestedPriority, default=RequestedPriority.NORMAL.value
     )
     priority_reason = models.TextField(blank=True)
-    state = models.CharField(max_length=16, choices=RequestState, default=RequestState.DRAFT.value)
+    state = models.CharField(max_length=24, choices=RequestState, default=RequestState.DRAFT.value)
+    held_from = models.CharField(max_length=24, blank=True, help_text="The state to which a held request goes back.")
+    superseded_by = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="supersedes", help_text="Takes its place."
+    )
     priority = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="Set by the OPG; the higher, the sooner."
     )
@@ -107,11 +112,22 @@ class Request(models.Model):
             models.CheckConstraint(condition=Q(priority=None) | Q(priority__lte=MAX_PRIORITY), name="request_priority"),
             _pair(
                 "submitted",
-                set_in=[_S.SUBMITTED, _S.CHANGES_ASKED, _S.APPROVED, _S.REJECTED, _S.DONE],
-                free_in=[_S.WITHDRAWN],
+                set_in=[*_SENT, *SIGNED, _S.CHANGES_ASKED, _S.REJECTED],
+                free_in=[_S.CANCELLED, _S.SUPERSEDED],
             ),
-            _pair("approved", set_in=[_S.APPROVED, _S.DONE], free_in=[_S.WITHDRAWN]),
-            _pair("closed", set_in=sorted(CLOSED), free_in=[]),
+            _pair("approved", set_in=[*SIGNED], free_in=[_S.CANCELLED, _S.SUPERSEDED]),
+            models.CheckConstraint(
+                condition=Q(state__in=sorted(CLOSED), closed_at__isnull=False)
+                | (~Q(state__in=sorted(CLOSED)) & Q(closed_at=None, closed_by=None)),
+                name="request_closed",
+            ),
+            models.CheckConstraint(
+                condition=Q(state=_S.HELD) & ~Q(held_from="") | ~Q(state=_S.HELD) & Q(held_from=""),
+                name="request_held_from",
+            ),
+            models.CheckConstraint(
+                condition=Q(superseded_by=None) ^ Q(state=_S.SUPERSEDED), name="request_superseded_by"
+            ),
             models.CheckConstraint(
                 condition=Q(approved_by=None) | ~(Q(approved_by=F("created_by")) | Q(approved_by=F("submitted_by"))),
                 name="request_approver_is_not_requester",

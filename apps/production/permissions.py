@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from apps.accounts.permissions import is_approver, is_liaison
-from apps.production.enums import EDITABLE, PRIORITISED, TRANSITIONS, Transition, Who
+from apps.accounts.enums import Role
+from apps.accounts.permissions import is_approver, is_liaison, scope_of
+from apps.production.enums import EDITABLE, PORTAL, PRIORITISED, TRANSITIONS, Transition, Who
+from apps.production.guards import refusal_of
 
 if TYPE_CHECKING:
     from apps.production.models import Request
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 def is_requester(user: Any, request: "Request") -> bool:
     """Tell whether this person made the request or was the last to submit it."""
-    return user.pk is not None and user.pk in {request.created_by_id, request.submitted_by_id}
+    return getattr(user, "pk", None) is not None and user.pk in {request.created_by_id, request.submitted_by_id}
 
 
 def _liaison(user: Any, request: "Request") -> bool:
@@ -23,7 +25,26 @@ def _approver(user: Any, request: "Request") -> bool:
     return is_approver(user, request.experiment_id) and not is_requester(user, request)
 
 
-PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {Who.LIAISON: _liaison, Who.APPROVER: _approver}
+def _operator(user: Any, request: "Request") -> bool:
+    scope = scope_of(user)
+    return scope.has(Role.APPROVER, request.experiment_id) or scope.has(Role.SHIFTER, request.experiment_id)
+
+
+def _either(user: Any, request: "Request") -> bool:
+    return _liaison(user, request) or is_approver(user, request.experiment_id)
+
+
+def _portal(user: Any, request: "Request") -> bool:
+    return bool(user == PORTAL)
+
+
+PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {
+    Who.LIAISON: _liaison,
+    Who.APPROVER: _approver,
+    Who.OPERATOR: _operator,
+    Who.EITHER: _either,
+    Who.PORTAL: _portal,
+}
 
 
 def may(user: Any, who: Who, request: "Request") -> bool:
@@ -33,7 +54,11 @@ def may(user: Any, who: Who, request: "Request") -> bool:
 
 def moves_for(user: Any, request: "Request") -> list[Transition]:
     """Return the moves that this person may make now."""
-    return [t for t in TRANSITIONS if t.old == request.state and may(user, t.who, request)]
+    return [
+        t
+        for t in TRANSITIONS
+        if t.old == request.state and may(user, t.who, request) and not refusal_of(t, request, offered=True)
+    ]
 
 
 def may_edit(user: Any, request: "Request") -> bool:

@@ -26,7 +26,7 @@ from apps.services.selectors import Row, board
 
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Load stages, their services and the people along with requests, in a fixed number of queries."""
-    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by", "workflow__type")
+    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by", "workflow__type", "superseded_by")
     stages = Stage.objects.order_by("position").prefetch_related("services")
     return requests.select_related(*people).prefetch_related(Prefetch("stages", stages))
 
@@ -85,8 +85,8 @@ def problems_of(content: RequestContent, at: datetime) -> Problems:
 
 
 def queue() -> QuerySet[Request]:
-    """Return the approved requests, first to be produced first."""
-    return Request.objects.filter(state=RequestState.APPROVED).order_by(
+    """Return the requests in the queue, first to be produced first."""
+    return Request.objects.filter(state=RequestState.QUEUED).order_by(
         F("priority").desc(nulls_last=True), "deadline", "submitted_at", "pk"
     )
 
@@ -137,7 +137,7 @@ def queue_history(*, user: Any, size: int = 30) -> list[Event]:
 def waiting_for(user: Any) -> RequestQuerySet[Request]:
     """Return the requests on which this person has the next move: to decide, to change, or to finish writing."""
     scope = scope_of(user)
-    decide = Q(state=RequestState.SUBMITTED) & _of_role(user, Role.APPROVER)
+    decide = Q(state=RequestState.AWAITING_APPROVAL) & _of_role(user, Role.APPROVER)
     decide &= ~Q(created_by=user) & ~Q(submitted_by=user)
     change = Q(state=RequestState.CHANGES_ASKED) | Q(state=RequestState.DRAFT, created_by=user)
     if not scope.roles:
@@ -185,24 +185,34 @@ class Step:
 def steps_of(request: Request) -> list[Step]:
     """Return the steps of a request's life, with the one it is in; one that ended early ends with that."""
     state = RequestState(request.state)
-    if state in {RequestState.REJECTED, RequestState.WITHDRAWN}:
+    if state in _ENDS:
         passed = [("Draft", True), ("Approval", request.submitted_at), ("Queue", request.approved_at)]
         steps = [Step(label, "done") for label, reached in passed if reached]
         return [*steps, Step(state.label.capitalize(), "now")]
     place, note = _PLACES[state]
-    labels = ("Draft", "Approval", "Queue", "Done")
+    labels = ("Draft", "Approval", "Queue", "Production", "Data quality", "Done")
     return [
         Step(label, "done" if i < place else "now" if i == place else "ahead", note if i == place else "")
         for i, label in enumerate(labels)
     ]
 
 
+_ENDS = {RequestState.REJECTED, RequestState.CANCELLED, RequestState.SUPERSEDED}
 _PLACES = {
     RequestState.DRAFT: (0, ""),
-    RequestState.SUBMITTED: (1, "waits for the OPG"),
+    RequestState.SUBMITTED: (1, "waits to be checked"),
+    RequestState.CHECKING: (1, "is checked"),
     RequestState.CHANGES_ASKED: (1, "changes asked"),
+    RequestState.AWAITING_APPROVAL: (1, "waits for the OPG"),
     RequestState.APPROVED: (2, ""),
-    RequestState.DONE: (3, ""),
+    RequestState.QUEUED: (2, ""),
+    RequestState.TESTING: (3, "in test"),
+    RequestState.RUNNING: (3, ""),
+    RequestState.HELD: (3, "held"),
+    RequestState.COMPLETING: (3, "last jobs have ended"),
+    RequestState.DATA_QUALITY: (4, ""),
+    RequestState.DONE: (5, ""),
+    RequestState.DONE_PARTIAL: (5, "in part"),
 }
 
 
@@ -225,18 +235,31 @@ def standing_of(request: Request, events: Sequence[Event], user: Any) -> Standin
             "Not submitted yet.",
             "Complete it and submit it." if mine else f"A liaison of {experiment} writes it.",
         )
-    elif state == RequestState.SUBMITTED and may(user, Who.APPROVER, request):
+    elif state == RequestState.AWAITING_APPROVAL and may(user, Who.APPROVER, request):
         words = ("Waiting for you.", "Approve it, ask for changes or reject it.")
-    elif state == RequestState.SUBMITTED:
-        words = ("Waiting for an approver of the OPG.", "Whoever made or submitted it cannot approve it.")
     elif state == RequestState.CHANGES_ASKED:
-        who = "you" if mine else f"a liaison of {experiment}"
+        who = "you" if may(user, Who.LIAISON, request) else f"a liaison of {experiment}"
         words = (f"Waiting for {who}.", "Change it and submit it again.")
-    elif state == RequestState.APPROVED:
-        words = ("In the queue.", "The OPG produces requests by rank.")
     else:
-        words = (f"{state.label.capitalize()}.", "Nothing more happens to it.")
+        words = _WORDS.get(state) or (f"{state.label.capitalize()}.", "Nothing more happens to it.")
     return Standing(*words, last=last)
+
+
+_WORDS = {
+    RequestState.SUBMITTED: ("Being checked.", "In a moment it waits for the OPG, or comes back."),
+    RequestState.CHECKING: ("Being checked.", "In a moment it waits for the OPG, or comes back."),
+    RequestState.AWAITING_APPROVAL: (
+        "Waiting for an approver of the OPG.",
+        "Whoever made or submitted it cannot approve it.",
+    ),
+    RequestState.APPROVED: ("Approved.", "It goes to the queue."),
+    RequestState.QUEUED: ("In the queue.", "The OPG produces requests by rank."),
+    RequestState.TESTING: ("In test.", "Production starts when the test has passed."),
+    RequestState.RUNNING: ("In production.", "The OPG says when its jobs have ended."),
+    RequestState.HELD: ("Held.", "No new job is started for it until the OPG releases it."),
+    RequestState.COMPLETING: ("Its jobs have ended.", "What they wrote is looked at next."),
+    RequestState.DATA_QUALITY: ("Produced.", "It is done once its data quality is."),
+}
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class RequestReader(serializers.ModelSerializer[Request]):
     approved_by = serializers.CharField(source="approved_by.username", read_only=True, allow_null=True, default=None)
     closed_by = serializers.CharField(source="closed_by.username", read_only=True, allow_null=True, default=None)
     workflow = serializers.CharField(source="workflow.type.key", read_only=True)
+    superseded_by = serializers.CharField(source="superseded_by.key", read_only=True, allow_null=True, default=None)
     workflow_version = serializers.IntegerField(source="workflow.number", read_only=True)
     stages = StageReader(many=True, read_only=True)
     rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
@@ -66,6 +67,8 @@ class RequestReader(serializers.ModelSerializer[Request]):
             "requested_priority",
             "priority_reason",
             "state",
+            "held_from",
+            "superseded_by",
             "priority",
             "rank",
             "version",
@@ -203,6 +206,12 @@ class ReasonWriter(serializers.Serializer[Any]):
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
+
+
+class SuccessorWriter(ReasonWriter):
+    """Which request takes the place, by its key."""
+
+    successor = serializers.CharField(max_length=24)
 
 
 class PriorityWriter(ReasonWriter):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -9,22 +10,26 @@ from django.db import transaction
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.queue import enqueue
 from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.core.workflow import move
 from apps.production.checks import check_content, check_shape
 from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, changes
 from apps.production.enums import (
+    CLOSED,
     EDITABLE,
     MOVES,
+    PORTAL,
     PRIORITISED,
     RequestState,
     Transition,
     Verb,
     Who,
     actor_of,
-    transition,
+    transitions_from,
 )
+from apps.production.guards import refusal_of
 from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
 from apps.production.selectors import content_of, facts, queue_ranks
@@ -87,13 +92,30 @@ def save_draft(*, request: Request, content: RequestContent, version: int, by: U
 def submit_request(
     *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
 ) -> Request:
-    """Send a complete request for approval. Raises `InvalidFields` with every problem, and what `_move` raises."""
+    """Send a complete request to be checked. Raises `InvalidFields` with every problem, and what `_move` raises."""
     _guard(request, Verb.SUBMIT, by)
     _lock(request, version)
     problems = check_content(content_of(request), facts(at))
-    if problems and transition(request.state, Verb.SUBMIT):
+    if problems and transitions_from(request.state, Verb.SUBMIT):
         raise InvalidFields(problems)
-    return _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, submitted_at=at, submitted_by=by)
+    _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, submitted_at=at, submitted_by=by)
+    enqueue("apps.production.tasks.check_request", request_id=request.pk)
+    return request
+
+
+@transaction.atomic
+def check_request(*, request: Request, at: datetime) -> Request:
+    """Check a submitted request once more, as it may have waited; pass it on, or give it back with what is wrong.
+
+    Raises `InvalidTransition` where it waits for no check.
+    """
+    _lock(request, None)
+    _move(request, Verb.CHECK, by=PORTAL, at=at)
+    problems = check_content(content_of(request), facts(at))
+    if not problems:
+        return _move(request, Verb.PASS, by=PORTAL, at=at)
+    words = [f"{path}: {message}" for path, messages in problems.items() for message in messages]
+    return _move(request, Verb.FAIL, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
 
 
 @transaction.atomic
@@ -102,37 +124,36 @@ def approve_request(
 ) -> Request:
     """Sign a request, which puts it in the queue. Raises what `_move` raises."""
     _lock(request, version)
-    return _move(request, Verb.APPROVE, by=by, at=at, reason=reason, approved_at=at, approved_by=by)
+    _move(request, Verb.APPROVE, by=by, at=at, reason=reason, approved_at=at, approved_by=by)
+    return _move(request, Verb.QUEUE, by=PORTAL, at=at)
 
 
 @transaction.atomic
-def ask_for_changes(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> Request:
-    """Give a request back to its liaisons. Raises what `_move` raises."""
-    _lock(request, version)
-    return _move(request, Verb.ASK_FOR_CHANGES, by=by, at=at, reason=reason)
-
-
-@transaction.atomic
-def reject_request(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> Request:
-    """End a request that will not be produced. Raises what `_move` raises."""
-    _lock(request, version)
-    return _move(request, Verb.REJECT, by=by, at=at, reason=reason, closed_at=at, closed_by=by)
-
-
-@transaction.atomic
-def withdraw_request(
-    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+def supersede_request(
+    *,
+    request: Request,
+    by: User,
+    at: datetime,
+    reason: str,
+    version: int | None = None,
+    successor: Request | None = None,
 ) -> Request:
-    """End a request that the experiment needs no more. Raises what `_move` raises."""
+    """Let another request of the experiment take the place of this one. Raises what `_move` raises."""
+    _guard(request, Verb.SUPERSEDE, by)
+    if successor is None or successor.experiment_id != request.experiment_id or successor.pk == request.pk:
+        raise InvalidFields({"successor": ["Name another request of this experiment, which takes its place."]})
     _lock(request, version)
-    return _move(request, Verb.WITHDRAW, by=by, at=at, reason=reason, closed_at=at, closed_by=by)
+    request.superseded_by = successor
+    return _move(request, Verb.SUPERSEDE, by=by, at=at, reason=reason, superseded_by=successor)
 
 
 @transaction.atomic
-def mark_done(*, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None) -> Request:
-    """Close a request that has been produced. Raises what `_move` raises."""
+def make_move(
+    *, verb: Verb, request: Request, by: User | str, at: datetime, reason: str = "", version: int | None = None
+) -> Request:
+    """Make a move that changes nothing but the state. Raises what `_move` raises."""
     _lock(request, version)
-    return _move(request, Verb.DONE, by=by, at=at, reason=reason, closed_at=at, closed_by=by)
+    return _move(request, verb, by=by, at=at, reason=reason)
 
 
 @transaction.atomic
@@ -169,22 +190,21 @@ def set_priority(
     return request
 
 
-def _move(request: Request, verb: Verb, *, by: User, at: datetime, reason: str, **stamps: Any) -> Request:
+def _move(request: Request, verb: Verb, *, by: User | str, at: datetime, reason: str = "", **changes: Any) -> Request:
     """Make one move of the table and write its event.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
     _guard(request, verb, by)
-    step = transition(request.state, verb)
-    if step is None:
-        raise InvalidTransition(f"{request} is {_words(request)}: “{verb.label}” is not possible now.")
+    step = _step(request, verb)
     problems = _reason_problems(reason, needed=step.reason_needed)
     if problems:
         raise InvalidFields(problems)
     rank_before = _rank(request)
-    move(request, to=step.new, transitions=MOVES, version=request.version + 1, **stamps)
+    changes |= _stamps(request, step, by, at)
+    move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     publish(
-        kind=f"request.{_EVENTS[verb]}",
+        kind=f"request.{step.verb.name.lower()}",
         target=request,
         by=by,
         at=at,
@@ -196,37 +216,46 @@ def _move(request: Request, verb: Verb, *, by: User, at: datetime, reason: str, 
     return request
 
 
-_EVENTS = {
-    Verb.SUBMIT: "submitted",
-    Verb.APPROVE: "approved",
-    Verb.ASK_FOR_CHANGES: "changes_asked",
-    Verb.REJECT: "rejected",
-    Verb.WITHDRAW: "withdrawn",
-    Verb.DONE: "done",
-}
+def _step(request: Request, verb: Verb) -> Transition:
+    """Return the one move that the verb makes now. Raises `InvalidTransition` with why there is none."""
+    steps = transitions_from(request.state, verb)
+    if not steps:
+        raise InvalidTransition(f"{request} is {_words(request)}: “{verb.label}” is not possible now.")
+    refusals = [refusal_of(step, request) for step in steps]
+    if "" not in refusals:
+        raise InvalidTransition(f"{request}: “{verb.label}” is not possible now: {refusals[0]}")
+    return steps[refusals.index("")]
 
-#: The service of each verb, for the edges that offer them all.
+
+def _stamps(request: Request, step: Transition, by: User | str, at: datetime) -> dict[str, Any]:
+    """Return what a move writes beside the state."""
+    stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.HELD else ""}
+    if step.new in CLOSED and step.old not in CLOSED:
+        stamps |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
+    return stamps
+
+
+#: The service of each verb, for the edges that offer them all. Those of the portal itself are not among them.
 SERVICES: dict[Verb, Callable[..., Request]] = {
-    Verb.SUBMIT: submit_request,
-    Verb.APPROVE: approve_request,
-    Verb.ASK_FOR_CHANGES: ask_for_changes,
-    Verb.REJECT: reject_request,
-    Verb.WITHDRAW: withdraw_request,
-    Verb.DONE: mark_done,
-}
+    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Who.PORTAL
+} | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}
 
 
-def _guard(request: Request, verb: Verb, by: User) -> None:
+def _guard(request: Request, verb: Verb, by: User | str) -> None:
     if not may(by, actor_of(verb), request):
         raise NotAllowed(_refusal(request, by, actor_of(verb)))
 
 
-def _refusal(request: Request, by: User, who: Who) -> str:
+def _refusal(request: Request, by: User | str, who: Who) -> str:
     if who is Who.APPROVER and is_requester(by, request):
         return f"You made or submitted {request}: somebody else of the OPG must decide."
-    if who is Who.APPROVER:
-        return "Only an approver of the OPG may do this."
-    return f"Only a liaison of {request.experiment} may do this."
+    return {
+        Who.LIAISON: f"Only a liaison of {request.experiment} may do this.",
+        Who.APPROVER: "Only an approver of the OPG may do this.",
+        Who.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
+        Who.EITHER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
+        Who.PORTAL: "Only the portal itself does this.",
+    }[who]
 
 
 def _lock(request: Request, version: int | None) -> None:
@@ -291,11 +320,11 @@ def _write_stages(request: Request, content: RequestContent) -> None:
 
 
 def _rank(request: Request) -> int | None:
-    return queue_ranks().get(request.pk) if request.state == RequestState.APPROVED else None
+    return queue_ranks().get(request.pk) if request.state == RequestState.QUEUED else None
 
 
 def _ranks(step: Transition, request: Request, before: int | None) -> dict[str, int | None]:
-    if RequestState.APPROVED not in {step.old, step.new}:
+    if RequestState.QUEUED not in {step.old, step.new}:
         return {}
     return {"rank_old": before, "rank_new": _rank(request)}
 

@@ -19,7 +19,7 @@ from apps.core.selectors import events_of
 from apps.production import services
 from apps.production.enums import RequestState, Verb
 from apps.production.filters import RequestFilter
-from apps.production.forms import PriorityForm, ReasonForm, add_problems, writable_experiments
+from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, moves_for
 from apps.production.selectors import (
@@ -74,21 +74,22 @@ def request_detail(request: HttpRequest, key: str) -> HttpResponse:
 @require_POST
 def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
     """Make one move; problems come back beside the form, a lost race as a message on the request as it is now."""
-    if verb not in Verb.values:
+    if verb not in services.SERVICES:
         raise Http404
-    wanted, form = _wanted(request, key), ReasonForm(request.POST)
+    wanted, form = _wanted(request, key), _form_of(verb)(request.POST)
     if not form.is_valid():
         return _detail(request, wanted, asked=verb, form=form)
+    given = dict(form.cleaned_data)
+    if "successor" in given:
+        given["successor"] = Request.objects.visible_to(request.user).filter(key=given["successor"]).first()
     try:
-        services.SERVICES[Verb(verb)](
-            request=wanted, by=cast(User, request.user), at=timezone.now(), **form.cleaned_data
-        )
+        services.SERVICES[Verb(verb)](request=wanted, by=cast(User, request.user), at=timezone.now(), **given)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except (InvalidTransition, StaleState) as error:
         messages.error(request, str(error))
     except InvalidFields as error:
-        if "reason" not in error.problems:
+        if not error.problems.keys() & set(form.fields):
             return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
         add_problems(form, error.problems)
         return _detail(request, wanted, asked=verb, form=form)
@@ -118,6 +119,10 @@ def prioritise(request: HttpRequest, key: str) -> HttpResponse:
     return redirect("production:request-detail", key=key)
 
 
+def _form_of(verb: str) -> type[ReasonForm]:
+    return SuccessorForm if verb == Verb.SUPERSEDE else ReasonForm
+
+
 def _wanted(request: HttpRequest, key: str) -> Request:
     found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
     return found
@@ -129,12 +134,12 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
     step = next((move for move in moves if move.verb == asked), None)
     prioritises = may_prioritise(user, wanted)
     if form is None and step is not None:
-        form = ReasonForm(initial={"version": wanted.version}, reason_needed=step.reason_needed)
+        form = _form_of(asked)(initial={"version": wanted.version}, reason_needed=step.reason_needed)
     elif form is None and asked == "priority" and prioritises:
         form = PriorityForm(initial={"version": wanted.version, "priority": wanted.priority}, reason_needed=True)
     elif form is not None and step is None and not (asked == "priority" and prioritises):
         raise PermissionDenied
-    queued = wanted.state == RequestState.APPROVED
+    queued = wanted.state == RequestState.QUEUED
     ranks = queue_ranks() if queued else {}
     context = {
         "object": wanted,

@@ -1,17 +1,31 @@
 """The whole matrix of state, verb and role against the declared table."""
 
+from datetime import timedelta
+
 import pytest
 
-from apps.core.errors import InvalidTransition, NotAllowed
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.selectors import events_of
 from apps.production import services
-from apps.production.enums import TRANSITIONS, RequestState, Verb, Who, actor_of, transition
+from apps.production.enums import PORTAL, TRANSITIONS, RequestState, Verb, Who, actor_of, transitions_from
 from apps.production.models import Request
+from apps.production.permissions import moves_for
+from apps.production.tasks import check_request, check_waiting
 from tests.people import person
-from tests.production.written import AT, request_in
+from tests.production.written import AT, draft, request_in
 
 ROLES = ["liaison", "other_liaison", "approver", "shifter", "admin", "both"]
-CAN = {Who.LIAISON: {"liaison", "both"}, Who.APPROVER: {"approver"}}
+CAN = {
+    Who.LIAISON: {"liaison", "both"},
+    Who.APPROVER: {"approver"},
+    Who.OPERATOR: {"approver", "both", "shifter"},
+    Who.EITHER: {"liaison", "both", "approver"},
+}
+
+
+def made(verb, request, by, reason="because"):
+    more = {"successor": request.experiment.requests.exclude(pk=request.pk).first()} if verb == Verb.SUPERSEDE else {}
+    return services.SERVICES[verb](request=request, by=by, at=AT, reason=reason, **more)
 
 
 @pytest.fixture
@@ -26,28 +40,76 @@ def test_moves_are_those_of_the_table(state, role, nova, both, request):
     by = request.getfixturevalue(role)
     second = person("opg-two", ("approver", None))
     obj = request_in(state, by=both, experiment=nova, approver=second)
+    draft(both, nova)
     before = events_of(obj).count()
-    for verb in Verb:
+    for verb in services.SERVICES:
         fresh = Request.objects.get(pk=obj.pk)
         if role not in CAN[actor_of(verb)]:
             with pytest.raises(NotAllowed):
-                services.SERVICES[verb](request=fresh, by=by, at=AT, reason="because")
-        elif transition(state, verb) is None:
+                made(verb, fresh, by)
+        elif not transitions_from(state, verb):
             with pytest.raises(InvalidTransition):
-                services.SERVICES[verb](request=fresh, by=by, at=AT, reason="because")
+                made(verb, fresh, by)
     untouched = Request.objects.get(pk=obj.pk)
     assert (untouched.state, untouched.version, events_of(obj).count()) == (state, obj.version, before)
 
 
-@pytest.mark.parametrize("step", TRANSITIONS, ids=lambda t: f"{t.old}-{t.verb}")
+@pytest.mark.parametrize("step", TRANSITIONS, ids=lambda t: f"{t.old}-{t.verb}-{t.new}")
 def test_move_is_made_with_its_event(step, nova, liaison, approver):
-    obj = request_in(step.old, by=liaison, experiment=nova, approver=approver)
-    by = liaison if step.who is Who.LIAISON else approver
-    services.SERVICES[step.verb](request=obj, by=by, at=AT, reason=" because ")
+    if step.guard == "held_from_there":
+        obj = request_in(step.new, by=liaison, experiment=nova, approver=approver)
+        made(Verb.HOLD, obj, approver)
+    else:
+        obj = request_in(step.old, by=liaison, experiment=nova, approver=approver)
+    draft(liaison, nova)
+    by = liaison if step.who in {Who.LIAISON, Who.EITHER} else approver
+    if step.who is Who.PORTAL:
+        services._move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")
+    else:
+        made(step.verb, obj, by, " because ")
     stored = Request.objects.get(pk=obj.pk)
+    event = events_of(obj).filter(kind=f"request.{step.verb.name.lower()}").last()
+    assert stored.state == (RequestState.QUEUED if step.verb is Verb.APPROVE else step.new)
+    assert (event.old, event.new, event.reason) == (step.old, step.new, "because")
+    assert event.actor == (PORTAL if step.who is Who.PORTAL else by.username)
+
+
+def test_held_request_goes_back_to_where_it_was_and_nowhere_else(nova, liaison, approver):
+    for state in (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING):
+        obj = request_in(state, by=liaison, experiment=nova, approver=approver)
+        made(Verb.HOLD, obj, approver)
+        assert [step.new for step in moves_for(approver, obj) if step.verb is Verb.RELEASE] == [state]
+        made(Verb.RELEASE, obj, approver)
+        assert (obj.state, obj.held_from) == (state, "")
+
+
+def test_successor_is_another_request_of_the_experiment(nova, dune, liaison, other_liaison, approver):
+    obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
+    for wrong in (None, obj, draft(other_liaison, dune)):
+        with pytest.raises(InvalidFields, match="takes its place"):
+            services.supersede_request(request=obj, by=liaison, at=AT, reason="x", successor=wrong)
+    assert Request.objects.get(pk=obj.pk).state == "queued"
+
+
+def test_request_that_went_bad_while_it_waited_is_given_back(nova, liaison):
+    obj = draft(liaison, nova)
+    services.submit_request(request=obj, by=liaison, at=AT)
+    services.check_request(request=obj, at=AT + timedelta(days=365))
     event = events_of(obj).last()
-    assert stored.state == step.new
-    assert (event.old, event.new, event.reason, event.actor) == (step.old, step.new, "because", by.username)
+    assert (obj.state, event.actor, event.reason) == (
+        "changes_asked",
+        PORTAL,
+        "deadline: The deadline must be later than today.",
+    )
+
+
+def test_task_checks_what_was_submitted_once(nova, liaison):
+    obj = draft(liaison, nova)
+    services.submit_request(request=obj, by=liaison, at=AT)
+    check_waiting()
+    check_waiting()
+    check_request(request_id=obj.pk)
+    assert [e.kind for e in events_of(obj)][1:] == ["request.submit", "request.check", "request.pass"]
 
 
 def test_every_pair_of_states_is_reached_by_at_most_one_verb():

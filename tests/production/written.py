@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from apps.production import services
 from apps.production.content import RequestContent, StageContent
-from apps.production.enums import RequestState
+from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -40,20 +40,43 @@ def draft(by, experiment, **changes: object) -> Request:
     return services.create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
 
 
+S = RequestState
+#: How a request gets into a state: the state before, the verb, and who makes the move.
+WAYS = {
+    S.SUBMITTED: (S.DRAFT, Verb.SUBMIT, "by"),
+    S.CHANGES_ASKED: (S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, "approver"),
+    S.REJECTED: (S.AWAITING_APPROVAL, Verb.REJECT, "approver"),
+    S.QUEUED: (S.AWAITING_APPROVAL, Verb.APPROVE, "approver"),
+    S.TESTING: (S.QUEUED, Verb.TEST, "approver"),
+    S.RUNNING: (S.QUEUED, Verb.START, "approver"),
+    S.HELD: (S.RUNNING, Verb.HOLD, "approver"),
+    S.COMPLETING: (S.RUNNING, Verb.COMPLETE, "approver"),
+    S.DATA_QUALITY: (S.COMPLETING, Verb.EXAMINE, "approver"),
+    S.DONE: (S.DATA_QUALITY, Verb.DONE, "approver"),
+    S.DONE_PARTIAL: (S.DATA_QUALITY, Verb.DONE_PARTIAL, "approver"),
+    S.CANCELLED: (S.DRAFT, Verb.CANCEL, "by"),
+    S.SUPERSEDED: (S.QUEUED, Verb.SUPERSEDE, "by"),
+}
+#: The portal passes through these at once; a request stays in one only if the portal is stopped just then.
+PASSING = {S.CHECKING: (S.SUBMITTED, Verb.CHECK), S.APPROVED: (S.AWAITING_APPROVAL, Verb.APPROVE)}
+
+
 def request_in(state: str, *, by, experiment, approver, **changes: object) -> Request:
     """A request brought to this state by the services."""
-    request = draft(by, experiment, **changes)
     later = AT + timedelta(hours=1)
-    if state == RequestState.WITHDRAWN:
-        return services.withdraw_request(request=request, by=by, at=later)
-    if state != RequestState.DRAFT:
-        services.submit_request(request=request, by=by, at=later, reason="for the freeze")
-    if state == RequestState.CHANGES_ASKED:
-        services.ask_for_changes(request=request, by=approver, at=later, reason="is v09_72 validated?")
-    if state == RequestState.REJECTED:
-        services.reject_request(request=request, by=approver, at=later, reason="made already")
-    if state in {RequestState.APPROVED, RequestState.DONE}:
-        services.approve_request(request=request, by=approver, at=later)
-    if state == RequestState.DONE:
-        services.mark_done(request=request, by=approver, at=later)
-    return request
+    if state == S.DRAFT:
+        return draft(by, experiment, **changes)
+    if state in PASSING:
+        before, verb = PASSING[S(state)]
+        request = request_in(before, by=by, experiment=experiment, approver=approver, **changes)
+        if verb is Verb.CHECK:
+            return services._move(request, verb, by=PORTAL, at=later)
+        return services._move(request, verb, by=approver, at=later, approved_at=later, approved_by=approver)
+    if state == S.AWAITING_APPROVAL:
+        request = request_in(S.SUBMITTED, by=by, experiment=experiment, approver=approver, **changes)
+        return services.check_request(request=request, at=later)
+    before, verb, who = WAYS[S(state)]
+    request = request_in(before, by=by, experiment=experiment, approver=approver, **changes)
+    more = {"successor": draft(by, experiment)} if verb is Verb.SUPERSEDE else {}
+    person = approver if who == "approver" else by
+    return services.SERVICES[verb](request=request, by=person, at=later, reason="for the freeze", **more)

@@ -19,7 +19,11 @@ SIGNS = {
     "degraded": {
         "degraded",
         "submitted",
+        "checking",
+        "awaiting_approval",
         "changes_asked",
+        "held",
+        "done_partial",
         "timeout",
         "out_of_memory",
         "requeued",
@@ -28,7 +32,20 @@ SIGNS = {
         "warning",
     },
     "down": {"down", "failed", "rejected", "node_fail", "boot_fail", "deadline", "yes", "service", "code", "must_mend"},
-    "planned": {"draft", "maintenance", "planned", "cancelled", "withdrawn", "preempted", "user", "queued", "running"},
+    "planned": {
+        "draft",
+        "maintenance",
+        "planned",
+        "cancelled",
+        "superseded",
+        "preempted",
+        "user",
+        "queued",
+        "testing",
+        "running",
+        "completing",
+        "data_quality",
+    },
 }
 
 

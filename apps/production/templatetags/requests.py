@@ -12,12 +12,32 @@ register = template.Library()
 WORDS = {
     "request.created": "started the draft",
     "request.edited": "changed it",
+    "request.submit": "sent it for approval",
+    "request.check": "began to check it",
+    "request.pass": "found nothing to mend",
+    "request.fail": "gave it back",
+    "request.approve": "approved it",
+    "request.ask_for_changes": "asked for changes",
+    "request.reject": "rejected it",
+    "request.queue": "put it in the queue",
+    "request.test": "started the test",
+    "request.fail_test": "said that the test failed",
+    "request.start": "started production",
+    "request.hold": "held it",
+    "request.release": "released it",
+    "request.complete": "said that its jobs have ended",
+    "request.examine": "passed it on to data quality",
+    "request.resume": "resumed production",
+    "request.done": "marked it as done",
+    "request.done_partial": "closed it as done in part",
+    "request.cancel": "cancelled it",
+    "request.supersede": "let another request take its place",
+    # As they were called before requests were checked and produced by the portal.
     "request.submitted": "sent it for approval",
     "request.approved": "approved it",
     "request.changes_asked": "asked for changes",
     "request.rejected": "rejected it",
     "request.withdrawn": "withdrew it",
-    "request.done": "marked it as done",
 }
 #: A line of the timeline names no more changed fields than this.
 SHOWN_CHANGES = 6

@@ -1,0 +1,27 @@
+"""Celery tasks of production requests."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.core.errors import InvalidTransition
+from apps.production import services
+from apps.production.enums import RequestState
+from apps.production.models import Request
+
+
+@shared_task(acks_late=True)
+def check_request(*, request_id: int) -> None:
+    """Check one that was submitted; one that is past it stays as it is."""
+    request = Request.objects.filter(pk=request_id).first()
+    if request is not None:
+        try:
+            services.check_request(request=request, at=timezone.now())
+        except InvalidTransition:
+            return
+
+
+@shared_task
+def check_waiting() -> None:
+    """Check those whose task was lost with its queue."""
+    for pk in Request.objects.filter(state=RequestState.SUBMITTED).values_list("pk", flat=True):
+        check_request(request_id=pk)
