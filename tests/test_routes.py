@@ -18,6 +18,8 @@ OF_EXPERIMENT = "hyhyyy"  # of NOvA's people and the OPG
 OPG = "nnnyyy"
 REQUESTER = "hyhnnn"
 OPG_APPROVER = "hnhynn"
+OPERATOR = "hnhyyn"
+EITHER = "hyhynn"
 NONE = "hhhhhh"
 
 PUBLIC = {"accounts:login", "api:schema", "core:healthz", "core:readyz"}
@@ -49,12 +51,22 @@ EXPECTED = {
     "api:request-approve": OPG_APPROVER,
     "api:request-ask-for-changes": OPG_APPROVER,
     "api:request-detail": OF_EXPERIMENT,
-    "api:request-done": OPG_APPROVER,
+    "api:request-complete": OPERATOR,
+    "api:request-done": OPERATOR,
+    "api:request-done-partial": OPERATOR,
+    "api:request-examine": OPERATOR,
+    "api:request-fail-test": OPERATOR,
+    "api:request-hold": OPERATOR,
+    "api:request-release": OPERATOR,
+    "api:request-resume": OPERATOR,
+    "api:request-start": OPERATOR,
+    "api:request-test": OPERATOR,
+    "api:request-cancel": EITHER,
+    "api:request-supersede": EITHER,
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
     "api:request-set-priority": OPG_APPROVER,
     "api:request-submit": REQUESTER,
-    "api:request-withdraw": REQUESTER,
     "api:service-detail": ALL,
     "api:service-list": ALL,
     "api:verdict-detail": OF_EXPERIMENT,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import is_approver, is_liaison, scope_of
-from apps.production.enums import EDITABLE, PORTAL, PRIORITISED, TRANSITIONS, Transition, Who
+from apps.production.enums import EDITABLE, PORTAL, PRIORITISED, TRANSITIONS, RequestState, Transition, Who
 from apps.production.guards import refusal_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def _operator(user: Any, request: "Request") -> bool:
 
 
 def _either(user: Any, request: "Request") -> bool:
-    return _liaison(user, request) or is_approver(user, request.experiment_id)
+    is_sent = request.state != RequestState.DRAFT  # what is not sent yet is the liaison's alone
+    return _liaison(user, request) or (is_sent and is_approver(user, request.experiment_id))
 
 
 def _portal(user: Any, request: "Request") -> bool:

@@ -262,7 +262,7 @@ def _lock(request: Request, version: int | None) -> None:
     """Hold the row, and make sure that it still is as it was read, and as the person has seen it: `version`."""
     current: Request = Request.objects.select_for_update().get(pk=request.pk)
     if request.version != current.version or version not in {None, current.version}:
-        last = events_of(request).last()
+        last = events_of(request).exclude(actor=PORTAL).last()
         who = f" by {last.actor}" if last else ""
         raise StaleState(f"{request} was changed{who} meanwhile: it is now {_words(current)}. Nothing was overwritten.")
 

@@ -48,7 +48,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_label("Reason").fill("good")
     page.get_by_role("button", name="Approve").click()
     assert page.get_by_role("link", name="1st of 1 in the queue").is_visible()
-    assert Request.objects.get().state == "approved"
+    assert Request.objects.get().state == "queued"
     assert page.problems == []
 
 
@@ -58,7 +58,7 @@ def test_pages_of_requests_are_accessible(width, transactional_db, nova, liaison
     ahead = timezone.localdate() + timedelta(days=300)
     chain = (stage("generation", services=("samweb",)), stage("simulation"))
     asked = request_in("changes_asked", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
-    queued = request_in("approved", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
+    queued = request_in("queued", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
     for who, paths in {
         liaison: ["", f"{asked.key}/", f"{asked.key}/edit/?check=1", "new/"],
         approver: ["queue/", f"{queued.key}/?do=priority"],

@@ -218,7 +218,7 @@ def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, 
     attach_origin(origins={job.pk: (request_of_nova.key, "simulation")}, at=AT)
     recompute_dirty_hours(at=AT)
     stamps = {"submitted_at": AT, "submitted_by": liaison, "approved_at": AT, "approved_by": approver}
-    Request.objects.filter(pk=request_of_nova.pk).update(state="approved", **stamps)
+    Request.objects.filter(pk=request_of_nova.pk).update(state="queued", **stamps)
     rows = production_now(liaison)
     assert [(row.request.key, row.stage, row.sums.failed) for row in rows] == [
         (request_of_nova.key, "simulation", 1),

@@ -67,7 +67,8 @@ def test_demo_run_again_changes_nothing(directory: Path) -> None:
 def test_demo_requests_are_in_every_state_with_their_history(directory: Path) -> None:
     states = Counter(Request.objects.values_list("state", flat=True))
     assert states == {
-        "approved": 4, "done": 1, "rejected": 1, "withdrawn": 1, "changes_asked": 1, "submitted": 2, "draft": 1
+        "running": 3, "queued": 1, "done": 1, "rejected": 1, "cancelled": 1, "changes_asked": 1,
+        "awaiting_approval": 2, "draft": 1,
     }  # fmt: skip
     for request in Request.objects.all():
         times = [event.at for event in events_of(request)]
@@ -79,7 +80,7 @@ def test_demo_campaigns_are_stages_of_approved_requests(directory: Path) -> None
     campaigns = read_campaigns(directory / "campaigns.json")
     for campaign in campaigns:
         if campaign.request:
-            request = Request.objects.get(key=campaign.request, state="approved", experiment__key=campaign.experiment)
+            request = Request.objects.get(key=campaign.request, state="running", experiment__key=campaign.experiment)
             stage = request.stages.get(name=campaign.stage)
             assert (stage.release, stage.configuration) == (campaign.release, campaign.config)
     assert {campaign.experiment for campaign in campaigns} == {"NOVA", "DUNE", "MU2E"}

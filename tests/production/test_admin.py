@@ -19,7 +19,7 @@ def signing_admin(admin):
 
 @pytest.fixture
 def submitted(nova, liaison, approver):
-    return request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    return request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
 
 
 def act(client, action, *requests, **more):
@@ -44,11 +44,11 @@ def test_pages_are_shown_and_nothing_can_be_edited(nova, submitted, admin, brows
 def test_action_asks_for_a_reason_first(submitted, signing_admin, browse):
     page = act(browse(signing_admin), "reject", submitted)
     assert '<textarea id="id_reason"' in page.content.decode()
-    assert Request.objects.get().state == "submitted"
+    assert Request.objects.get().state == "awaiting_approval"
 
 
 @pytest.mark.parametrize(
-    ("action", "state"), [("approve", "approved"), ("ask_for_changes", "changes_asked"), ("reject", "rejected")]
+    ("action", "state"), [("approve", "queued"), ("ask_for_changes", "changes_asked"), ("reject", "rejected")]
 )
 def test_action_moves_by_the_service(action, state, submitted, signing_admin, browse):
     page = act(browse(signing_admin), action, submitted, reason="seen")
@@ -60,18 +60,18 @@ def test_action_moves_by_the_service(action, state, submitted, signing_admin, br
 def test_action_tells_what_the_service_refuses(nova, liaison, submitted, signing_admin, browse):
     other = draft(liaison, nova)
     page = act(browse(signing_admin), "approve", submitted, other, reason="").content.decode()
-    assert "NOVA-0001 is now “approved”." in page
+    assert "NOVA-0001 is now “queued”." in page
     assert "NOVA-0002 is “draft”: “Approve” is not possible now." in page
-    page = act(browse(signing_admin), "withdraw", submitted, reason="x").content.decode()
-    assert "NOVA-0001: Only a liaison of NOvA may do this." in page
+    page = act(browse(signing_admin), "cancel", other, reason="x").content.decode()
+    assert "NOVA-0002: Only a liaison of NOvA or an approver of the OPG may do this." in page
 
 
 def test_action_without_needed_reason_is_told(submitted, signing_admin, browse):
     page = act(browse(signing_admin), "reject", submitted, reason=" ").content.decode()
     assert "NOVA-0001: reason: Say why" in page
-    assert Request.objects.get().state == "submitted"
+    assert Request.objects.get().state == "awaiting_approval"
 
 
 def test_admin_who_is_no_approver_is_refused(submitted, admin, browse):
-    page = act(browse(admin), "mark_done", submitted, reason="x").content.decode()
+    page = act(browse(admin), "approve", submitted, reason="x").content.decode()
     assert "Only an approver of the OPG may do this." in page

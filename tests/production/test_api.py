@@ -5,6 +5,7 @@ from rest_framework.test import APIClient
 
 from apps.production import services
 from apps.production.models import Request
+from apps.production.tasks import check_waiting
 from tests.production.written import AT, content, draft, request_in
 
 LIST = "/api/v1/requests/"
@@ -55,19 +56,32 @@ def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
     path = f"{LIST}NOVA-0001/"
     changed = api(liaison).patch(path, {"version": 1, "title": "Rock muons"}, format="json")
     assert (changed.json()["title"], len(changed.json()["stages"])) == ("Rock muons", 1)
-    states = [
-        api(by).post(f"{path}{verb}/", {"reason": "because"}, format="json").json()["state"]
-        for by, verb in [
-            (liaison, "submit"),
-            (approver, "ask-for-changes"),
-            (liaison, "submit"),
-            (approver, "approve"),
-        ]
-    ]
-    assert states == ["submitted", "changes_asked", "submitted", "approved"]
+    states = []
+    for by, verb in [
+        (liaison, "submit"),
+        (approver, "ask-for-changes"),
+        (liaison, "submit"),
+        (approver, "approve"),
+        (approver, "hold"),
+        (approver, "release"),
+    ]:
+        states.append(api(by).post(f"{path}{verb}/", {"reason": "because"}, format="json").json()["state"])
+        check_waiting()
+    assert states == ["submitted", "changes_asked", "submitted", "queued", "held", "queued"]
     ranked = api(approver).post(f"{path}set-priority/", {"priority": 7, "reason": "freeze"}, format="json").json()
     assert (ranked["priority"], ranked["rank"], ranked["approved_by"]) == (7, 1, "opg-one")
-    assert api(approver).post(f"{path}done/", {}, format="json").json()["state"] == "done"
+    for verb in ("start", "complete", "examine", "done"):
+        state = api(approver).post(f"{path}{verb}/", {}, format="json").json()["state"]
+    assert state == "done"
+
+
+def test_successor_is_named_by_its_key(nova, liaison, approver, api):
+    obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
+    other = draft(liaison, nova)
+    told = api(liaison).post(one(obj, "supersede/"), {"reason": "x", "successor": "NOVA-9999"}, format="json")
+    assert (told.status_code, list(told.json())) == (400, ["successor"])
+    done = api(liaison).post(one(obj, "supersede/"), {"reason": "x", "successor": other.key}, format="json").json()
+    assert (done["state"], done["superseded_by"]) == ("superseded", other.key)
 
 
 def test_put_empties_what_is_not_sent(nova, liaison, api):
@@ -134,13 +148,13 @@ def test_draft_for_an_experiment_of_others_is_forbidden(nova, dune, other_liaiso
         ("approve", "liaison"),
         ("ask-for-changes", "shifter"),
         ("reject", "admin"),
-        ("withdraw", "approver"),
+        ("start", "liaison"),
         ("done", "liaison"),
         ("set-priority", "liaison"),
     ],
 )
 def test_move_of_the_wrong_person_is_forbidden(verb, role, nova, liaison, approver, api, request):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     sent = {"reason": "x", "priority": 3}
     assert api(request.getfixturevalue(role)).post(one(obj, f"{verb}/"), sent, format="json").status_code == 403
 
@@ -165,7 +179,7 @@ def test_stale_version_is_a_conflict(nova, liaison, approver, api):
 def test_missing_reason_version_and_priority_are_problems_of_fields(nova, liaison, approver, api):
     made = draft(liaison, nova)
     assert set(api(liaison).patch(one(made), {"title": "x"}, format="json").json()) == {"version"}
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     assert set(api(approver).post(one(obj, "reject/"), {}, format="json").json()) == {"reason"}
     assert set(api(approver).post(one(obj, "set-priority/"), {"reason": "x"}, format="json").json()) == {"priority"}
 
@@ -174,7 +188,7 @@ def test_list_filters_and_keeps_its_query_count(nova, liaison, approver, api, dj
     counts = []
     for rows in (1, 3):
         for _ in range(rows - Request.objects.count()):
-            request_in("approved", by=liaison, experiment=nova, approver=approver)
+            request_in("queued", by=liaison, experiment=nova, approver=approver)
         with django_assert_max_num_queries(8) as seen:
             assert len(api(liaison).get(LIST).json()["results"]) == rows
         counts.append(len(seen))
@@ -196,7 +210,7 @@ def test_schema_names_every_route_without_a_warning(db):
         warnings = [text for text in GENERATOR_STATS._warn_cache if "production" in text]
     assert warnings == []
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
-    moves = {"submit", "approve", "ask-for-changes", "reject", "withdraw", "done", "set-priority"}
+    moves = {*(verb.value for verb in services.SERVICES), "set-priority"}
     assert verbs == {"{key}"} | moves
 
 

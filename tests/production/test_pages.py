@@ -6,7 +6,7 @@ from django.urls import reverse
 from apps.core.models import Event
 from apps.core.selectors import events_of
 from apps.production import services
-from apps.production.enums import RequestState
+from apps.production.enums import RequestState, Verb, Who, actor_of
 from apps.production.models import Request
 from tests.production.written import AT, draft, request_in, stage
 
@@ -38,7 +38,7 @@ def test_request_of_another_experiment_is_not_found(path, nova, liaison, other_l
 
 
 def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, approver, other_liaison, browse):
-    obj = request_in("approved", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for name in ("production:request-list", "production:queue"):
         assert obj.key not in browse(other_liaison).get(reverse(name)).content.decode()
 
@@ -46,21 +46,23 @@ def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, appro
 @pytest.mark.parametrize(
     ("state", "role", "offered"),
     [
-        ("draft", "liaison", ["withdraw", "submit"]),
+        ("draft", "liaison", ["cancel", "submit"]),
         ("draft", "approver", []),
-        ("submitted", "liaison", ["withdraw"]),
-        ("submitted", "approver", ["approve", "ask-for-changes", "reject", "priority"]),
-        ("submitted", "shifter", []),
-        ("changes_asked", "liaison", ["withdraw", "submit"]),
-        ("approved", "approver", ["done", "priority"]),
-        ("approved", "liaison", ["withdraw"]),
-        ("done", "approver", []),
+        ("awaiting_approval", "liaison", ["cancel", "supersede"]),
+        ("awaiting_approval", "approver", ["approve", "ask-for-changes", "reject", "cancel", "supersede", "priority"]),
+        ("awaiting_approval", "shifter", []),
+        ("changes_asked", "liaison", ["cancel", "supersede", "submit"]),
+        ("queued", "approver", ["test", "start", "hold", "cancel", "supersede", "priority"]),
+        ("held", "shifter", ["release"]),
+        ("data_quality", "shifter", ["resume", "done", "done-partial"]),
+        ("queued", "liaison", ["cancel", "supersede"]),
+        ("done", "approver", ["supersede"]),
     ],
 )
 def test_detail_offers_only_what_this_person_may_do_now(state, role, offered, nova, liaison, approver, browse, request):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     page = browse(request.getfixturevalue(role)).get(detail(obj)).content.decode()
-    every = ["submit", "approve", "ask-for-changes", "reject", "withdraw", "done", "priority"]
+    every = [*services.SERVICES, "priority"]
     assert {verb for verb in every if f'href="?do={verb}#do"' in page} == set(offered)
 
 
@@ -70,14 +72,14 @@ def test_form_of_a_move_that_is_not_possible_is_not_shown(nova, liaison, browse)
 
 
 def test_approve_moves_and_says_so(nova, liaison, approver, browse):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     page = browse(approver).post(move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True)
-    assert "NOVA-0001 is now “approved”." in page.content.decode()
+    assert "NOVA-0001 is now “queued”." in page.content.decode()
     assert Request.objects.get().approved_by == approver
 
 
 def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver, browse):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     page = browse(approver).post(move(obj, "reject"), {"version": obj.version, "reason": "  "})
     assert page.status_code == 400
     assert "Say why: the others will read it." in page.content.decode()
@@ -85,13 +87,14 @@ def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver,
 
 def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, browse):
     obj = services.submit_request(request=draft(both, nova), by=both, at=AT)
+    services.check_request(request=obj, at=AT)
     assert browse(both).post(move(obj, "approve")).status_code == 403
-    assert Request.objects.get().state == "submitted"
+    assert Request.objects.get().state == "awaiting_approval"
 
 
-@pytest.mark.parametrize("verb", ["submit", "approve", "ask-for-changes", "reject", "withdraw", "done"])
+@pytest.mark.parametrize("verb", [verb for verb in services.SERVICES if actor_of(verb) is not Who.OPERATOR])
 def test_shifter_is_forbidden_every_move(verb, nova, liaison, approver, shifter, browse):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     assert browse(shifter).post(move(obj, verb), {"reason": "x"}).status_code == 403
 
 
@@ -102,8 +105,8 @@ def test_unknown_move_is_not_found_and_moves_are_posts(nova, liaison, browse):
 
 
 def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, second_approver, browse):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
-    services.ask_for_changes(request=obj, by=approver, at=AT, reason="no")
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    services.SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason="no")
     page = browse(second_approver).post(move(obj, "approve"), {"version": obj.version - 1}, follow=True)
     assert "NOVA-0001 was changed by opg-one meanwhile: it is now “changes asked”. Nothing was overwritten." in (
         page.content.decode()
@@ -118,8 +121,8 @@ def test_submit_of_an_incomplete_draft_leads_to_its_problems(nova, liaison, brow
 
 
 def test_priority_is_set_from_the_queue_and_told_in_its_history(nova, liaison, approver, browse):
-    first = request_in("approved", by=liaison, experiment=nova, approver=approver)
-    second = request_in("approved", by=liaison, experiment=nova, approver=approver, title="The other")
+    first = request_in("queued", by=liaison, experiment=nova, approver=approver)
+    second = request_in("queued", by=liaison, experiment=nova, approver=approver, title="The other")
     path = reverse("production:request-priority", args=[second.key])
     page = browse(approver).post(
         path, {"priority": 50, "reason": "freeze", "version": second.version, "back": "queue"}, follow=True
@@ -130,7 +133,7 @@ def test_priority_is_set_from_the_queue_and_told_in_its_history(nova, liaison, a
 
 
 def test_priority_with_garbage_is_shown_beside_its_field(nova, liaison, approver, browse):
-    obj = request_in("approved", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     path = reverse("production:request-priority", args=[obj.key])
     page = browse(approver).post(path, {"priority": "100000", "reason": ""})
     assert page.status_code == 400
@@ -140,7 +143,7 @@ def test_priority_with_garbage_is_shown_beside_its_field(nova, liaison, approver
 
 def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
     obj = request_in(
-        "submitted",
+        "awaiting_approval",
         by=liaison,
         experiment=nova,
         approver=approver,
@@ -150,14 +153,14 @@ def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
         priority_reason=HOSTILE,
         stages=(stage(release=HOSTILE, configuration=HOSTILE, input_dataset=HOSTILE),),
     )
-    services.ask_for_changes(request=obj, by=approver, at=AT, reason=HOSTILE)
+    services.SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
     paths = [detail(obj), detail(obj) + "edit/", reverse("production:request-list"), reverse("portal:home")]
     for path in paths:
         assert HOSTILE not in browse(liaison).get(path).content.decode()
 
 
 def test_list_filters_by_what_its_address_says(nova, dune, liaison, other_liaison, approver, shifter, browse):
-    request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     draft(other_liaison, dune, title="Something of beam tests")
     found = {}
     for query in ("", "?state=draft", "?experiment=NOVA", "?text=beam+tests", "?text=dune-0", "?mine=yes", "?state=x"):
@@ -183,7 +186,7 @@ def test_page_queries_do_not_grow_with_rows(
     client, counts = browse(liaison), []
     for rows in (1, 3):
         for _ in range(rows - Request.objects.count()):
-            state = "draft" if name == "request-edit" else "approved"
+            state = "draft" if name == "request-edit" else "queued"
             chain = tuple(stage(f"s{i}", services=("samweb",)) for i in range(rows))
             obj = request_in(state, by=liaison, experiment=nova, approver=approver, stages=chain)
         path = reverse(f"production:{name}", args=[obj.key] if "detail" in name or "edit" in name else [])

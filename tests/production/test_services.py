@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.selectors import events_of
 from apps.production import services
+from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.selectors import content_of, queue, queue_history, queue_part, queue_ranks, waiting_for
 from tests.people import person
@@ -18,7 +19,7 @@ from tests.production.written import AT, content, draft, request_in, stage
 @pytest.fixture
 def approved(nova, liaison, approver):
     def make(**changes):
-        return request_in("approved", by=liaison, experiment=nova, approver=approver, **changes)
+        return request_in("queued", by=liaison, experiment=nova, approver=approver, **changes)
 
     return make
 
@@ -50,7 +51,7 @@ def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
         services.save_draft(request=made, content=content(title="x"), version=1, by=by, at=AT)
 
 
-@pytest.mark.parametrize("state", ["submitted", "approved", "rejected", "withdrawn", "done"])
+@pytest.mark.parametrize("state", ["submitted", "queued", "running", "rejected", "cancelled", "done"])
 def test_request_past_writing_cannot_be_saved(state, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidTransition, match="can be changed no more"):
@@ -86,7 +87,7 @@ def test_second_of_two_editors_overwrites_nothing(nova, liaison):
 
 
 def test_version_seen_must_be_the_current_one(nova, liaison, approver):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(StaleState):
         services.approve_request(request=obj, by=approver, at=AT, version=obj.version - 1)
 
@@ -132,9 +133,9 @@ def test_database_refuses_what_no_service_writes(changes, approved):
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 2001, "a\0b"])
 def test_reason_must_be_one(reason, nova, liaison, approver):
-    obj = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidFields) as error:
-        services.reject_request(request=obj, by=approver, at=AT, reason=reason)
+        services.SERVICES[Verb.REJECT](request=obj, by=approver, at=AT, reason=reason)
     assert set(error.value.problems) == {"reason"}
 
 
@@ -165,13 +166,13 @@ def test_priority_event_tells_number_and_rank_before_and_after(approved, approve
 def test_entering_and_leaving_the_queue_is_told(approved, approver):
     approved()
     obj = approved()
-    services.mark_done(request=obj, by=approver, at=AT)
+    services.SERVICES[Verb.START](request=obj, by=approver, at=AT)
     ranks = [e.data for e in events_of(obj) if e.data]
     assert ranks == [{"rank_old": None, "rank_new": 2}, {"rank_old": 2, "rank_new": None}]
 
 
 def test_ranks_count_all_experiments_but_rows_are_ones_own(dune, other_liaison, approver, approved, liaison):
-    request_in("approved", by=other_liaison, experiment=dune, approver=approver, deadline=date(2026, 11, 30))
+    request_in("queued", by=other_liaison, experiment=dune, approver=approver, deadline=date(2026, 11, 30))
     approved()
     part = queue_part(user=liaison)
     assert [(row.rank, row.request.key) for row in part.rows] == [(2, "NOVA-0001")]
@@ -189,8 +190,8 @@ def test_queue_goes_on_after_a_rank(approved, approver):
 def test_waiting_for_is_what_each_can_do_next(nova, liaison, approver, both, shifter):
     own = draft(liaison, nova)
     changes = request_in("changes_asked", by=liaison, experiment=nova, approver=approver)
-    theirs = request_in("submitted", by=both, experiment=nova, approver=approver)
-    request_in("approved", by=liaison, experiment=nova, approver=approver)
+    theirs = request_in("awaiting_approval", by=both, experiment=nova, approver=approver)
+    request_in("queued", by=liaison, experiment=nova, approver=approver)
     assert set(waiting_for(liaison)) == {own, changes}
     assert set(waiting_for(approver)) == {theirs}
     assert set(waiting_for(both)) == {changes}
@@ -199,12 +200,12 @@ def test_waiting_for_is_what_each_can_do_next(nova, liaison, approver, both, shi
 
 def test_approver_of_one_experiment_decides_there_alone(nova, dune, liaison, other_liaison, approver):
     local = person("nova-approver", ("approver", nova))
-    mine = request_in("submitted", by=liaison, experiment=nova, approver=approver)
-    other = request_in("submitted", by=other_liaison, experiment=dune, approver=approver)
+    mine = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    other = request_in("awaiting_approval", by=other_liaison, experiment=dune, approver=approver)
     assert list(waiting_for(local)) == [mine]
     with pytest.raises(NotAllowed):
         services.approve_request(request=other, by=local, at=AT)
-    assert services.approve_request(request=mine, by=local, at=AT).state == "approved"
+    assert services.approve_request(request=mine, by=local, at=AT).state == "queued"
 
 
 def test_queue_without_requests_is_empty(approver):
@@ -219,7 +220,7 @@ def test_hundred_stages_are_saved(nova, liaison):
 
 
 def test_history_of_the_queue_shows_ones_own_experiments(nova, dune, liaison, other_liaison, approver, approved):
-    theirs = request_in("approved", by=other_liaison, experiment=dune, approver=approver)
+    theirs = request_in("queued", by=other_liaison, experiment=dune, approver=approver)
     mine = approved()
     for obj in (theirs, mine):
         services.set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")

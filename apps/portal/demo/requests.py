@@ -9,9 +9,10 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.portal.demo.stories import STORIES, Step, Story
 from apps.portal.simulation.world import CAMPAIGNS, Campaign
+from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.selectors import content_of
-from apps.production.services import SERVICES, create_draft, save_draft, set_priority
+from apps.production.services import SERVICES, check_request, create_draft, save_draft, set_priority
 
 
 @transaction.atomic
@@ -45,6 +46,8 @@ def _do(step: Step, request: Request, by: User, at: datetime) -> None:
     request.refresh_from_db()
     if step.verb:
         SERVICES[step.verb](request=request, by=by, at=at, reason=step.reason)
+        if step.verb is Verb.SUBMIT:
+            check_request(request=request, at=at + timedelta(seconds=2))
     elif step.priority is not None:
         set_priority(request=request, priority=step.priority, by=by, at=at, reason=step.reason)
     elif step.edit:
