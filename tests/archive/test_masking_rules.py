@@ -17,7 +17,9 @@ pytestmark = pytest.mark.django_db
 
 
 def stored(*environments):
-    jobs = [captured_job(i, environment=environment_bytes(found.items())) for i, found in enumerate(environments, start=1)]
+    jobs = [
+        captured_job(i, environment=environment_bytes(found.items())) for i, found in enumerate(environments, start=1)
+    ]
     store_jobs(jobs=jobs, by="test", at=START)
 
 
