@@ -1,0 +1,337 @@
+"""What may go wrong around capture: after each, every job that can be read is kept once, and the rest is named."""
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from apps.archive.capture.capture import Capture
+from apps.archive.capture.drain import Drain
+from apps.archive.capture.isolation import Nursery
+from apps.archive.capture.journal import RESERVE_BYTES, Journal
+from apps.archive.models import ArchivedJob
+from apps.archive.selectors import read_blob
+from apps.archive.sinks.base import SinkUnavailable
+from apps.clusters.schedulers.slurm.spool import SlurmSpool
+from apps.core.masking import Masker
+from dev.postgres import Postgres
+from dev.processes import guard, spawn
+
+from .conftest import captured_job, wait_for, with_identity
+from .spool_writer import environment_bytes, job_directory, script_of, write_job
+
+KILLS = 100
+
+
+def assert_kept(job_ids, portal):
+    """Every one of these jobs is in the archive once, and its bytes are those of its spool."""
+    listed = portal.listed()
+    environment = hashlib.sha256(environment_bytes()).hexdigest()
+    assert {(job["job_id"], job["script_sha256"], job["environment_sha256"]) for job in listed} == {
+        (str(job_id), hashlib.sha256(script_of(job_id)).hexdigest(), environment) for job_id in job_ids
+    }
+    assert len(listed) == len(job_ids)
+    portal.run("archive", "verify")
+
+
+def make_hash_directories(spool):
+    for digit in range(10):
+        (spool / f"hash.{digit}").mkdir()
+
+
+@contextmanager
+def writing(spool, pause):
+    """Write jobs from 1 on until the end, and yield their list."""
+    make_hash_directories(spool)
+    written, enough = [], threading.Event()
+
+    def write():
+        while not enough.wait(pause):
+            write_job(spool, len(written) + 1)
+            written.append(len(written) + 1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield written
+    finally:
+        enough.set()
+        writer.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_hundred_kills_under_load_lose_and_double_nothing(portal, spool):
+    moments = random.Random(4)
+    with writing(spool, 0.02) as written:
+        for _ in range(KILLS):
+            with portal.capturing(spool) as capture:
+                time.sleep(moments.uniform(0, 0.4))
+                capture.kill()
+
+    portal.run(*portal.capture(spool, "--once"))
+
+    assert_kept(written, portal)
+
+
+@pytest.mark.slow
+def test_kernel_queue_overflows_while_capture_is_stopped(portal, spool):
+    """No scan is due for ten minutes: that events were lost must itself bring one."""
+    jobs = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) + 1000
+    if jobs > 50_000:
+        pytest.skip(f"the kernel's queue holds {jobs} events here, which are too many directories to make")
+    write_job(spool, 1)
+    with portal.capturing(spool, "--rescan-seconds", "600") as capture:
+        wait_for(lambda: ArchivedJob.objects.count() == 1)
+        capture.send_signal(signal.SIGSTOP)
+        job_ids = range(1, 10 * jobs, 10)
+        for job_id in job_ids[1:]:
+            write_job(spool, job_id)
+        capture.send_signal(signal.SIGCONT)
+        wait_for(lambda: ArchivedJob.objects.count() == len(job_ids), seconds=120)
+
+    assert_kept(job_ids, portal)
+
+
+@pytest.mark.slow
+def test_database_killed_under_load_and_back(portal, spool, tmp_path_factory):
+    base = tmp_path_factory.mktemp("pg")
+    with own_postgres(base) as (start, url):
+        server = start()
+        own = type(portal)(portal.environment | {"DATABASE_URL": url})
+        own.run("migrate", "-v0", "--skip-checks")
+        with writing(spool, 0.005) as written, own.capturing(spool) as capture:
+            time.sleep(2)
+            server.kill()
+            server.wait()
+            time.sleep(2)
+            start()
+            time.sleep(1)
+            assert capture.poll() is None
+
+        own.run(*own.capture(spool, "--once"))
+
+        assert_kept(written, own)
+
+
+@contextmanager
+def own_postgres(base):
+    """Yield what starts a PostgreSQL, also again after a kill, and its URL."""
+    run, sockets = base / "run", base / "s"
+    run.mkdir()
+    sockets.mkdir()
+    watchdog = guard(run)
+    postgres = Postgres(base / "data", sockets)
+    postgres.prepare()
+
+    def start():
+        postgres.clear_stale()
+        server = spawn("postgres", postgres.command(), run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        postgres.wait_ready(server.poll)
+        postgres.create_database("opsportal")
+        return server
+
+    try:
+        yield start, postgres.url("opsportal")
+    finally:
+        watchdog.stdin.close()
+        watchdog.wait(timeout=60)
+
+
+@pytest.mark.slow
+def test_two_clusters_with_the_same_ids_at_once(portal, tmp_path):
+    for cluster in ("alps", "jura"):
+        make_hash_directories(tmp_path / cluster) if (tmp_path / cluster).mkdir() else None
+        for job_id in range(1, 300):
+            write_job(tmp_path / cluster, job_id)
+
+    both = [portal.start(*portal.capture(tmp_path / name, "--once", cluster=name)) for name in ("alps", "jura")]
+
+    assert [process.communicate(timeout=60)[0] for process in both] == [
+        b"captured 299 jobs of alps\n",
+        b"captured 299 jobs of jura\n",
+    ]
+    for cluster in ("alps", "jura"):
+        assert sorted(int(job["job_id"]) for job in portal.listed(cluster)) == list(range(1, 300))
+
+
+def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
+    """A script of 512 MB, names that are no text, an environment without its count, a file for a directory."""
+    write_job(spool, 1)
+    os.truncate(write_job(spool, 2) / "script", 512 * 1024 * 1024)
+    (write_job(spool, 3) / "environment").write_bytes(b"USER=ana\0HOME=/home/ana\0")
+    (write_job(spool, 4) / "environment").unlink()
+    (job_directory(spool, 4) / "environment").mkdir()
+    hash_directory = os.fsencode(spool / "hash.1")
+    for name in (b"job.7\n8", b"job.\xff", b"job.9\x1b[2J", b"\xff\n"):
+        os.mkdir(hash_directory + b"/" + name)  # noqa: PTH102 -- a name of bytes
+    write_job(spool, 11)
+
+    with portal.capturing(spool, "--rescan-seconds", "0.5") as capture:
+        wait_for(lambda: ArchivedJob.objects.count() == 2)
+        time.sleep(1)
+        write_job(spool, 21)
+        wait_for(lambda: ArchivedJob.objects.count() == 3)
+        assert capture.poll() is None
+    _, err = portal.run(*portal.capture(spool, "--once", "--patience-seconds", "1"))
+
+    assert_kept([1, 11, 21], portal)
+    assert f"not readable: {job_directory(spool, 2)}" in err
+    assert "536870912 bytes, more than" in err
+    assert f"not written to its end: {job_directory(spool, 3)}" in err
+    assert f"not readable: {job_directory(spool, 4)}" in err
+
+
+def test_journal_disk_full_and_freed(tmp_path, spool):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = RESERVE_BYTES + 32 * 1024 * 1024
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        filler = disk / "filler"
+        with closing(Journal(disk / "journal", sinks=["kept"])) as journal:
+            filler.write_bytes(bytes(31 * 1024 * 1024))
+            with capturing(spool, journal) as capture:
+                for job_id in range(1, 40):
+                    write_job(spool, job_id, script=os.urandom(50_000))
+                wait_for(lambda: "bytes free for the journal" in capture.status().last_error)
+                wait_for(lambda: capture.status().waiting == 0)
+                filler.unlink()
+                wait_for(lambda: len(KEPT) == 39)
+                assert capture.status().last_error == ""
+        assert {int(job.job_id): job.script for job in KEPT} == {
+            job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
+        }
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
+    moments = iter(datetime(2026, 11, 20, tzinfo=UTC) - timedelta(hours=hours) for hours in range(1000))
+    for job_id, seconds in ((1, 5), (2, 2**32), (3, 1_700_000_000)):
+        directory = write_job(spool, job_id)
+        os.utime(directory / "script", (seconds, seconds))
+        os.utime(directory, (seconds, seconds))
+    with closing(Journal(tmp_path / "journal", sinks=["kept"])) as journal:
+        with capturing(spool, journal, clock=lambda: next(moments)):
+            wait_for(lambda: len(KEPT) == 3)
+            shutil.rmtree(job_directory(spool, 3))
+            directory = job_directory(spool, 3)
+            directory.mkdir()
+            (directory / "environment").write_bytes(environment_bytes())
+            (directory / "script").write_bytes(b"#!/bin/sh\nearlier\n\0")
+            os.utime(directory / "script", (1_600_000_000, 1_600_000_000))
+            wait_for(lambda: len(KEPT) == 4)
+        assert journal.add(with_identity(*KEPT)) == 0
+
+    assert [job.script for job in KEPT if job.job_id == "3"] == [script_of(3), b"#!/bin/sh\nearlier\n"]
+
+
+KEPT = []
+
+
+class KeepingSink:
+    name = "kept"
+
+    def write(self, jobs):
+        KEPT.extend(jobs)
+        return {}
+
+    def close(self):
+        pass
+
+
+@contextmanager
+def capturing(spool, journal, clock=lambda: datetime.now(UTC)):
+    KEPT.clear()
+    capture = Capture(
+        cluster="alps",
+        scheduler="slurm",
+        spool=SlurmSpool(spool),
+        journal=journal,
+        sinks=[KeepingSink()],
+        masker=Masker(names="(?i)token", key=b"key"),
+        clock=clock,
+    )
+    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": 0.2})
+    thread.start()
+    try:
+        yield capture
+    finally:
+        capture.stop()
+        thread.join(20)
+
+
+class DyingSink:
+    """Takes its process down over job 2, and over whatever it is told."""
+
+    name = "dying"
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def write(self, jobs):
+        for job in jobs:
+            if job.job_id == "2":
+                os.kill(os.getpid(), signal.SIGKILL)
+            (self.directory / job.job_id).write_bytes(job.script)
+        return {}
+
+    def close(self):
+        pass
+
+
+def test_job_that_takes_the_process_of_the_sink_down_is_refused_alone(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with (
+        closing(Nursery([DyingSink(kept)])) as nursery,
+        closing(Journal(tmp_path / "journal", sinks=["dying"])) as journal,
+    ):
+        journal.add(with_identity(captured_job(1), captured_job(2), captured_job(3)))
+        drain = Drain(journal=journal, sink=nursery.sinks[0])
+        stopping = threading.Event()
+        thread = threading.Thread(target=drain.run, args=(stopping,))
+        thread.start()
+        try:
+            wait_for(lambda: drain.backlog()[0] == 0)
+        finally:
+            stopping.set()
+            drain.wake.set()
+            thread.join(10)
+
+        assert sorted(path.name for path in kept.iterdir()) == ["1", "3"]
+        ((entry, reason),) = journal.refused("dying")
+        assert (entry.job.job_id, reason) == ("2", "its process died twice of writing this")
+
+
+def test_process_of_a_sink_that_was_killed_is_started_anew(tmp_path):
+    with closing(Nursery([DyingSink(tmp_path)])) as nursery:
+        (sink,) = nursery.sinks
+        with pytest.raises(SinkUnavailable, match="its process died"):
+            sink.write([captured_job(2)])
+        assert sink.write([captured_job(1)]) == {}
+        sink.close()
+
+    assert (tmp_path / "1").read_bytes() == script_of(1)
+
+
+@pytest.mark.slow
+def test_largest_script_is_archived_as_it_is(portal, spool):
+    script = os.urandom(SlurmSpool(spool).max_file_bytes - 1)
+    write_job(spool, 1, script=script)
+
+    portal.run(*portal.capture(spool, "--once"))
+
+    assert read_blob(ArchivedJob.objects.select_related("script").get().script) == script
