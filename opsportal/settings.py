@@ -286,7 +286,6 @@ LOGGING = {
         "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},
         "django.server": {"handlers": [], "propagate": True},
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
-        "watchdog": {"level": "WARNING"},
         "axes": {"level": "WARNING"},
         "elastic_transport": {"level": "ERROR"},  # the sink tells by itself what goes wrong
     },
