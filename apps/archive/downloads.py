@@ -31,7 +31,10 @@ def chosen_jobs(user: Any, query: QueryDict) -> list[ArchivedJob]:
     if "id" in query:
         found = list(selected_jobs(user, query)[:MOST_JOBS])
     else:
-        found = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS).rows if filters else []
+        page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS) if filters else None
+        if page and page.stopped_at:
+            raise TooLarge("Not all jobs could be looked through in time: add filters, or select jobs.")
+        found = page.rows if page else []
     if not found:
         raise TooLarge("Select jobs, or name what to look for.")
     check_size(found)

@@ -16,6 +16,7 @@ from apps.clusters.models import Cluster
 from apps.core.pagination import Page, newest_first
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
 
+LONGEST_LINE = 2000  # an address holds no more than 4,000 characters
 _DAY = forms.DateInput(attrs={"type": "date"})
 
 
@@ -75,7 +76,7 @@ class ArchivedJobs(django_filters.FilterSet):
         help_text="With a user, a request or a day. The newest jobs first, as far as a moment's time allows.",
     )
     line = django_filters.CharFilter(
-        method="in_script", label="A line of the script", max_length=2000, widget=_hint("the whole line")
+        method="in_script", label="A line of the script", max_length=LONGEST_LINE, widget=_hint("the whole line")
     )
     script = django_filters.CharFilter(method="with_script", label="Script", widget=forms.HiddenInput)
 

@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 from psycopg.errors import QueryCanceled
 
 from apps.archive import words
-from apps.archive.contents import printable
+from apps.archive.contents import SHOWN_BYTES, printable
 from apps.archive.models import ArchivedJob, Blob, ScriptWords
 from apps.archive.selectors import DamagedContent, read_start
 from apps.core.errors import DomainError
@@ -32,7 +32,7 @@ WINDOWS_DAYS = (7, 56)
 READ_SECONDS = 0.15
 READ_JOBS = 5_000
 STATEMENT_MS = 4_000
-_STEP = 250
+_STEP = 100
 HIT_LINES = 3
 HIT_LETTERS = 240
 
@@ -153,11 +153,11 @@ def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
     return {pk: wanted in start.lower() and bool(not pieces or line.search(start)) for pk, start in _starts(scripts)}
 
 
-def _starts(scripts: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+def _starts(scripts: Iterable[int], size_bytes: int = words.INDEXED_BYTES) -> Iterator[tuple[int, bytes]]:
     """Yield the beginning of each script; damaged ones are left out."""
     for blob in Blob.objects.filter(pk__in=scripts):
         with suppress(DamagedContent):
-            yield blob.pk, read_start(blob, words.INDEXED_BYTES)
+            yield blob.pk, read_start(blob, size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,8 @@ def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[Hit]]
     if search.is_empty:
         return {}
     matcher = _Matcher(search)
-    return {pk: list(islice(matcher.hits(start), HIT_LINES)) for pk, start in _starts({job.script_id for job in jobs})}
+    starts = _starts({job.script_id for job in jobs}, SHOWN_BYTES)  # what the page of a job shows
+    return {pk: list(islice(matcher.hits(start), HIT_LINES)) for pk, start in starts}
 
 
 class _Matcher:

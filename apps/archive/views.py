@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from apps.archive.bundle import MOST_JOBS, TooLarge, safe_name
 from apps.archive.diffs import difference, last_success
 from apps.archive.downloads import asked, chosen_jobs, selected_jobs, tar_response
-from apps.archive.filters import ArchivedJobs
+from apps.archive.filters import LONGEST_LINE, ArchivedJobs
 from apps.archive.forms import OtherJobForm
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
@@ -66,8 +66,12 @@ def line(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     script = shown_script(_job(request, pk))
     if script is None or not 1 <= number <= len(script.lines):
         raise Http404("no such line")
+    wanted = script.lines[number - 1].strip()
+    if len(wanted) > LONGEST_LINE:
+        messages.error(request, "This line is too long to look for.")
+        return redirect("archive:job", pk=pk)
     query = QueryDict(mutable=True)
-    query["line"] = script.lines[number - 1].strip()
+    query["line"] = wanted
     return redirect(f"{reverse('archive:jobs')}?{query.urlencode()}")
 
 

@@ -127,6 +127,9 @@ def test_text_goes_on_where_the_time_was_over(client, find, archived, monkeypatc
     assert ids(first) == []
     assert b"Looked through the jobs back to" in first.content
 
+    tar = client.get(reverse("archive:tar"), {"text": "mdrun", "since": "2026-11-01"}, follow=True)
+    assert b"Not all jobs could be looked through in time" in tar.content
+
     seen, query = [], first.context["page"].next_query
     for _ in range(5):
         page = client.get(reverse("archive:jobs") + query)
@@ -169,6 +172,9 @@ def test_line_of_a_script_leads_to_the_jobs_with_it(client, find, archived):
     assert answer["Location"] == f"{reverse('archive:jobs')}?{urlencode({'line': 'module load gromacs/2023.3'})}"
     assert ids(client.get(answer["Location"])) == ["3", "1"]
     assert client.get(reverse("archive:line", args=[job.pk, 99])).status_code == 404
+    store(captured_job(5, script=b"a" * 3000))
+    too_long = client.get(reverse("archive:line", args=[ArchivedJob.objects.get(job_id="5").pk, 1]), follow=True)
+    assert b"too long to look for" in too_long.content
 
 
 def test_people_find_their_own_jobs_by_their_logins(client, archived):
@@ -213,6 +219,18 @@ def test_page_asks_as_often_for_many(client, find, django_assert_max_num_queries
 
     with django_assert_max_num_queries(22):
         assert len(ids(find(words="same"))) == 50
+
+
+def test_hits_of_huge_and_hostile_scripts_come_soon(find):
+    lines = b"\x1b[2J <script> \xff needle\n" * 50_000
+    store(*(captured_job(i, user="ana", script=b"x%d\n" % i + lines) for i in range(1, 6)))
+    word_index.index_for(seconds=30, at=START)
+
+    page = find(words="needle", user="ana").content.decode()
+
+    assert page.count("<mark>needle</mark>") == 15
+    assert "<script> " not in page
+    assert "\x1b" not in page
 
 
 def test_api_finds_with_hits(client, shifter, archived):
