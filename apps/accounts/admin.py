@@ -34,6 +34,11 @@ class UserAdmin(DjangoUserAdmin):
     list_display = ("username", "first_name", "last_name", "is_active", "is_staff")
     list_filter = ("is_active", "memberships__role", "memberships__experiment")
 
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if any(formset.has_changed() for formset in formsets):
+            services.tell_logins(user=form.instance, by=request.user, at=timezone.now())
+
 
 @admin.register(Experiment)
 class ExperimentAdmin(admin.ModelAdmin):

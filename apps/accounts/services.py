@@ -115,3 +115,10 @@ def choose_time_zone(*, user: User, time_zone: str) -> None:
         raise InvalidFields({"time_zone": [UNKNOWN_ZONE.format(time_zone)]})
     User.objects.filter(pk=user.pk).update(time_zone=time_zone)
     user.time_zone = time_zone
+
+
+@transaction.atomic
+def tell_logins(*, user: User, by: object, at: datetime) -> None:
+    """Tell which logins are the person's now, after the back office has changed them."""
+    logins = sorted(map(str, user.cluster_logins.all()))
+    publish(kind="account.logins_changed", target=user, by=by, at=at, data={"logins": logins})
