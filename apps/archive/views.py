@@ -34,6 +34,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"filter": chosen, "filtered": any(request.GET.values()), "counted": COUNTED}
     context["more_open"] = any(request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST)
     context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{asked(request.GET).urlencode()}"}
+    context["asked"] = list(asked(request.GET).items())
     try:
         page = chosen.page(request.GET)
         hits = hits_in(page.rows, chosen.search)

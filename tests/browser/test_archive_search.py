@@ -88,6 +88,9 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
 def test_two_selected_jobs_are_compared_by_keyboard(open_as, archived, liaison):
     page = open_as(liaison)
     page.goto("/archive/?user=ana")
+    page.get_by_role("button", name="Compare two").click()
+    page.get_by_text("Select two jobs to compare them.").wait_for()
+    assert page.url.endswith("/archive/?user=ana")
     for job in ("4712", "4711"):
         page.get_by_label(f"Select job {job}").focus()
         page.keyboard.press("Space")
