@@ -43,7 +43,8 @@ def main():
     arguments = parser.parse_args()
     base = arguments.directory or Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     base.mkdir(exist_ok=True)
-    watchdog, url = start_postgres(base, remove=None if arguments.directory else base)
+    sockets = Path(tempfile.mkdtemp(prefix="opsportal-s-"))
+    watchdog, url = start_postgres(base, sockets, remove=None if arguments.directory else base)
     try:
         set_up_django(base, url)
         figures = fill(url, arguments.scripts) if is_empty() else {}
@@ -53,13 +54,14 @@ def main():
     finally:
         watchdog.stdin.close()
         watchdog.wait(timeout=60)
+        shutil.rmtree(sockets, ignore_errors=True)
         if not arguments.directory:
             shutil.rmtree(base, ignore_errors=True)
     raise SystemExit(0 if ok else 1)
 
 
-def start_postgres(base, *, remove):
-    run, sockets = base / "run", Path(tempfile.mkdtemp(prefix="opsportal-s-"))
+def start_postgres(base, sockets, *, remove):
+    run = base / "run"
     run.mkdir(exist_ok=True)
     watchdog = guard(run, remove=remove)
     postgres = Postgres(base / "postgres", sockets)
