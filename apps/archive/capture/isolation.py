@@ -21,7 +21,6 @@ from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailabl
 
 logger = logging.getLogger(__name__)
 
-NICENESS = 5  # to read what will be deleted comes first
 _MOST_DEATHS = 1000
 _values = attrgetter(*(field.name for field in fields(CapturedJob)))
 
@@ -114,7 +113,6 @@ def _nurse(requests: socket.socket, sinks: Sequence[Sink]) -> None:
 def _serve(jobs: Connection, sink: Sink) -> None:
     """Write what comes and answer how that went, until capture has gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.nice(NICENESS)
     with suppress(EOFError, OSError):
         while True:
             batch = [CapturedJob(*values) for values in jobs.recv()]

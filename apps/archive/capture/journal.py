@@ -28,7 +28,7 @@ from apps.archive.capture.journal_file import (
 )
 from apps.clusters.schedulers.base import Identity
 
-BATCH_JOBS = 500
+BATCH_JOBS = 1000
 BATCH_BYTES = 8 * 1024 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
