@@ -89,6 +89,8 @@ def _usable(stamp: dict[str, str]) -> bool:
 
 
 def _create() -> None:
+    if VENV.is_symlink():
+        raise SetupError(".venv is a link, and what it points to would be emptied: remove the link")
     uv = shutil.which("uv")
     if uv:
         say("making .venv with uv")

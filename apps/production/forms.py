@@ -264,7 +264,7 @@ class RequestForms:
         position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
         if verb == "add" and len(rows) < MAX_STAGES:
             kind = self.workflow.stage(self.data.get("add_kind", ""))
-            rows.append(_typed_stage(_blank_stage(kind), kind))
+            rows.append(_typed_stage(_blank_stage(self.workflow, kind), kind))
             focus = len(rows) - 1
         elif verb == "remove" and 0 <= position < len(rows):
             del rows[position]
@@ -339,14 +339,16 @@ def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:
 
 def blank(workflow: Workflow) -> RequestContent:
     """Return what a new request of this type begins with: its first stages, and every default."""
-    stages = tuple(_blank_stage(workflow.stage(key)) for key in workflow.begins_with)
+    stages = tuple(_blank_stage(workflow, workflow.stage(key)) for key in workflow.begins_with)
     return RequestContent(workflow=workflow, arguments=_defaults(workflow.arguments), stages=stages)
 
 
-def _blank_stage(kind: StageType) -> StageContent:
+def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
+    """Return a stage with its defaults, under the name of its kind where there are several."""
     defaults = _defaults(kind.arguments)
     own: dict[str, Any] = {name: defaults.pop(name) for name in list(defaults) if name in CORE}
-    return StageContent(kind=kind.key, arguments=defaults, **own)
+    name = {} if len(workflow.stages) == 1 else {"name": kind.key}
+    return StageContent(kind=kind.key, arguments=defaults, **{**name, **own})
 
 
 def _defaults(arguments: Iterable[Argument]) -> dict[str, Value]:

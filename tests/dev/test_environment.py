@@ -123,3 +123,14 @@ def test_exports_are_read_by_a_shell_as_they_were(tmp_path):
     done = subprocess.run(["sh", "-c", '. "$0"; printf %s "$ODD"', tmp_path / "env"], capture_output=True, check=True)
     assert done.stdout.decode() == 'it\'s a $HOME "path"'
     assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
+
+
+def test_link_to_another_environment_is_not_emptied(tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "kept").touch()
+    (tmp_path / ".venv").symlink_to(other)
+    monkeypatch.setattr(environment, "VENV", tmp_path / ".venv")
+    with pytest.raises(SetupError, match="is a link"):
+        environment._create()
+    assert (other / "kept").exists()
