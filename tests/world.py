@@ -14,7 +14,8 @@ from apps.diagnosis.models import LogHarvest
 from apps.diagnosis.services import harvest_log, recount_dirty_hours
 from apps.jobs.models import Job
 from apps.jobs.services import recompute_dirty_hours
-from apps.production.models import Request
+from apps.production.holds import place_hold
+from apps.production.models import Hold, Request
 from apps.services.enums import State
 from apps.services.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
 from apps.services.services.announcements import post_announcement
@@ -63,6 +64,7 @@ class World:
                 "window": self.window.pk,
                 "announcement": self.announcement.pk,
                 "incident": self.incident.pk,
+                "hold": Hold.objects.get().pk,
                 "*": self.job.pk,
             },
         }
@@ -94,6 +96,7 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
     factories.post(farm, at, factories.alert(at, service="nobody-knows"))
     stages = (written.stage("reco", services=("samweb",)),)
     request = written.draft(liaison, nova, stages=stages)
+    place_hold(by=shifter, at=at, reason="The farm is full.", experiment=nova)
     job = _failed_job(request, roots, at)
     return World(
         nova=nova,

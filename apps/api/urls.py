@@ -9,6 +9,7 @@ from apps.archive.capture_api import ReceiveJobs, Report
 from apps.diagnosis.api_views import VerdictViewSet
 from apps.jobs.api_views import JobViewSet
 from apps.production.api_views import RequestViewSet
+from apps.production.hold_api import HoldViewSet
 from apps.production.workflow_api import WorkflowViewSet
 from apps.services.api_views import (
     AnnouncementViewSet,
@@ -28,6 +29,7 @@ router.register("windows", WindowViewSet, basename="window")
 router.register("announcements", AnnouncementViewSet, basename="announcement")
 router.register("requests", RequestViewSet, basename="request")
 router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
+router.register("holds", HoldViewSet, basename="hold")
 router.register("jobs", JobViewSet, basename="job")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("verdicts", VerdictViewSet, basename="verdict")

@@ -20,6 +20,7 @@ from apps.jobs.models import HourlyTotals
 from apps.jobs.records import hour_of
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import hours_lost, production_now
+from apps.production.holds import wide_holds
 from apps.production.selectors import waiting_for
 from apps.services.models import Service
 from apps.services.selectors import Row, announcements_for, board
@@ -78,6 +79,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "services": services_today(user=user, at=at),
         "announcements": announcements_for(user, at),
         "production": production_now(user),
+        "holds": wide_holds(user),
         "lost": hours_lost(user, at=at),
         "as_of": totals_as_of(),
         "your_turn": waiting_for(user).select_related("experiment")[:10],

@@ -14,7 +14,7 @@ from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
 from apps.production import services
 from apps.production.enums import Verb
-from apps.production.models import Request, RequestCounter, Stage, WorkflowType, WorkflowVersion
+from apps.production.models import Hold, Request, RequestCounter, Stage, WorkflowType, WorkflowVersion
 from apps.production.workflow_types import newest_version, save_workflow
 from apps.production.workflows.builtin import STATES, builtin_texts
 from apps.production.workflows.declaration import DeclarationError, read_declaration
@@ -91,6 +91,12 @@ class RequestAdmin(ReadOnlyAdmin):
 @admin.register(RequestCounter)
 class RequestCounterAdmin(ReadOnlyAdmin):
     list_display = ["experiment", "last"]
+
+
+@admin.register(Hold)
+class HoldAdmin(ReadOnlyAdmin):
+    list_display = ["__str__", "reason", "by", "at", "lifted_by", "lifted_at"]
+    list_select_related = ["experiment", "by", "lifted_by"]
 
 
 class DeclarationForm(forms.ModelForm):

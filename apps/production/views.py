@@ -20,6 +20,7 @@ from apps.production import services
 from apps.production.enums import RequestState, Verb
 from apps.production.filters import RequestFilter
 from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
+from apps.production.holds import holds_over, wide_holds
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, moves_for
 from apps.production.selectors import (
@@ -59,6 +60,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         "rows": [(row, may_prioritise(request.user, row.request)) for row in part.rows],
         "history": queue_history(user=request.user),
         "sees_all": is_opg(request.user),
+        "holds": wide_holds(request.user),
     }
     return render(request, "production/queue.html", context)
 
@@ -149,6 +151,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "ingredients": ingredients_of(wanted),
         "totals": totals_of(wanted),
         "needs": needs_of(wanted, timezone.now()),
+        "holds": holds_over(wanted),
         "events": events,
         "moves": moves,
         "step": step,
