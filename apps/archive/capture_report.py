@@ -19,6 +19,7 @@ class SinkReport:
     retry_seconds: float = 0.0  # until it is tried again, where it is away
     refused: int = 0
     last_refused: tuple[tuple[str, str], ...] = ()  # job id, reason
+    retired: bool = False  # the journal keeps jobs for it, and it is no longer among the sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ def _sink(detail: Any) -> SinkReport:
         retry_seconds=_number(said, "retry_seconds"),
         refused=_count(said, "refused"),
         last_refused=tuple((_text(job_id), _text(why)) for job_id, why in pairs),
+        retired=said.get("retired") is True,
     )
 
 

@@ -83,7 +83,7 @@ def take_facts(*, archived: Iterable[int]) -> int:
     # Locked first and asked after: so two that link tasks of one array at the same time see each other's.
     rows = {row.pk: row for row in _locked(archived)}
     tellers = {cluster: _teller(cluster) for cluster in {row.cluster for row in rows.values()}}
-    masker = _masker(names="")  # the collector has masked by the setting already, and knows no rules
+    masker = _masker(names="")  # the collector has masked by the setting, and by the rules that there were then
     changed = []
     for pk, facts in _facts(rows).items():
         row = rows[pk]

@@ -3,14 +3,16 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import groupby
+from operator import or_
 
 from django.db.models import F, Q, QuerySet
 from zstandard import ZstdCompressionDict
 
 from apps.archive import compression
 from apps.archive.contents import SHOWN_BYTES, ShownEnvironment, ShownScript, show_environment, show_script
+from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
 from apps.core.errors import DomainError
 from apps.jobs.models import Job
@@ -130,7 +132,8 @@ def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:
 
 def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
     """Return the jobs that have this content."""
-    return ArchivedJob.objects.filter(Q(script=blob) | Q(environment=blob)).select_related("cluster").order_by("pk")
+    has_it = reduce(or_, (Q(**{kind: blob}) for kind in BlobKind.values))
+    return ArchivedJob.objects.filter(has_it).select_related("cluster").order_by("pk")
 
 
 def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
@@ -145,7 +148,7 @@ def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
     blobs = Blob.objects.all()
     if cluster:
         jobs = ArchivedJob.objects.filter(cluster__name=cluster)
-        blobs = blobs.filter(Q(pk__in=jobs.values("script")) | Q(pk__in=jobs.values("environment")))
+        blobs = blobs.filter(reduce(or_, (Q(pk__in=jobs.values(kind)) for kind in BlobKind.values)))
     for blob in blobs.iterator(chunk_size=500):
         try:
             read_blob(blob)

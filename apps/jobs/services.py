@@ -17,7 +17,7 @@ from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, LogPaths, Scheduler, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.masking import Masker
+from apps.core.masking import Masker, rules_in_force
 from apps.core.plugins import UnknownPlugin
 from apps.core.services import beat_heart, publish
 from apps.jobs.models import AccountMap, Collection, DirtyHour, HourlyTotals, Job
@@ -162,7 +162,8 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     Collection.objects.select_for_update().get(cluster=cluster)
     ids = {job_id for job_id, _, _ in wanted}
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
-    values = {key: _without_secrets(values_of(record)) for key, record in wanted.items()}
+    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules_in_force())
+    values = {key: _without_secrets(values_of(record), masker) for key, record in wanted.items()}
     experiment_of = _experiments_by_account(cluster)
     new = [
         Job(
@@ -190,9 +191,8 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     return len(new), len(changed)
 
 
-def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:
+def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:
     """Mask what `sbatch --export=TOKEN=…` and comments tell, by the rules for environments."""
-    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode())
     return {**values, **{name: masker.mask_text(values[name]) for name in ("submit_line", "comment")}}
 
 

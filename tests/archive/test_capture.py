@@ -1,10 +1,11 @@
 """Capture without Django: a spool, a journal, and a sink in memory."""
 
+import json
 import os
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +15,8 @@ from apps.archive.capture.capture import Capture
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.waiting import WaitingEntries
 from apps.archive.capture.watcher import Watcher
+from apps.archive.capture_report import CaptureReport
+from apps.archive.management.heart import report_of
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.clusters.schedulers.base import EntryUnreadable, Identity
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
@@ -317,6 +320,19 @@ def test_sink_away_keeps_jobs_in_the_journal_until_it_is_back(make_capture, spoo
         sink.away = False
         wait_for(lambda: sink.ids == [1])
         wait_for(lambda: capture.status().sinks[0].behind == 0)
+
+
+def test_sink_that_is_no_longer_given_shows_in_the_report(make_capture, spool, sink, tmp_path):
+    with closing(Journal(tmp_path / "both", sinks=["store", "old"])):
+        pass
+    write_job(spool, 1)
+    with closing(Journal(tmp_path / "both", sinks=["store"])) as journal:
+        capture = make_capture(journal=journal)
+        capture.run_once()
+        detail = report_of(capture.status()).as_detail()
+
+    said = CaptureReport.from_detail(json.loads(json.dumps(detail))).sinks["old"]
+    assert (said.retired, said.behind, said.last_error[:25]) == (True, 1, "no longer among the sinks")
 
 
 def test_job_that_the_sink_refuses_costs_its_neighbours_nothing(make_capture, spool, sink):

@@ -162,6 +162,21 @@ def test_running_capture_tries_them_again_when_told(elsewhere, command, refused,
     assert sorted(path.name for path in blocked.glob("*_script")) == ["job.1_script", "job.2_script"]
 
 
+def test_sink_that_is_no_longer_given_is_told_and_forgotten_on_demand(elsewhere, command, refused, spool, tmp_path):
+    write_job(spool, 7)
+    other = f"files://{tmp_path}/other?period=daily"
+    code, out, err = result(elsewhere("--sink", other, "--once", **KEY))
+    assert (code, out) == (0, "captured 1 jobs of alps\n")
+    assert f"{refused}: 1 jobs behind, 2 refused: no longer among the sinks" in err
+    with closing(Journal(tmp_path / "journal/alps", sinks=[other])), pytest.raises(CommandError, match="in use"):
+        command("--forget-sink", refused, "--sink", other)
+    with pytest.raises(CommandError, match="none of the sinks that are no longer given"):
+        command("--forget-sink", refused, "--sink", refused)
+    told = f"{refused} is forgotten, with 1 jobs that it lacked and 2 that it had refused\n"
+    assert command("--forget-sink", refused, "--sink", other) == told
+    assert command("--refused") == ""
+
+
 def test_no_journal_is_said_so(command):
     with pytest.raises(CommandError, match="there is no journal"):
         command("--refused")

@@ -209,6 +209,19 @@ def test_verify_fails_and_names_the_damaged_job(capsys):
     call_command("archive", "verify", "--cluster", "jura")
 
 
+@pytest.mark.django_db
+def test_verify_reads_descriptions_too(capsys):
+    from .test_services import store
+
+    store(captured_job(1, description=b"MyType = job"))
+    Blob.objects.filter(pk=ArchivedJob.objects.get().description_id).update(data=b"x")
+
+    with pytest.raises(CommandError, match="1 differences"):
+        call_command("archive", "verify", "--cluster", "alps")
+
+    assert "(jobs: 1 on alps)" in capsys.readouterr().err
+
+
 def test_list_ends_quietly_when_its_reader_does(portal, transactional_db):
     from .test_services import store
 

@@ -116,6 +116,27 @@ def test_new_sink_starts_with_what_is_kept(tmp_path):
     journal.close()
 
 
+def test_sink_that_is_no_longer_given_keeps_its_entries_until_it_is_forgotten(tmp_path):
+    with closing(Journal(tmp_path, sinks=["store", "old"])) as journal:
+        journal.add(with_identity(captured_job(1), captured_job(2), captured_job(3)))
+        journal.refuse("old", 1, "too large")
+        journal.acknowledge("old", 1)
+        assert journal.retired() == []
+
+    with closing(Journal(tmp_path, sinks=["store"])) as journal:
+        journal.acknowledge("store", 3)
+        assert journal.retired() == ["old"]
+        assert journal.backlog("old")[0] == 2
+        for name in ("store", "nobody"):
+            with pytest.raises(JournalError, match="no longer given: old"):
+                journal.forget_sink(name)
+        assert journal.forget_sink("old") == (2, 1)
+        assert journal.retired() == []
+
+    with closing(Journal(tmp_path, sinks=["store", "late"])) as journal:
+        assert journal.pending("late") == []
+
+
 def test_refused_entry_is_kept_with_its_reason(journal):
     journal.add(with_identity(captured_job(1), captured_job(2)))
     journal.refuse("store", 1, "too large")

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from apps.archive.models import MaskingRule
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
 from apps.core.models import Event
@@ -248,3 +249,12 @@ def test_secrets_of_the_command_line_are_masked_before_they_are_stored(alps):
     assert job.comment.startswith("TOKEN=<masked:")
     (again,) = store(alps, record(1, submit_line="sbatch --export=DB_PASSWORD=geheim x.sh", comment="TOKEN=abc"))
     assert again.submit_line == job.submit_line
+
+
+def test_rules_of_the_back_office_mask_the_command_line_too(alps):
+    MaskingRule.objects.create(applies_to="name", pattern="^PIN$")
+
+    (job,) = store(alps, record(1, submit_line="sbatch --export=PIN=1234,A=1 x.sh"))
+
+    assert job.submit_line.startswith("sbatch --export=PIN=<masked:")
+    assert job.submit_line.endswith(",A=1 x.sh")

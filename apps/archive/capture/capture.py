@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from apps.archive.capture.drain import Drain
+from apps.archive.capture.drain import MOST_TOLD, Drain
 from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.reader import Reader
@@ -25,6 +25,7 @@ from apps.core.masking import Masker
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
+RETIRED = "no longer among the sinks: give its URL again, or let `capture --forget-sink` give up what it lacks"
 _RETRY_SECONDS = 1.0
 _GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
 _BEHIND = 50  # entries that wait to be read
@@ -42,6 +43,7 @@ class SinkStatus:
     written: int
     refused_count: int
     refused: tuple[tuple[str, str], ...]  # job id and reason of the newest
+    retired: bool = False  # no longer among the sinks; the journal keeps what it lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,10 @@ class Capture:
             last_error="; ".join(self._errors.values()),
             unreadable=self._reader.unreadable(),
             incomplete=tuple(self._waiting.incomplete()),
-            sinks=tuple(_sink_status(drain) for drain in self._drains),
+            sinks=(
+                *(_sink_status(drain) for drain in self._drains),
+                *(_retired_status(self._journal, name) for name in self._journal.retired()),
+            ),
         )
 
     def _start(self) -> None:
@@ -226,4 +231,20 @@ def _sink_status(drain: Drain) -> SinkStatus:
         written=drain.written,
         refused_count=count,
         refused=tuple(newest),
+    )
+
+
+def _retired_status(journal: Journal, name: str) -> SinkStatus:
+    behind, oldest_at = journal.backlog(name)
+    count, newest = journal.refusals(name, newest=MOST_TOLD)
+    return SinkStatus(
+        name=name,
+        behind=behind,
+        oldest_at=oldest_at,
+        last_error=RETIRED,
+        retry_seconds=0,
+        written=0,
+        refused_count=count,
+        refused=tuple(newest),
+        retired=True,
     )

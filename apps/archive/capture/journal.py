@@ -48,6 +48,7 @@ class Journal:
         Raises `JournalError` where another capture holds it, or it was written by a newer version.
         """
         self.directory = directory
+        self._sinks = frozenset(sinks)
         self._reserve_bytes = reserve_bytes
         self._guard = threading.Lock()
         try:
@@ -134,6 +135,25 @@ class Journal:
         with self._transaction() as database:
             database.execute("DELETE FROM refused WHERE sink = ? AND seq = ?", (sink, seq))
             _drop(database)
+
+    def retired(self) -> list[str]:
+        """Return the sinks that the journal still keeps entries for and that were not given now."""
+        with self._guard:
+            rows = self._database.execute("SELECT name FROM sink ORDER BY name").fetchall()
+        return [name for (name,) in rows if name not in self._sinks]
+
+    def forget_sink(self, name: str) -> tuple[int, int]:
+        """Give up for good what a retired sink lacks and has refused; return how many. Raises `JournalError`."""
+        if name not in self.retired():
+            known = ", ".join(self.retired()) or "none"
+            raise JournalError(f"{name!r} is none of the sinks that are no longer given: {known}")
+        given_up = self.backlog(name)[0], self.refusals(name, newest=0)[0]
+        with self._transaction() as database:
+            database.execute("DELETE FROM sink WHERE name = ?", (name,))
+            database.execute("DELETE FROM refused WHERE sink = ?", (name,))
+            _drop(database)
+        self._give_back()
+        return given_up
 
     def backlog(self, sink: str) -> tuple[int, datetime | None]:
         """Return how many entries `sink` still lacks, and when the oldest of them was captured."""

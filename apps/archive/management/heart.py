@@ -119,6 +119,7 @@ def report_of(status: CaptureStatus) -> CaptureReport:
                 retry_seconds=sink.retry_seconds,
                 refused=sink.refused_count,
                 last_refused=tuple((printable(job_id), printable(why)) for job_id, why in sink.refused),
+                retired=sink.retired,
             )
             for sink in status.sinks
         },

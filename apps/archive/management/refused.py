@@ -1,4 +1,4 @@
-"""`manage.py capture --refused`, `--retry-refused`, `--drop-refused`: what sinks have not taken."""
+"""`manage.py capture --refused`, `--retry-refused`, `--drop-refused`, `--forget-sink`: what sinks have not taken."""
 
 import os
 import signal
@@ -54,3 +54,10 @@ def drop_refused(command: BaseCommand, directory: Path, sinks: Sequence[Sink], j
     with closing(DeadLetters(directory)) as letters:
         for sink in sinks:
             command.stdout.write(f"{sink.name}: {letters.drop(sink=sink.name, job_id=job_id)} dropped")
+
+
+def forget_sink(command: BaseCommand, directory: Path, sinks: Sequence[Sink], name: str) -> None:
+    """Give up what a sink lacks that is none of `sinks`. Raises `JournalError`, also where capture runs."""
+    with closing(Journal(directory, sinks=[sink.name for sink in sinks])) as journal:
+        behind, refused = journal.forget_sink(name)
+    command.stdout.write(f"{name} is forgotten, with {behind} jobs that it lacked and {refused} that it had refused")

@@ -62,6 +62,23 @@ def test_a_spooled_executable_is_exact(schedd, submit, home):
     assert (job.script, job.caveat) == (SCRIPT, "")
 
 
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("values", "is_read"),
+    [
+        ({}, True),
+        ({"OsUser": OWNER}, True),
+        ({"OsUser": f"{OWNER}@here"}, True),
+        ({"Owner": "daemon", "OsUser": OWNER}, False),
+        ({"Owner": OWNER, "OsUser": "daemon"}, False),
+    ],
+)
+def test_nobody_reads_for_another_by_claiming_to_be_them(submit, home, values, is_read):
+    os.chown(write(home / "run.sh", mode=0o700), account_of(OWNER).uid, -1)
+
+    assert (submit(**values).script == SCRIPT) is is_read
+
+
 @pytest.mark.parametrize(("later", "caveat"), [(-5, ""), (5, "changed in the spool since it was submitted")])
 def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(schedd, read, home, later, caveat):
     schedd.spool = home  # where the owner may go

@@ -15,13 +15,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.capture.capture import PATIENCE_SECONDS, Capture, CaptureStatus
+from apps.archive.capture.capture import PATIENCE_SECONDS, RETIRED, Capture, CaptureStatus
 from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.capture.rules import KnownRules
 from apps.archive.capture_report import printable
 from apps.archive.management.heart import Heart, places_of
-from apps.archive.management.refused import RETRY_SIGNAL, drop_refused, list_refused, retry_refused
+from apps.archive.management.refused import RETRY_SIGNAL, drop_refused, forget_sink, list_refused, retry_refused
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.base import Spool, SpoolError
@@ -61,6 +61,7 @@ class Command(BaseCommand):
         what.add_argument("--refused", action="store_true", help="only list what sinks have refused, with the reasons")
         what.add_argument("--retry-refused", action="store_true", help="only give sinks again what they have refused")
         what.add_argument("--drop-refused", action="store_true", help="only give up what these sinks have refused")
+        what.add_argument("--forget-sink", metavar="NAME", help="only give up what a sink no longer given still lacks")
         parser.add_argument("--job", default="", metavar="ID", help="with --drop-refused: of this job alone")
         parser.add_argument(
             "--patience-seconds",
@@ -84,6 +85,8 @@ class Command(BaseCommand):
                 retry_refused(self, directory, [open_sink(url) for url in urls])
             elif options["drop_refused"]:
                 drop_refused(self, directory, [open_sink(url) for url in urls], options["job"])
+            elif options["forget_sink"]:
+                forget_sink(self, directory, [open_sink(url) for url in urls], options["forget_sink"])
             else:
                 self._capture(cluster, directory, urls, **options)
         except (BadSink, JournalError) as error:
@@ -124,8 +127,10 @@ class Command(BaseCommand):
             with _told_by_signals(capture):
                 if once:
                     capture.run_once(patience_seconds=patience_seconds)
+                    self._tell_retired(held)
                     self._tell(cluster, capture.status())
                 else:
+                    self._tell_retired(held)
                     self._run(cluster, capture, heart, rescan_seconds)
 
     def _run(self, cluster: str, capture: Capture, heart: Heart, rescan_seconds: float) -> None:
@@ -137,6 +142,11 @@ class Command(BaseCommand):
         heart.stop()
         self.stdout.write(f"stopped; captured {capture.captured} jobs of {cluster}")
 
+    def _tell_retired(self, journal: Journal) -> None:
+        for name in journal.retired():
+            (behind, _), (refused, _) = journal.backlog(name), journal.refusals(name, newest=0)
+            self.stderr.write(f"{name}: {behind} jobs behind, {refused} refused: {RETIRED}")
+
     def _tell(self, cluster: str, status: CaptureStatus) -> None:
         """Say what was captured. Raises `CommandError` where something that can be read is not in the archive."""
         self.stdout.write(f"captured {status.captured} jobs of {cluster}")
@@ -144,9 +154,10 @@ class Command(BaseCommand):
             self.stderr.write(f"not readable: {printable(path)}: {printable(reason)}")
         for path in status.incomplete:
             self.stderr.write(f"not written to its end: {printable(path)}")
-        problems = [f"{s.name}: {s.behind} jobs stay in the journal: {s.last_error}" for s in status.sinks if s.behind]
-        problems += [f"{s.name} refuses job {job_id}: {why}" for s in status.sinks for job_id, why in s.refused]
-        problems += [f"{s.name} refuses {s.refused_count} jobs: see --refused" for s in status.sinks if s.refused]
+        sinks = [sink for sink in status.sinks if not sink.retired]
+        problems = [f"{s.name}: {s.behind} jobs stay in the journal: {s.last_error}" for s in sinks if s.behind]
+        problems += [f"{s.name} refuses job {job_id}: {why}" for s in sinks for job_id, why in s.refused]
+        problems += [f"{s.name} refuses {s.refused_count} jobs: see --refused" for s in sinks if s.refused]
         if status.last_error or status.waiting > len(status.incomplete):
             problems.append(f"the spool was not captured whole: {status.last_error or 'stopped before the end'}")
         if problems:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, string_of, text_of, truth_of
-from apps.clusters.schedulers.htcondor.files import NotNow, NotReadable, account_of, read_as
+from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, account_of, read_as
 
 COPIED = "copied from the user's directory, not from the spool"
 EDITED = "; edited since submit"
@@ -23,7 +23,7 @@ class Script(NamedTuple):
 
 def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int) -> Script:
     """Return the executable of a job if it is a script. Raises `SpoolError` where it may be had later."""
-    account = account_of(text_of(ad, "OsUser") or text_of(ad, "Owner"))
+    account = _owner(ad)
     command, directory = string_of(ad, "Cmd"), Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
     try:
         spooled = spool / str(cluster % 10_000) / f"cluster{cluster}.ickpt.subproc0"
@@ -47,6 +47,12 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int) -> Script:
     if in_spool:
         return _kept(content, "changed in the spool since it was submitted" if edited else "")
     return _kept(content, COPIED + EDITED * edited)
+
+
+def _owner(ad: Ad) -> Account:
+    """Return who may be read for. Older schedds let anybody set OsUser: one that is not the owner is not believed."""
+    owner, os_user = text_of(ad, "Owner"), text_of(ad, "OsUser").partition("@")[0]
+    return account_of(owner) if os_user in ("", owner) else Account()
 
 
 def _kept(content: bytes, caveat: str) -> Script:
