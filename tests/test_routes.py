@@ -108,6 +108,7 @@ EXPECTED = {
     "production:hold-lift": OPERATOR,
     "production:holds": ALL,
     "production:queue": ALL,
+    "production:request-changes": OF_EXPERIMENT,
     "production:request-detail": OF_EXPERIMENT,
     "production:request-edit": REQUESTER,
     "production:request-list": ALL,

@@ -14,7 +14,15 @@ from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
 from apps.production import services
 from apps.production.enums import Verb
-from apps.production.models import Hold, Request, RequestCounter, Stage, WorkflowType, WorkflowVersion
+from apps.production.models import (
+    Hold,
+    Request,
+    RequestCounter,
+    RequestRevision,
+    Stage,
+    WorkflowType,
+    WorkflowVersion,
+)
 from apps.production.workflow_types import newest_version, save_workflow
 from apps.production.workflows.builtin import STATES, builtin_texts
 from apps.production.workflows.declaration import DeclarationError, read_declaration
@@ -97,6 +105,12 @@ class RequestCounterAdmin(ReadOnlyAdmin):
 class HoldAdmin(ReadOnlyAdmin):
     list_display = ["__str__", "reason", "by", "at", "lifted_by", "lifted_at"]
     list_select_related = ["experiment", "by", "lifted_by"]
+
+
+@admin.register(RequestRevision)
+class RequestRevisionAdmin(ReadOnlyAdmin):
+    list_display = ["request", "version", "at", "by", "is_submitted"]
+    list_select_related = ["request"]
 
 
 class DeclarationForm(forms.ModelForm):

@@ -182,6 +182,24 @@ class Stage(models.Model):
         return f"{self.request_id}: {self.position + 1} {self.name}"
 
 
+class RequestRevision(models.Model):
+    """What a request held when it was saved or submitted; `content` is as `plain` writes it."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="revisions")
+    version = models.PositiveIntegerField(help_text="Of the request, with this content.")
+    content = models.JSONField()
+    begun_at = models.DateTimeField(help_text="When the first of the saves was made that are kept as one.")
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+    is_submitted = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["request", "-id"])]
+
+    def __str__(self) -> str:
+        return f"{self.request_id} at version {self.version}"
+
+
 class RequestCounter(models.Model):
     """The last number given to a request of an experiment; its row is locked while one is made."""
 

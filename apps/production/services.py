@@ -32,6 +32,7 @@ from apps.production.enums import (
 from apps.production.guards import refusal_of
 from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
+from apps.production.revisions import keep_revision
 from apps.production.selectors import content_of, facts, queue_ranks
 from apps.production.workflow_types import version_of
 from apps.services.models import Service
@@ -57,6 +58,7 @@ def create_draft(*, experiment: Experiment, content: RequestContent, by: User, a
         **{name: getattr(content, name) for name in FIELDS},
     )
     _write_stages(request, content)
+    keep_revision(request=request, by=by, at=at)
     publish(kind="request.created", target=request, by=by, at=at, new=request.state)
     return request
 
@@ -83,6 +85,7 @@ def save_draft(*, request: Request, content: RequestContent, version: int, by: U
     request.version += 1
     request.save(update_fields=[*FIELDS, "arguments", "version"])
     _write_stages(request, content)
+    keep_revision(request=request, by=by, at=at)
     short = [{name: text[:200] for name, text in change.items()} for change in changed[:MAX_CHANGES]]
     publish(kind="request.edited", target=request, by=by, at=at, data={"changes": short, "count": len(changed)})
     return request
@@ -99,6 +102,7 @@ def submit_request(
     if problems and transitions_from(request.state, Verb.SUBMIT):
         raise InvalidFields(problems)
     _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, submitted_at=at, submitted_by=by)
+    keep_revision(request=request, by=by, at=at, submitted=True)
     enqueue("apps.production.tasks.check_request", request_id=request.pk)
     return request
 

@@ -114,5 +114,13 @@ def more_changes(event: Event) -> int:
 def _place(path: str) -> str:
     parts = path.split(".")
     name = parts[-1].removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
-    stage = f"stage {int(parts[1]) + 1}" if len(parts) > 1 else ""
-    return f"{stage} › {name}" if len(parts) == 3 else stage or name
+    if parts[0] != "stages" or len(parts) == 1:
+        return name
+    stage = f"stage {int(parts[1]) + 1}"
+    return f"{stage} › {name}" if len(parts) > 2 else stage
+
+
+@register.filter
+def place(path: str) -> str:
+    """`stages.0.memory_bytes` as `stage 1 › memory`."""
+    return _place(path)
