@@ -65,7 +65,7 @@ EXPECTED = {
     "api:request-start": OPERATOR,
     "api:request-test": OPERATOR,
     "api:request-cancel": REQUESTER,  # a draft is the liaison's alone
-    "api:request-supersede": EITHER,
+    "api:request-supersede": OF_EXPERIMENT,  # it asks for the successor first
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
     "api:request-set-priority": OPG_APPROVER,
