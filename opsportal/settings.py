@@ -4,7 +4,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import dj_database_url
 from csp.constants import NONE, SELF
@@ -30,6 +30,7 @@ DEMO = ENV.DEMO
 PORTAL_URL = ENV.PORTAL_URL
 VAR_DIR = ENV.VAR_DIR.absolute()
 LOG_ROOTS = [root.absolute() for root in ENV.LOG_ROOTS]
+DATASET_CATALOGUE = ENV.DATASET_CATALOGUE
 CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
 CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
 CAPTURE_SPOOL = ENV.CAPTURE_SPOOL
@@ -51,17 +52,6 @@ CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
 ARCHIVE_PORTAL_TOKEN = _secret(ENV.ARCHIVE_PORTAL_TOKEN)
 MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
 METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
-WEBHOOK_HTTP = ENV.WEBHOOK_HTTP
-WEBHOOK_NETWORKS = ENV.WEBHOOK_NETWORKS
-WEBHOOK_GIVE_UP_DAYS = ENV.WEBHOOK_GIVE_UP_DAYS
-
-_mail = urlsplit(_secret(ENV.EMAIL_URL))
-EMAIL_HOST = _mail.hostname or ""  # empty: no mail
-EMAIL_USE_SSL, EMAIL_USE_TLS = _mail.scheme == "smtps", _mail.query == "tls=start"
-EMAIL_PORT = _mail.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
-EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_mail.username or ""), unquote(_mail.password or "")
-EMAIL_TIMEOUT = 20
-DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.EMAIL_FROM
 
 _portal = urlsplit(PORTAL_URL)
 HTTPS = _portal.scheme == "https"
@@ -91,7 +81,6 @@ INSTALLED_APPS = [
     "apps.jobs",
     "apps.archive",
     "apps.diagnosis",
-    "apps.notifications",
     "apps.portal",
     "apps.api",
 ]
@@ -282,9 +271,7 @@ _EVERY_SECONDS = {
     "apps.production.tasks.check_waiting": 30,
     "apps.jobs.tasks.collect_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,
-    "apps.notifications.tasks.send_mail": 10,
-    "apps.notifications.tasks.call_webhooks": 10,
-    "apps.notifications.tasks.drop_old": 86_400,
+    "apps.jobs.tasks.count_stage_history": 300,
 }
 CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": float(seconds), "options": {"expires": max(30, 2 * seconds)}}

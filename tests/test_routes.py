@@ -24,14 +24,7 @@ NONE = "hhhhhh"
 
 PUBLIC = {"accounts:login", "api:schema", "core:healthz", "core:readyz"}
 #: Guarded by a token of its own, whoever asks.
-BY_TOKEN = {
-    "api:capture-jobs",
-    "api:capture-report",
-    "api:feed",
-    "notifications:feed-experiment",
-    "notifications:feed-inbox",
-    "notifications:feed-request",
-}
+BY_TOKEN = {"api:feed", "api:capture-jobs", "api:capture-report"}
 
 EXPECTED = {
     "accounts:create-token": ALL,
@@ -107,13 +100,6 @@ EXPECTED = {
     "jobs:list": ALL,
     "jobs:reports": ALL,
     "jobs:request-progress": OF_EXPERIMENT,
-    "notifications:add-webhook": ALL,
-    "notifications:change-webhook": "hhhyyy",  # an experiment's
-    "notifications:feed-address": ALL,
-    "notifications:list": ALL,
-    "notifications:read": ALL,
-    "notifications:request": OF_EXPERIMENT,
-    "notifications:settings": ALL,
     "portal:find": ALL,
     "portal:health": OPG,
     "portal:home": ALL,

@@ -33,6 +33,12 @@ class Cluster(models.Model):
         blank=True,
         help_text="The service that stands for this cluster on the board.",
     )
+    max_memory_bytes = models.BigIntegerField(
+        null=True, blank=True, help_text="The most that one job may have. Empty: not known; requests are not checked."
+    )
+    max_wall_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The longest that one job may run. Empty: not known."
+    )
     collects = models.BooleanField(default=True, help_text="Collect finished jobs from its accounting.")
 
     class Meta:

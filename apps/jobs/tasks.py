@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.core.queue import enqueue
-from apps.jobs import services
+from apps.jobs import services, stage_history
 
 
 @shared_task
@@ -25,3 +25,9 @@ def collect_cluster(*, cluster_id: int) -> None:
 @shared_task
 def recompute_totals() -> None:
     services.recompute_dirty_hours(at=timezone.now())
+
+
+@shared_task
+def count_stage_history() -> None:
+    """Count what the jobs of requests took, where they have changed; estimates rest on it."""
+    stage_history.count_changed(at=timezone.now())

@@ -10,15 +10,17 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production import services
-from apps.production.content import MAX_STAGES
+from apps.production.checks import Problems, check_content
+from apps.production.content import MAX_STAGES, RequestContent
 from apps.production.enums import Who
 from apps.production.forms import RequestForms, blank, typed, workflow_choices, writable_experiments
+from apps.production.gathering import facts_for
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit
-from apps.production.selectors import content_of, problems_of, with_stages
+from apps.production.selectors import content_of, with_stages
 from apps.production.workflow_types import newest_version, workflow_of
 from apps.production.workflows.builtin import general
 from apps.production.workflows.declaration import Workflow
@@ -59,7 +61,7 @@ def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     content = content_of(wanted)
     forms = _forms(typed(content, version=wanted.version), workflow=content.workflow)
     if "check" in request.GET and forms.is_valid():
-        forms.add_problems(problems_of(content, timezone.now()))
+        forms.add_problems(_blocking(content, wanted.experiment, wanted))
     return _render(request, forms, wanted)
 
 
@@ -93,9 +95,14 @@ def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> 
 
 def _refused(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
     """Show what cannot be saved; who wanted to submit sees everything else that is wrong as well."""
-    if action == "submit":
-        forms.add_problems(problems_of(forms.content(), timezone.now()))
+    experiment = forms.main.cleaned_data.get("experiment") if wanted is None else wanted.experiment
+    if action == "submit" and experiment is not None:
+        forms.add_problems(_blocking(forms.content(), experiment, wanted))
     return _render(request, forms, wanted, status=400)
+
+
+def _blocking(content: RequestContent, experiment: Experiment, wanted: Request | None) -> Problems:
+    return check_content(content, facts_for(content, experiment=experiment, request=wanted, at=timezone.now()))
 
 
 def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> Request:

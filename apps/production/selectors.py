@@ -7,12 +7,10 @@ from typing import Any
 
 from django.db.models import CharField, F, Prefetch, Q, QuerySet
 from django.db.models.functions import Cast
-from django.utils import timezone
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.production.checks import Facts, Problems, check_content
 from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
@@ -20,7 +18,6 @@ from apps.production.permissions import may, moves_for
 from apps.production.workflow_types import workflow_of
 from apps.production.workflows.arguments import Argument, Value
 from apps.production.workflows.declaration import CORE
-from apps.services.models import Service
 from apps.services.selectors import Row, board
 
 
@@ -72,16 +69,6 @@ def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
 def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[Ingredient]:
     given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
     return [Ingredient(argument.title, argument.write(value)) for argument, value in given if value is not None]
-
-
-def facts(at: datetime) -> Facts:
-    """Return what the checks need to know at this moment."""
-    return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
-
-
-def problems_of(content: RequestContent, at: datetime) -> Problems:
-    """Return all that stands between this content and its submission."""
-    return check_content(content, facts(at))
 
 
 def queue() -> QuerySet[Request]:

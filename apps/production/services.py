@@ -14,7 +14,7 @@ from apps.core.queue import enqueue
 from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.core.workflow import move
-from apps.production.checks import check_content, check_shape
+from apps.production.checks import Finding, check_shape, examine, messages_of
 from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, changes
 from apps.production.enums import (
     CLOSED,
@@ -29,11 +29,12 @@ from apps.production.enums import (
     actor_of,
     transitions_from,
 )
+from apps.production.gathering import basic_facts, facts_for
 from apps.production.guards import refusal_of
 from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
 from apps.production.revisions import keep_revision
-from apps.production.selectors import content_of, facts, queue_ranks
+from apps.production.selectors import content_of, queue_ranks
 from apps.production.workflow_types import version_of
 from apps.services.models import Service
 
@@ -98,10 +99,12 @@ def submit_request(
     """Send a complete request to be checked. Raises `InvalidFields` with every problem, and what `_move` raises."""
     _guard(request, Verb.SUBMIT, by)
     _lock(request, version)
-    problems = check_content(content_of(request), facts(at))
+    findings = _examine(request, at)
+    problems = messages_of(found for found in findings if found.blocks)
     if problems and transitions_from(request.state, Verb.SUBMIT):
         raise InvalidFields(problems)
-    _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, submitted_at=at, submitted_by=by)
+    stamps = {"submitted_at": at, "submitted_by": by}
+    _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=_said(findings), **stamps)
     keep_revision(request=request, by=by, at=at, submitted=True)
     enqueue("apps.production.tasks.check_request", request_id=request.pk)
     return request
@@ -115,9 +118,10 @@ def check_request(*, request: Request, at: datetime) -> Request:
     """
     _lock(request, None)
     _move(request, Verb.CHECK, by=PORTAL, at=at)
-    problems = check_content(content_of(request), facts(at))
+    findings = _examine(request, at)
+    problems = messages_of(found for found in findings if found.blocks)
     if not problems:
-        return _move(request, Verb.PASS, by=PORTAL, at=at)
+        return _move(request, Verb.PASS, by=PORTAL, at=at, data=_said(findings))
     words = [f"{path}: {message}" for path, messages in problems.items() for message in messages]
     return _move(request, Verb.FAIL, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
 
@@ -194,8 +198,33 @@ def set_priority(
     return request
 
 
-def _move(request: Request, verb: Verb, *, by: User | str, at: datetime, reason: str = "", **changes: Any) -> Request:
-    """Make one move of the table and write its event.
+def _examine(request: Request, at: datetime) -> list[Finding]:
+    """Ask every check about a request as it is now."""
+    content = content_of(request)
+    return examine(content, facts_for(content, experiment=request.experiment, request=request, at=at))
+
+
+def _said(findings: list[Finding]) -> dict[str, Any]:
+    """Return what an event keeps of the checks: what the request was let through with."""
+    said = [
+        {"rule": found.rule, "severity": found.severity.value, "path": found.path, "message": found.message[:500]}
+        for found in findings
+        if not found.blocks
+    ]
+    return {"checks": said[:MAX_CHANGES], "checks_count": len(said)}
+
+
+def _move(
+    request: Request,
+    verb: Verb,
+    *,
+    by: User | str,
+    at: datetime,
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Request:
+    """Make one move of the table and write its event, with `data` in it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
@@ -215,7 +244,7 @@ def _move(request: Request, verb: Verb, *, by: User | str, at: datetime, reason:
         old=step.old,
         new=step.new,
         reason=reason.strip(),
-        data=_ranks(step, request, rank_before),
+        data={**_ranks(step, request, rank_before), **(data or {})},
     )
     return request
 
@@ -272,7 +301,7 @@ def _lock(request: Request, version: int | None) -> None:
 
 
 def _check_shape(content: RequestContent, at: datetime) -> None:
-    problems = check_shape(content, facts(at))
+    problems = check_shape(content, basic_facts(at))
     if problems:
         raise InvalidFields(problems)
 

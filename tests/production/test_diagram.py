@@ -2,6 +2,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from apps.production.checks.page import updated as rules_page
 from apps.production.diagram import state_diagram, updated
 from apps.production.enums import TRANSITIONS
 
@@ -14,6 +15,11 @@ def test_documented_states_are_those_of_the_table():
 def test_diagram_has_each_move():
     text = state_diagram()
     assert all(f"{step.old.value} --> {step.new.value}: " in text for step in TRANSITIONS)
+
+
+def test_documented_rules_are_those_of_the_registry():
+    old, new = rules_page(settings.BASE_DIR / "docs" / "checks.md")
+    assert old == new, "run: python manage.py request_rules"
 
 
 def test_command_mends_a_stale_page(tmp_path, settings):

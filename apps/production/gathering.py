@@ -1,0 +1,200 @@
+"""Gathering what the checks may know: all at once, in a number of queries that does not grow with rows."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Lower
+from django.utils import timezone
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison
+from apps.clusters.models import Cluster
+from apps.core.models import Event
+from apps.core.selectors import events_of
+from apps.production.checks.facts import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.content import RequestContent
+from apps.production.datasets import CatalogueError, Dataset, catalogue_of
+from apps.production.enums import RequestState
+from apps.production.estimates import PastStage, estimate
+from apps.production.models import Request, Stage, StageHistory
+from apps.services.models import DowntimeWindow, Service
+from apps.services.selectors import board
+
+_S = RequestState
+#: Requests in these states have claimed nothing, or have given it up.
+UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
+#: An estimate rests on no more past stages than these, the latest.
+MOST_PAST = 200
+#: Earlier stages of the same names of which services are counted.
+MOST_BEFORE = 500
+
+
+def basic_facts(at: datetime) -> Facts:
+    """Return what is needed to know whether a draft can be saved."""
+    return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
+
+
+def facts_for(
+    content: RequestContent,
+    *,
+    experiment: Experiment,
+    at: datetime,
+    request: Request | None = None,
+    by: User | None = None,
+) -> Facts:
+    """Return all that the checks may know of this content; `by` writes it where there is no request yet."""
+    basic = basic_facts(at)
+    earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
+    if request is not None:
+        earlier = earlier.exclude(pk=request.pk)
+    past = _past(content, experiment)
+    outputs = {row.output_dataset for rows in past.values() for row in rows}
+    named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
+    datasets, fault = _datasets((outputs | named) - {""})
+    return Facts(
+        today=basic.today,
+        services=basic.services,
+        service_states=_service_states(content, at),
+        offers=_offers(),
+        others=_others(content, earlier),
+        written_by=_written_by(named - {""}, experiment, request),
+        datasets=datasets,
+        catalogue_fault=fault,
+        releases=_releases(content, earlier),
+        stages_before=_stages_before(content, earlier),
+        contact=_contact(experiment, request, by),
+        changed_at={} if request is None else _changed_at(request),
+        completed_at={} if request is None else _completed_at(request),
+        estimate=estimate(content, past=past, datasets=datasets or {}, today=basic.today),
+    )
+
+
+def _names(content: RequestContent) -> set[str]:
+    return {stage.name.casefold() for stage in content.stages if stage.name and "\0" not in stage.name}
+
+
+def _past(content: RequestContent, experiment: Experiment) -> Mapping[str, list[PastStage]]:
+    rows = StageHistory.objects.filter(experiment=experiment, name__in=_names(content)).select_related("request")
+    found: dict[str, list[PastStage]] = defaultdict(list)
+    for row in rows.order_by("-last_ended_at")[:MOST_PAST] if _names(content) else ():
+        found[row.name].append(
+            PastStage(
+                request=row.request.key,
+                release=row.release,
+                configuration=row.configuration,
+                output_dataset=row.output_dataset,
+                events_per_job=row.events_per_job,
+                completed=row.completed,
+                core_seconds=row.core_seconds,
+                completed_wall_seconds=row.completed_wall_seconds,
+                wall_seconds=tuple(row.wall_seconds),
+                memory_bytes=tuple(row.memory_bytes),
+                per_day=tuple(row.per_day),
+            )
+        )
+    return found
+
+
+def _datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
+    """Return what the catalogue knows of these names, None without one, and why it could not be asked."""
+    try:
+        catalogue = catalogue_of(settings.DATASET_CATALOGUE)
+        return (None if catalogue is None else catalogue.find(list(names))), ""
+    except CatalogueError as error:
+        return None, str(error)
+
+
+def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:
+    slugs = {slug for stage in content.stages for slug in stage.services}
+    if not slugs:
+        return {}
+    rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}
+    windows: dict[str, list[Window]] = defaultdict(list)
+    planned = DowntimeWindow.objects.filter(services__slug__in=rows, ends_at__gt=at, cancelled_at=None)
+    for slug, title, start, end in planned.order_by("starts_at", "pk").values_list(
+        "services__slug", "title", "starts_at", "ends_at"
+    ):
+        windows[slug].append(Window(title, start, end))
+    return {slug: ServiceNow(row.service.name, row.state, tuple(windows[slug])) for slug, row in rows.items()}
+
+
+def _offers() -> tuple[Offer, ...]:
+    rows = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
+    return tuple(Offer(*row) for row in rows)
+
+
+def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
+    """Return the other requests that may ask for the same: of the same title, or with runs or seeds."""
+    runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
+    given = [name for name in (*runs, "first_seed") if content.arguments.get(name)]
+    alike = Q(arguments__has_any_keys=given) if given else Q()
+    if title := content.title.strip().replace("\0", ""):
+        alike |= Q(title__iexact=title)
+    rows = list(earlier.filter(alike).order_by("pk").values("pk", "key", "title", "arguments")) if alike else []
+    stages = Stage.objects.filter(request__in=[row["pk"] for row in rows], position=0)
+    firsts: dict[int, Stage] = {stage.request_id: stage for stage in stages}
+    return tuple(_other(row, firsts.get(row["pk"], Stage()), runs) for row in rows)
+
+
+def _other(row: Mapping[str, Any], first: Stage, runs: list[str]) -> Other:
+    seed = row["arguments"].get("first_seed")
+    return Other(
+        key=row["key"],
+        title=row["title"],
+        runs={name: value for name in runs if isinstance(value := row["arguments"].get(name), str)},
+        first_seed=seed if isinstance(seed, int) else None,
+        jobs=first.jobs or 0,
+        configuration=first.configuration,
+        release=first.release,
+    )
+
+
+def _written_by(names: set[str], experiment: Experiment, request: Request | None) -> Mapping[str, str]:
+    """Return who writes these datasets; what other experiments ask for is theirs to tell."""
+    rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
+    rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
+    found = rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
+    return {name: key if owner == experiment.pk else "Another experiment’s request" for name, key, owner in found}
+
+
+def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
+    if not any(stage.release for stage in content.stages):
+        return frozenset()
+    used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by()
+    return frozenset(used.values_list("release", flat=True).distinct())
+
+
+def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
+    rows = Stage.objects.filter(request__in=earlier).annotate(small=Lower("name")).filter(small__in=_names(content))
+    stages = list(rows.order_by("-pk").prefetch_related("services")[:MOST_BEFORE])
+    needed: dict[str, Counter[str]] = defaultdict(Counter)
+    for stage in stages:
+        needed[stage.name.casefold()].update(service.slug for service in stage.services.all())
+    times = Counter(stage.name.casefold() for stage in stages)
+    return {name: StageBefore(count, needed[name]) for name, count in times.items()}
+
+
+def _contact(experiment: Experiment, request: Request | None, by: User | None) -> Contact | None:
+    person = request.created_by if request is not None else by
+    return None if person is None else Contact(person.username, is_liaison(person, experiment.pk))
+
+
+def _changed_at(request: Request) -> Mapping[int, datetime]:
+    """Return when release or configuration of a stage were last changed, from the events of its edits."""
+    found: dict[int, datetime] = {}
+    edits: Iterable[Event] = events_of(request).filter(kind="request.edited")
+    for event in edits:
+        for change in event.data.get("changes", ()):
+            parts = change["path"].split(".")
+            if parts[0] == "stages" and (len(parts) == 2 or parts[2] in {"release", "configuration"}):
+                found[int(parts[1])] = event.at
+    return found
+
+
+def _completed_at(request: Request) -> Mapping[str, datetime]:
+    rows = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
+    return {name: at for name, at in rows.values_list("name", "last_completed_at") if at is not None}

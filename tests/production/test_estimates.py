@@ -1,0 +1,131 @@
+"""Figures rest on jobs that are alike, are scaled, and are left out where nothing is known."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.production.content import StageContent
+from apps.production.datasets import Dataset
+from apps.production.estimates import PastStage, Range, estimate, quantile
+from tests.production.written import content, stage
+
+TODAY = date(2026, 11, 20)
+
+
+def past(request="NOVA-0001", **changes) -> PastStage:
+    row = {
+        "release": "v09_72",
+        "configuration": "reco.fcl",
+        "completed": 100,
+        "core_seconds": 100 * 4000.0,
+        "completed_wall_seconds": 100 * 2000.0,
+        "wall_seconds": (1000.0, 1500.0, 2000.0, 2500.0, 3000.0),
+        "per_day": (200.0, 250.0, 400.0, 500.0, 600.0),
+    }
+    return PastStage(request=request, **{**row, **changes})
+
+
+def of(*rows: PastStage, datasets=(), stages: tuple[StageContent, ...] | None = None):
+    written = content(stages=stages or (stage("reco", events=1000, jobs=1000),))
+    return estimate(written, past={"reco": rows}, datasets={d.name: d for d in datasets}, today=TODAY)
+
+
+def test_figures_of_one_past_stage():
+    (found,) = of(past()).stages
+    assert (found.past_jobs, found.requests, found.alike) == (100, ("NOVA-0001",), "same release and configuration")
+    assert found.wall_seconds == Range(1500, 2000, 2500)
+    assert found.wall_most == 3000
+    # Two cores a job, failed attempts included: 4000 core seconds a job on the average.
+    assert found.core_seconds == Range(3_000_000, 4_000_000, 5_000_000)
+    assert found.days == Range(2.0, 2.5, 4.0)
+
+
+def test_finish_counts_from_today():
+    assert of(past()).finish == (date(2026, 11, 22), date(2026, 11, 22), date(2026, 11, 24))
+
+
+def test_no_past_jobs_is_no_figure():
+    for found in (of(), of(past(completed=0, wall_seconds=(), per_day=()))):
+        assert (found.past_jobs, found.without) == (0, ["reco"])
+        assert found.core_seconds is found.finish is found.days is None
+
+
+def test_a_sum_needs_every_stage():
+    found = of(past(), stages=(stage("reco"), stage("other")))
+    assert found.stages[0].core_seconds is not None
+    assert (found.core_seconds, found.finish, found.without) == (None, None, ["other"])
+
+
+def test_times_are_scaled_by_events_a_job():
+    (found,) = of(past(events_per_job=10.0), stages=(stage("reco", events=20_000, jobs=1000),)).stages
+    assert found.scaled
+    assert found.wall_seconds == Range(3000, 4000, 5000)
+    assert found.days == Range(4.0, 5.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "alike", "jobs"),
+    [
+        ([past(), past("B", release="x")], "same release and configuration", 100),
+        ([past(completed=19), past("B", release="x")], "same configuration, any release", 119),
+        ([past(completed=19), past("B", configuration="x")], "same release, any configuration", 119),
+        (
+            [past(release="x", configuration="y")],
+            "same stage name, any release and configuration",
+            100,
+        ),
+        ([past(completed=5)], "same release and configuration", 5),
+    ],
+)
+def test_the_most_alike_that_are_enough(rows, alike, jobs):
+    (found,) = of(*rows).stages
+    assert (found.alike, found.past_jobs) == (alike, jobs)
+
+
+def test_disk_is_by_the_size_written_here_or_by_earlier_outputs_or_not_known():
+    written = stage("reco", events=1000, arguments={"output_event_bytes": 250})
+    (found,) = of(stages=(written,)).stages
+    assert (found.disk_bytes, found.disk_basis) == (
+        Range(250e3, 250e3, 250e3),
+        "the size of an event that is written here",
+    )
+    outputs = [Dataset("a", events=10, size_bytes=1000), Dataset("b", events=10, size_bytes=3000), Dataset("c")]
+    (found,) = of(past(output_dataset="a"), past("B", output_dataset="b"), datasets=outputs).stages
+    assert (found.disk_bytes, found.disk_basis) == (Range(1e5, 2e5, 3e5), "2 earlier outputs in the catalogue")
+    assert of(past()).disk_bytes is None
+
+
+def test_quantiles_over_stages_are_weighted_by_their_jobs():
+    (found,) = of(past(completed=1000), past("B", completed=1, wall_seconds=(9e9,) * 5)).stages
+    assert found.wall_seconds == Range(1500, 2000, 2500)
+
+
+rows = st.builds(
+    past,
+    completed=st.integers(0, 1000),
+    release=st.sampled_from(["v09_72", "x"]),
+    events_per_job=st.none() | st.floats(0.1, 1e6),
+    core_seconds=st.floats(0, 1e9),
+    completed_wall_seconds=st.just(0.0) | st.floats(1, 1e9),
+    wall_seconds=st.lists(st.floats(0, 1e6), min_size=5, max_size=5).map(sorted).map(tuple),
+    per_day=st.lists(st.floats(0, 1e6), min_size=5, max_size=5).map(sorted).map(tuple),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(rows, max_size=5))
+def test_ranges_are_in_order_and_nothing_breaks(given_rows):
+    found = of(*given_rows)
+    for one in found.stages:
+        for figure in (one.wall_seconds, one.core_seconds, one.days):
+            assert figure is None or 0 <= figure.low <= figure.mid <= figure.high
+    assert found.finish is None or TODAY <= found.finish[0] <= found.finish[1] <= found.finish[2]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 100)), min_size=1, max_size=20).map(sorted))
+def test_quantile_is_a_value_that_enough_do_not_exceed(points):
+    total = sum(weight for _, weight in points)
+    found = quantile(points, 0.5)
+    assert sum(weight for value, weight in points if value <= found) >= total / 2 * (1 - 1e-6)

@@ -1,0 +1,177 @@
+"""What the checks know is what is in the database, and asking it costs the same for one stage and for a hundred."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.models import Membership
+from apps.clusters.models import Cluster
+from apps.core.selectors import events_of
+from apps.production import services
+from apps.production.checks import examine
+from apps.production.checks.facts import Offer, StageBefore
+from apps.production.gathering import facts_for
+from apps.production.models import StageHistory
+from apps.production.selectors import content_of
+from apps.services.models import DowntimeWindow, Service
+from tests.production.test_rules import monte_carlo
+from tests.production.written import AT, S, content, draft, request_in, stage
+
+
+@pytest.fixture
+def queued(nova, liaison, approver):
+    def make(**changes):
+        return request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, **changes)
+
+    return make
+
+
+def known(nova, written=None, **more):
+    return facts_for(written or content(), experiment=nova, at=AT, **more)
+
+
+def found(nova, written, **more) -> dict[str, str]:
+    return {one.rule: one.message for one in examine(written, known(nova, written, **more))}
+
+
+def history(request, **changes):
+    row = {
+        "name": "generation",
+        "release": "v09_72",
+        "configuration": "generation.fcl",
+        "attempts": 110,
+        "completed": 100,
+        "core_seconds": 9e5,
+        "completed_wall_seconds": 9e5,
+        "wall_seconds": [7000.0, 8000.0, 9000.0, 10_000.0, 12_000.0],
+        "memory_bytes": [1e9, 1.5e9, 2e9, 2.5e9, 3e9],
+        "per_day": [100.0] * 5,
+        "last_ended_at": AT,
+        "last_completed_at": AT,
+    }
+    return StageHistory.objects.create(request=request, experiment=request.experiment, **{**row, **changes})
+
+
+def test_nothing_is_known_of_an_empty_portal(nova):
+    facts = known(nova)
+    assert (facts.others, facts.written_by, facts.datasets, facts.offers) == ((), {}, None, ())
+    assert (facts.contact, facts.estimate.past_jobs) == (None, 0)
+
+
+def test_earlier_requests_are_known_by_what_they_claim(nova, dune, queued, liaison):
+    mine = queued(**{name: getattr(monte_carlo(), name) for name in ("workflow", "arguments", "stages")})
+    wanted = monte_carlo()
+    rules = found(nova, wanted)
+    assert f"{mine} has runs 900001-900100 already" in rules["run_block_free"]
+    assert "seeds from 1,000 for 4,000 jobs" in rules["seeds_free"]
+    assert {"title_not_taken", "output_not_taken"} <= rules.keys()
+    assert not {"run_block_free", "seeds_free", "title_not_taken"} & found(dune, wanted).keys()
+    assert found(dune, wanted)["output_not_taken"].startswith("Another experiment’s request")
+    assert "run_block_free" not in found(nova, content_of(mine), request=mine)
+
+
+def test_drafts_and_what_was_given_up_claim_nothing(nova, liaison, approver):
+    draft(liaison, nova)
+    for state in (S.REJECTED, S.CANCELLED):
+        request_in(state, by=liaison, experiment=nova, approver=approver)
+    assert (known(nova).others, known(nova).written_by) == ((), {})
+
+
+def test_services_and_releases_of_earlier_stages(nova, queued, samweb):
+    for _ in range(2):
+        queued(stages=(stage("Reco", services=("samweb",)), stage("other")))
+    facts = known(nova, content(stages=(stage("reco"),)))
+    assert facts.stages_before == {"reco": StageBefore(2, {"samweb": 2})}
+    assert facts.releases == {"v09_72"}
+
+
+def test_state_and_downtime_of_a_needed_service(nova, samweb):
+    window = DowntimeWindow.objects.create(
+        title="Upgrade", starts_at=AT + timedelta(days=1), ends_at=AT + timedelta(days=2), scheduled_by="x"
+    )
+    window.services.add(samweb)
+    facts = known(nova, content(stages=(stage("reco", services=("samweb",)),)))
+    now = facts.service_states["samweb"]
+    assert (now.name, now.state, [w.title for w in now.windows]) == ("SAM web", "unknown", ["Upgrade"])
+    DowntimeWindow.objects.update(cancelled_at=AT)
+    facts = known(nova, content(stages=(stage("reco", services=("samweb",)),)))
+    assert facts.service_states["samweb"].windows == ()
+
+
+def test_what_clusters_offer(nova):
+    Cluster.objects.create(name="alps", scheduler="slurm", max_memory_bytes=8 * 10**9, max_wall_seconds=3600)
+    assert known(nova).offers == (Offer("alps", 8 * 10**9, 3600),)
+    assert "fits_a_cluster" in found(nova, content())
+
+
+def test_datasets_are_looked_up_where_there_is_a_catalogue(nova, settings, tmp_path):
+    path = tmp_path / "datasets.json"
+    path.write_text(json.dumps({"datasets": [{"name": "raw", "files": 3, "events": 0}]}))
+    settings.DATASET_CATALOGUE = f"file:{path}"
+    assert "input_not_empty" in found(nova, content(stages=(stage("reco", input_dataset="raw"),)))
+    assert "input_exists" in found(nova, content(stages=(stage("reco", input_dataset="rwa"),)))
+    path.unlink()
+    rules = found(nova, content(stages=(stage("reco", input_dataset="rwa"),)))
+    assert "input_exists" not in rules
+    assert "cannot be read" in rules["catalogue_answers"]
+
+
+def test_contact_who_left(nova, liaison):
+    request = draft(liaison, nova)
+    assert known(nova, request=request).contact.is_liaison
+    Membership.objects.filter(user=liaison).delete()
+    request.refresh_from_db()
+    assert "contact_is_member" in found(nova, content(), request=request)
+
+
+def test_tests_before_the_last_change_are_old(nova, liaison):
+    request = draft(liaison, nova)
+    history(request)
+    assert "test_is_newer" not in found(nova, content(), request=request)
+    changed = content(stages=(stage("generation", configuration="new.fcl"), stage("simulation")))
+    services.save_draft(request=request, content=changed, version=1, by=liaison, at=AT + timedelta(hours=1))
+    assert "test_is_newer" in found(nova, changed, request=request)
+
+
+def test_estimate_rests_on_past_stages_of_the_experiment(nova, dune, queued):
+    history(queued())
+    estimate = known(nova).estimate
+    assert [one.past_jobs for one in estimate.stages] == [100, 0]
+    assert known(dune).estimate.past_jobs == 0
+
+
+def test_submission_keeps_what_the_checks_said(nova, liaison, queued):
+    queued()
+    request = draft(liaison, nova)
+    services.submit_request(request=request, by=liaison, at=AT)
+    said = events_of(request).get(kind="request.submit").data
+    assert said["checks_count"] == 3
+    assert said["checks"][0] == {
+        "rule": "title_not_taken",
+        "severity": "should",
+        "path": "title",
+        "message": "NOVA-0001 has this title too. Is it asked for twice?",
+    }
+    services.check_request(request=request, at=AT)
+    assert events_of(request).get(kind="request.pass").data["checks_count"] == 3
+
+
+def test_queries_grow_neither_with_stages_nor_with_requests(nova, liaison, queued, samweb):
+    Service.objects.create(slug="dcache", name="dCache")
+
+    def count(written, request=None) -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            facts_for(written, experiment=nova, request=request, at=AT)
+        return len(queries)
+
+    queued(stages=(stage("s0", services=("samweb",)),))
+    few = count(content(stages=(stage("s0", services=("samweb",)),)))
+    for n in range(4):
+        history(queued(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(5))), name=f"s{n}")
+    many = content(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(50)))
+    assert count(many) == few <= 22

@@ -1,0 +1,390 @@
+"""Each rule finds what it is for, at the right field, lets a good request pass, and its mend ends the problem."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from apps.production.checks import Facts, Mend, Problem, Rule, Severity, check_content, check_shape, examine, rule
+from apps.production.checks.base import run
+from apps.production.checks.facts import Contact, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.checks.registry import RULES, SHAPE, rules
+from apps.production.content import StageContent
+from apps.production.datasets import Dataset
+from apps.production.estimates import PastStage, estimate
+from apps.production.workflows.builtin import STATES, builtin_texts
+from apps.production.workflows.declaration import read_declaration
+from tests.production.written import AT, content, stage
+
+DAY = timedelta(days=1)
+FACTS = Facts(today=AT.date(), services=frozenset({"samweb", "dcache"}))
+
+
+def of_type(key: str, **changes):
+    return content(workflow=read_declaration(builtin_texts()[key], key=key, number=1, states=STATES), **changes)
+
+
+def one(**changes):
+    return content(stages=(stage("reco", **changes),))
+
+
+def args(**values) -> StageContent:
+    return stage("reco", arguments=values)
+
+
+GENERATOR = {"output_type": "gen", "generator": "GENIE", "generator_version": "3_04_02", "geometry": "nd"}
+
+
+def monte_carlo(*, run_block="900001-900100", first_seed=1000, **changes):
+    generation = stage("generation", kind="generation", arguments=GENERATOR, **changes)
+    simulation = stage("simulation", kind="simulation", arguments={"input_type": "gen", "output_type": "sim"})
+    stages = (generation, simulation)
+    arguments = {"run_block": run_block, "first_seed": first_seed}
+    return of_type("monte_carlo", arguments=arguments, stages=stages)
+
+
+def keep_up(**arguments):
+    given = {"cadence": 3600, "split": "per file", "most_in_flight": 2000, "stop_on": "2026-12-10", **arguments}
+    return of_type("keep_up", arguments=given, stages=(stage("reco", kind="reconstruction", input_dataset="raw"),))
+
+
+def merge(jobs=10, **arguments):
+    given = {"files": 1000, "target_bytes": 4 * 10**9, **arguments}
+    return of_type("merge", stages=(stage("merge", kind="merge", input_dataset="small", jobs=jobs, arguments=given),))
+
+
+def other(**changes) -> Other:
+    return Other(key="NOVA-0001", **changes)
+
+
+def past(**changes) -> Facts:
+    row = {
+        "request": "NOVA-0001",
+        "release": "v09_72",
+        "configuration": "reco.fcl",
+        "completed": 100,
+        "core_seconds": 100 * 9000.0,
+        "completed_wall_seconds": 100 * 9000.0,
+        "wall_seconds": (7000.0, 8000.0, 9000.0, 10_000.0, 12_000.0),
+        "memory_bytes": (1e9, 1.5e9, 2e9, 2.5e9, 3e9),
+        "per_day": (1000.0,) * 5,
+    }
+    return with_past(one(), PastStage(**{**row, **changes}))
+
+
+def with_past(written, *rows: PastStage) -> Facts:
+    return replace(FACTS, estimate=estimate(written, past={"reco": rows}, datasets={}, today=FACTS.today))
+
+
+def facts(**changes) -> Facts:
+    return replace(FACTS, **changes)
+
+
+def data(**numbers) -> Facts:
+    return facts(datasets={"raw": Dataset("raw", **numbers), "nova.mc.reco": Dataset("nova.mc.reco", events=5)})
+
+
+def reading(dataset="raw", **more):
+    return one(input_dataset=dataset, **more)
+
+
+def service(state="up", *windows) -> Facts:
+    return facts(service_states={"samweb": ServiceNow("SAM", state, windows)})
+
+
+SOON = Window("Upgrade", AT + DAY, AT + 2 * DAY)
+FAR = Window("Move", AT + 90 * DAY, AT + 91 * DAY)
+NEEDS = one(services=("samweb",))
+GOOD = content()
+EARLIER, LATER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 9, tzinfo=UTC)
+
+#: Rule: where it fires (content, facts, path), and what is nearest to it without firing (content, facts).
+CASES = {
+    "lengths": ((content(title="x" * 201), FACTS, "title"), (content(title="x" * 200), FACTS)),
+    "stage_count": ((content(stages=(stage(),) * 101), FACTS, "stages"), (content(stages=(stage(),) * 100), FACTS)),
+    "number_ranges": ((one(events=0), FACTS, "stages.0.events"), (one(events=1), FACTS)),
+    "known_values": ((one(services=("nfs",)), FACTS, "stages.0.services"), (NEEDS, FACTS)),
+    "arguments": ((content(arguments={"x": 1}), FACTS, "arguments.x"), (GOOD, FACTS)),
+    "required": ((content(title=""), FACTS, "title"), (GOOD, FACTS)),
+    "deadline_ahead": ((content(deadline=AT.date()), FACTS, "deadline"), (content(deadline=AT.date() + DAY), FACTS)),
+    "priority_reason": (
+        (content(requested_priority="high"), FACTS, "priority_reason"),
+        (content(requested_priority="high", priority_reason="freeze"), FACTS),
+    ),
+    "stage_names": ((content(stages=(stage("a b"),)), FACTS, "stages.0.name"), (GOOD, FACTS)),
+    "plain_names": (
+        (one(configuration="my file.fcl"), FACTS, "stages.0.configuration"),
+        (one(configuration="path/to/my_file.fcl"), FACTS),
+    ),
+    "deadline_near": (
+        (content(deadline=date(2029, 1, 1)), FACTS, "deadline"),
+        (content(deadline=date(2027, 1, 1)), FACTS),
+    ),
+    "purpose_says_enough": ((content(purpose="physics"), FACTS, "purpose"), (GOOD, FACTS)),
+    "title_says_enough": ((content(title="MC"), FACTS, "title"), (GOOD, FACTS)),
+    "reason_without_priority": (
+        (content(priority_reason="freeze"), FACTS, "priority_reason"),
+        (content(priority_reason="freeze", requested_priority="high"), FACTS),
+    ),
+    "chain": (
+        (
+            content(stages=(stage("a", output_dataset="x"), stage("b", output_dataset="x"))),
+            FACTS,
+            "stages.1.output_dataset",
+        ),
+        (GOOD, FACTS),
+    ),
+    "counts": ((one(jobs=10, events=9), FACTS, "stages.0.jobs"), (one(jobs=9, events=9), FACTS)),
+    "output_type": (
+        (
+            content(stages=(args(output_type="gen"), stage("b", arguments={"input_type": "raw"}))),
+            FACTS,
+            "stages.1.arguments.input_type",
+        ),
+        (monte_carlo(), FACTS),
+    ),
+    "event_totals": (
+        (content(stages=(stage("a"), stage("b", events=10_000_000))), FACTS, "stages.1.events"),
+        (content(stages=(stage("a", arguments={"passing": 0.5}), stage("b", events=10_000_000))), FACTS),
+    ),
+    "maker_reads_nothing": (
+        (monte_carlo(input_dataset="x"), FACTS, "stages.0.input_dataset"),
+        (monte_carlo(), FACTS),
+    ),
+    "first_reads_something": (
+        (of_type("reprocessing", stages=(stage(kind="reconstruction"),)), FACTS, "stages.0.input_dataset"),
+        (of_type("reprocessing", stages=(stage(kind="reconstruction", input_dataset="raw"),)), FACTS),
+    ),
+    "one_release": (
+        (content(stages=(stage("a"), stage("b", release="v09_73"))), FACTS, "stages.1.release"),
+        (GOOD, FACTS),
+    ),
+    "one_geometry": (
+        (
+            content(stages=(args(geometry="nd1"), stage("b", arguments={"geometry": "nd2"}))),
+            FACTS,
+            "stages.1.arguments.geometry",
+        ),
+        (content(stages=(args(geometry="nd1"), stage("b"), stage("c", arguments={"geometry": "nd1"}))), FACTS),
+    ),
+    "events_per_job": ((one(jobs=4000, events=8000), FACTS, "stages.0.jobs"), (one(jobs=4000, events=40_000), FACTS)),
+    "even_jobs": ((monte_carlo(events=20_000_001), FACTS, "stages.0.events"), (monte_carlo(), FACTS)),
+    "file_size": (
+        (content(stages=(args(output_event_bytes=100),)), FACTS, "stages.0.jobs"),
+        (content(stages=(args(output_event_bytes=250_000),)), FACTS),
+    ),
+    "merge_size": ((merge(target_bytes=10**7), FACTS, "stages.0.arguments.target_bytes"), (merge(), FACTS)),
+    "merge_jobs": ((merge(jobs=1000), FACTS, "stages.0.jobs"), (merge(jobs=999), FACTS)),
+    "jobs_have_files": (
+        (content(stages=(args(files=3999),)), FACTS, "stages.0.jobs"),
+        (content(stages=(args(files=4000),)), FACTS),
+    ),
+    "seed_room": (
+        (monte_carlo(first_seed=899_996_002), FACTS, "arguments.first_seed"),
+        (monte_carlo(first_seed=899_996_001), FACTS),
+    ),
+    "stop_ahead": ((keep_up(stop_on="2026-11-20"), FACTS, "arguments.stop_on"), (keep_up(), FACTS)),
+    "stop_by_deadline": ((keep_up(stop_on="2026-12-13"), FACTS, "deadline"), (keep_up(stop_on="2026-12-12"), FACTS)),
+    "split_is_whole": (
+        (keep_up(split="per N files"), FACTS, "arguments.files_per_job"),
+        (keep_up(split="per N files", files_per_job=4), FACTS),
+    ),
+    "cap_keeps_up": (
+        (keep_up(most_in_flight=66), FACTS, "arguments.most_in_flight"),
+        (keep_up(most_in_flight=67), FACTS),
+    ),
+    "cadence_within_latency": (
+        (keep_up(latency=1800), FACTS, "arguments.cadence"),
+        (keep_up(latency=3600), FACTS),
+    ),
+    "fits_a_cluster": (
+        (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", 2 * 10**9))), "stages.0.memory_bytes"),
+        (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", None)))),
+    ),
+    "services_up": ((NEEDS, service("down"), "stages.0.services"), (NEEDS, service())),
+    "no_downtime": ((NEEDS, service("up", SOON), "stages.0.services"), (NEEDS, service("up", FAR))),
+    "run_block_free": (
+        (monte_carlo(), facts(others=(other(runs={"run_block": "900100-900200"}),)), "arguments.run_block"),
+        (monte_carlo(), facts(others=(other(runs={"run_block": "900101-900200"}),))),
+    ),
+    "runs_not_done_before": (
+        (
+            of_type("reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)),
+            facts(others=(other(runs={"runs": "5"}, release="v09_72", configuration="generation.fcl"),)),
+            "arguments.runs",
+        ),
+        (
+            of_type("reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)),
+            facts(others=(other(runs={"runs": "5"}, release="v09_71", configuration="generation.fcl"),)),
+        ),
+    ),
+    "seeds_free": (
+        (
+            monte_carlo(),
+            facts(others=(other(first_seed=4999, jobs=10, configuration="generation.fcl"),)),
+            "arguments.first_seed",
+        ),
+        (monte_carlo(), facts(others=(other(first_seed=5000, jobs=10, configuration="generation.fcl"),))),
+    ),
+    "title_not_taken": (
+        (GOOD, facts(others=(other(title="nd rock muons, 2026 BEAM"),)), "title"),
+        (GOOD, facts(others=(other(title="ND rock muons, 2025 beam"),))),
+    ),
+    "output_not_taken": (
+        (one(), facts(written_by={"nova.mc.reco": "NOVA-0001"}), "stages.0.output_dataset"),
+        (one(), facts(written_by={"nova.mc.other": "NOVA-0001"})),
+    ),
+    "catalogue_answers": ((GOOD, facts(catalogue_fault="it is gone"), "stages"), (GOOD, FACTS)),
+    "output_is_new": ((one(), data(), "stages.0.output_dataset"), (one(output_dataset="new"), data())),
+    "input_exists": ((reading("rwa"), data(), "stages.0.input_dataset"), (reading(), data())),
+    "input_not_empty": ((reading(), data(files=0), "stages.0.input_dataset"), (reading(), data(files=1))),
+    "input_counts": ((reading(), data(events=19_000_000), "stages.0.events"), (reading(), data(events=20_000_000))),
+    "contact_is_member": (
+        (GOOD, facts(contact=Contact("ada", is_liaison=False)), "purpose"),
+        (GOOD, facts(contact=Contact("ada", is_liaison=True))),
+    ),
+    "deadline_reachable": ((one(), past(per_day=(100.0,) * 5), "deadline"), (one(), past())),
+    "wall_is_enough": ((one(wall_seconds=11_000), past(), "stages.0.wall_seconds"), (one(wall_seconds=12_000), past())),
+    "wall_not_far_too_much": (
+        (one(wall_seconds=48_001), past(), "stages.0.wall_seconds"),
+        (one(wall_seconds=48_000), past()),
+    ),
+    "memory_is_enough": (
+        (one(memory_bytes=2_900_000_000), past(), "stages.0.memory_bytes"),
+        (one(memory_bytes=3_000_000_000), past()),
+    ),
+    "job_length": ((one(), past(wall_seconds=(60.0,) * 5), "stages.0.jobs"), (one(), past())),
+    "known_release": (
+        (one(release="v09_27"), facts(releases=frozenset({"v09_72"})), "stages.0.release"),
+        (one(), facts(releases=frozenset({"v09_72"}))),
+    ),
+    "services_as_before": (
+        (one(), facts(stages_before={"reco": StageBefore(3, {"samweb": 2})}), "stages.0.services"),
+        (one(), facts(stages_before={"reco": StageBefore(4, {"samweb": 2})})),
+    ),
+    "tried_configuration": (
+        (one(), past(configuration="old.fcl"), "stages.0.configuration"),
+        (one(), past()),
+    ),
+    "test_is_newer": (
+        (one(), facts(completed_at={"reco": EARLIER}, changed_at={0: LATER}), "stages.0.configuration"),
+        (one(), facts(completed_at={"reco": LATER}, changed_at={0: EARLIER})),
+    ),
+}
+
+
+def found_by(name: str, written, known: Facts) -> list[Problem]:
+    return list(rules()[name](written, known))
+
+
+def test_every_rule_is_tried_here():
+    assert set(CASES) == set(RULES.builtins)
+    assert len(CASES) >= 30
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule_fires(name):
+    written, known, path = CASES[name][0]
+    problems = found_by(name, written, known)
+    assert [problem.path for problem in problems] == [path] * len(problems)
+    assert problems
+    assert all(len(problem.message) > 10 for problem in problems)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule_does_not_fire(name):
+    written, known = CASES[name][1]
+    assert found_by(name, written, known) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_click_mends_it_and_breaks_nothing(name):
+    written, known, _ = CASES[name][0]
+    for problem in found_by(name, written, known):
+        if problem.mend is not None:
+            mended = problem.mend.applied_to(written)
+            assert problem.path not in {left.path for left in found_by(name, mended, known)}
+            assert check_shape(mended, known).keys() <= check_shape(written, known).keys()
+
+
+def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
+    written = one(events=400_000, jobs=4000)
+    row = {"completed": 50, "core_seconds": 3e3, "completed_wall_seconds": 3e3, "per_day": (1000.0,) * 5}
+    short = PastStage(request="NOVA-0001", events_per_job=100, wall_seconds=(60.0,) * 5, **row)
+    (problem,) = found_by("job_length", written, with_past(written, short))
+    assert problem.message.startswith(
+        "By 50 past jobs (same stage name, any release and configuration) one takes about 1 min"
+    )
+    mended = problem.mend.applied_to(written)
+    assert mended.stages[0].jobs == 17
+    assert found_by("job_length", mended, with_past(mended, short)) == []
+
+
+def test_every_rule_says_what_holds_in_one_line():
+    for name, found in rules().items():
+        assert found.description.endswith("."), name
+        assert len(found.description) < 110, name
+
+
+def test_only_the_shape_keeps_a_draft_from_being_saved():
+    assert {name for name, found in rules().items() if found.severity == Severity.STOP} == set(SHAPE)
+
+
+def test_warning_does_not_block():
+    written = content(title="MC", stages=(stage("a"), stage("b", release="v09_73")))
+    assert check_content(written, FACTS) == {}
+    assert [(f.rule, f.severity, f.blocks) for f in examine(written, FACTS)] == [
+        ("title_says_enough", "should", False),
+        ("one_release", "should", False),
+    ]
+
+
+def test_gravest_comes_first():
+    written = content(title="MC", deadline=AT.date(), stages=(stage("a", events=0),))
+    severities = [found.severity for found in examine(written, FACTS)]
+    assert severities == sorted(severities, key=list(Severity).index)
+    assert severities[0] == "stop"
+
+
+def test_a_rule_that_breaks_is_named_and_the_others_still_speak():
+    @rule(Severity.MUST)
+    def breaks(written, known):
+        """It breaks."""
+        yield Problem("title", "first")
+        raise ZeroDivisionError
+
+    found = run({"breaks": breaks, "deadline_ahead": rules()["deadline_ahead"]}, content(deadline=AT.date()), FACTS)
+    assert [(f.rule, f.path, f.blocks) for f in found] == [
+        ("deadline_ahead", "deadline", True),
+        ("breaks", "", False),
+    ]
+    assert "ZeroDivisionError" in found[1].message
+
+
+def test_third_party_rule_is_found_by_its_entry_point(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    entry = EntryPoint("no_mondays", "tests.production.test_rules:no_mondays", RULES.group)
+    monkeypatch.setitem(RULES._found, "no_mondays", entry)
+    assert list(rules())[-1] == "no_mondays"
+    assert "deadline" in check_content(content(deadline=date(2026, 12, 14)), FACTS)
+
+
+@rule(Severity.MUST)
+def no_mondays(written, known):
+    """No deadline is a Monday."""
+    if written.deadline and written.deadline.weekday() == 0:
+        yield Problem("deadline", "Not on a Monday, please.", Mend("Tuesday", {"deadline": written.deadline + DAY}))
+
+
+def test_mend_reaches_every_kind_of_field():
+    written = monte_carlo()
+    values = {"title": "T", "arguments.first_seed": 5, "stages.1.release": "v1", "stages.1.arguments.input_type": "x"}
+    mended = Mend("all", values).applied_to(written)
+    assert (mended.title, mended.arguments["first_seed"], mended.stages[1].release) == ("T", 5, "v1")
+    assert mended.stages[1].arguments["input_type"] == "x"
+    assert mended.stages[0] == written.stages[0]
+    assert (
+        "input_type" not in Mend("none", {"stages.1.arguments.input_type": ""}).applied_to(mended).stages[1].arguments
+    )
+    assert isinstance(no_mondays, Rule)
