@@ -153,7 +153,9 @@ class Environment(BaseSettings):
         description="Where requests' datasets are looked up: `file:/PATH.json`, or a plugin's name and its address. Empty: they are not.",
     )
     CAPTURE_CLUSTER: str = Field(default="", description="Name of the cluster whose spool `manage.py capture` watches.")
-    CAPTURE_SCHEDULER: str = Field(default="slurm", description="Its scheduler: slurm, simulated, or a plugin's name.")
+    CAPTURE_SCHEDULER: str = Field(
+        default="slurm", description="Its scheduler: slurm, torque, htcondor, or a plugin's name."
+    )
     CAPTURE_SPOOL: Path | None = Field(
         default=None, description="Its spool directory; for Slurm the StateSaveLocation."
     )

@@ -9,6 +9,7 @@ from enum import StrEnum
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.linking import current_masker
 from apps.archive.models import ArchivedJob
+from apps.archive.retention import kept_since
 from apps.archive.selectors import CLOCK_TOLERANCE, DamagedContent, read_blob
 from apps.archive.services import store_jobs
 from apps.clusters.models import Cluster
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     DAMAGED = "damaged in the archive"
     MISSING = "not in the archive"
     BACKFILLED = "filled in from accounting"
+    EXPIRED = "no longer kept, by a rule of retention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def check_copies(
     scheduler = adapter_of(cluster)
     if not isinstance(scheduler, KeepsCopies):
         raise SchedulerError(f"{cluster.scheduler} keeps no copies of scripts to check against")
-    masker = current_masker()
+    masker, kept = current_masker(), kept_since(cluster=cluster, at=at)
     ids = sorted(job_ids or _known_ids(cluster, since))
     for first in range(0, len(ids), _JOBS_A_BATCH):
         batch = ids[first : first + _JOBS_A_BATCH]
@@ -83,6 +85,8 @@ def check_copies(
         for row, copy in pairs:
             if row:
                 yield from _differences(row, copy, masker)
+            elif copy and kept and since <= copy.submitted_at <= kept:
+                yield Finding(copy.spool_id, copy.submitted_at, Kind.EXPIRED)
             elif copy and copy.submitted_at >= since:
                 filled = backfill and copy.script is not None and copy.spool_id in settled
                 if filled:

@@ -6,13 +6,16 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, DateTimeField, Max, Q, QuerySet
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 
 from apps.accounts.permissions import scope_of
 from apps.archive.bulk import lock_for_this_transaction
 from apps.archive.models import ArchivedJob, Pin, RetentionRule, WordIndex
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
+from apps.core.models import Event
 from apps.core.services import publish
 
 #: Jobs deleted in one transaction, in which no job can be stored.
@@ -153,6 +156,19 @@ def delete_expired(*, by: object, at: datetime, batches: int) -> int:
                 break
             deleted, batches, size = deleted + expired.jobs, batches - 1, size - expired.freed_bytes
     return deleted
+
+
+def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
+    """Return before which submission a cluster's rule keeps no jobs, by age or as far as it has deleted for size."""
+    rule = dict(_rules()).get(cluster)
+    if rule is None:
+        return None
+    moments = [at - timedelta(days=rule.max_age_days)] if rule.max_age_days is not None else []
+    if rule.max_bytes is not None:
+        events = Event.objects.filter(kind="archive.expired", target_id=str(cluster.pk))
+        deleted = events.aggregate(last=Max(Cast(KT("data__submitted__1"), DateTimeField())))["last"]
+        moments += [deleted] if deleted else []
+    return max(moments, default=None)
 
 
 @transaction.atomic

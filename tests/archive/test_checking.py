@@ -6,7 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.archive.checking import Kind, check_copies
-from apps.archive.models import ArchivedJob
+from apps.archive.models import ArchivedJob, RetentionRule
+from apps.archive.retention import delete_expired, save_retention_rule
 from apps.archive.services import store_jobs
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import StoredCopy
@@ -30,9 +31,9 @@ def masked(settings):
     return pack(variables)
 
 
-def check(monkeypatch, *copies, **options):
+def check(monkeypatch, *copies, at=START, **options):
     monkeypatch.setattr(Slurm, "stored_copies", lambda self, ids: iter(copies))
-    findings = check_copies(cluster=Cluster.objects.get(), since=START, by="test", at=START, **options)
+    findings = check_copies(cluster=Cluster.objects.get(), since=START, by="test", at=at, **options)
     return [(finding.kind, finding.detail) for finding in findings]
 
 
@@ -72,6 +73,19 @@ def test_job_whose_end_is_not_known_is_filled_in_only_by_name(monkeypatch):
     assert (Kind.BACKFILLED, "") not in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
 
     assert ArchivedJob.objects.get(job_id="1").caveat == "from slurmdbd's copy, not from the spool"
+
+
+@pytest.mark.parametrize("limits", [{"max_age_days": 30}, {"max_bytes": 0}])
+def test_what_retention_has_deleted_is_not_filled_in_again(monkeypatch, limits):
+    store_jobs(jobs=[captured_job(1)], by="test", at=START)
+    at = START + timedelta(days=60)
+    save_retention_rule(rule=RetentionRule(**limits), by="test", at=at)
+    assert delete_expired(by="test", at=at, batches=9) == 1
+    fresh = copy(spool_id="2", submitted_at=at)
+
+    found = check(monkeypatch, copy(), fresh, at=at, backfill=True, job_ids=["1", "2"])
+
+    assert found == [(Kind.EXPIRED, ""), (Kind.BACKFILLED, "")]
 
 
 def test_scheduler_that_keeps_no_copies_says_so():
