@@ -11,7 +11,7 @@ from .conftest import wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
 
-JOBS = 2000
+JOBS = 800
 SUBMITTERS = 4
 
 

@@ -14,7 +14,7 @@ from tests.torque_spool import TorqueJob, TorqueServer, do
 
 from .conftest import wait_for
 
-JOBS = 2000
+JOBS = 800
 WRITERS = 4
 KEEP_COMPLETED = timedelta(seconds=1)
 
