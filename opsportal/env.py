@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -67,6 +68,31 @@ def _regex(value: str) -> str:
 def _long_key(value: SecretStr) -> SecretStr:
     if len(value.get_secret_value()) < 50:
         raise ValueError("must have at least 50 random characters")
+    return value
+
+
+def _mail_server(value: SecretStr) -> SecretStr:
+    try:
+        parts = urlsplit(value.get_secret_value())
+        well = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # whose own words hold a part of the value
+        well = False
+    if not well or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
+        raise ValueError(
+            "is no mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, @, / and : in it"
+        )
+    return value
+
+
+def _mail_address(value: str) -> str:
+    if not re.fullmatch(r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+", value):
+        raise ValueError("is no address such as opsportal@example.org")
+    return value
+
+
+def _networks(value: list[str]) -> list[str]:
+    for network in value:
+        ip_network(network)  # raises ValueError
     return value
 
 
@@ -213,6 +239,23 @@ class Environment(BaseSettings):
     MASKING_KEY: SecretStr | None = Field(
         default=None,
         description="Key of the fingerprints that stand for masked values; derived from SECRET_KEY unless given.",
+    )
+    EMAIL_URL: Annotated[SecretStr, AfterValidator(_mail_server)] | None = Field(
+        default=None,
+        description="Mail server: `smtp://USER:PASSWORD@HOST:587?tls=start` (STARTTLS), `smtps://…` (TLS) or `smtp://HOST:25`. None: no mail.",
+    )
+    EMAIL_FROM: Annotated[str, AfterValidator(_mail_address)] = Field(
+        default="opsportal@localhost", description="Address from which the portal writes mail."
+    )
+    WEBHOOK_HTTP: bool = Field(
+        default=False, description="Allow webhooks without TLS: `http://`. What they are told can be read on the way."
+    )
+    WEBHOOK_NETWORKS: Annotated[Words, AfterValidator(_networks)] = Field(
+        default=[],
+        description="Networks of the inside that webhooks may call, such as `10.1.0.0/16`, separated by commas.",
+    )
+    WEBHOOK_GIVE_UP_DAYS: int = Field(
+        default=3, ge=1, le=365, description="A webhook that has failed for so many days is switched off."
     )
     METRICS_TOKEN: SecretStr | None = Field(
         default=None,

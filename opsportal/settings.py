@@ -4,7 +4,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 from csp.constants import NONE, SELF
@@ -52,6 +52,17 @@ CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
 ARCHIVE_PORTAL_TOKEN = _secret(ENV.ARCHIVE_PORTAL_TOKEN)
 MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
 METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
+WEBHOOK_HTTP = ENV.WEBHOOK_HTTP
+WEBHOOK_NETWORKS = ENV.WEBHOOK_NETWORKS
+WEBHOOK_GIVE_UP_DAYS = ENV.WEBHOOK_GIVE_UP_DAYS
+
+_mail = urlsplit(_secret(ENV.EMAIL_URL))
+EMAIL_HOST = _mail.hostname or ""  # empty: no mail
+EMAIL_USE_SSL, EMAIL_USE_TLS = _mail.scheme == "smtps", _mail.query == "tls=start"
+EMAIL_PORT = _mail.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_mail.username or ""), unquote(_mail.password or "")
+EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.EMAIL_FROM
 
 _portal = urlsplit(PORTAL_URL)
 HTTPS = _portal.scheme == "https"
@@ -81,6 +92,7 @@ INSTALLED_APPS = [
     "apps.jobs",
     "apps.archive",
     "apps.diagnosis",
+    "apps.notifications",
     "apps.portal",
     "apps.api",
 ]
@@ -272,6 +284,9 @@ _EVERY_SECONDS = {
     "apps.jobs.tasks.collect_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,
     "apps.jobs.tasks.count_stage_history": 300,
+    "apps.notifications.tasks.send_mail": 10,
+    "apps.notifications.tasks.call_webhooks": 10,
+    "apps.notifications.tasks.drop_old": 86_400,
 }
 CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": float(seconds), "options": {"expires": max(30, 2 * seconds)}}

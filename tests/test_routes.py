@@ -24,7 +24,14 @@ NONE = "hhhhhh"
 
 PUBLIC = {"accounts:login", "api:schema", "core:healthz", "core:readyz"}
 #: Guarded by a token of its own, whoever asks.
-BY_TOKEN = {"api:feed", "api:capture-jobs", "api:capture-report"}
+BY_TOKEN = {
+    "api:capture-jobs",
+    "api:capture-report",
+    "api:feed",
+    "notifications:feed-experiment",
+    "notifications:feed-inbox",
+    "notifications:feed-request",
+}
 
 EXPECTED = {
     "accounts:create-token": ALL,
@@ -100,6 +107,13 @@ EXPECTED = {
     "jobs:list": ALL,
     "jobs:reports": ALL,
     "jobs:request-progress": OF_EXPERIMENT,
+    "notifications:add-webhook": ALL,
+    "notifications:change-webhook": "hhhyyy",  # an experiment's
+    "notifications:feed-address": ALL,
+    "notifications:list": ALL,
+    "notifications:read": ALL,
+    "notifications:request": OF_EXPERIMENT,
+    "notifications:settings": ALL,
     "portal:find": ALL,
     "portal:health": OPG,
     "portal:home": ALL,

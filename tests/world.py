@@ -14,6 +14,8 @@ from apps.diagnosis.models import LogHarvest
 from apps.diagnosis.services import harvest_log, recount_dirty_hours
 from apps.jobs.models import Job
 from apps.jobs.services import recompute_dirty_hours
+from apps.notifications.models import Webhook
+from apps.notifications.services import add_webhook
 from apps.production.holds import place_hold
 from apps.production.models import Hold, Request
 from apps.services.enums import State
@@ -47,6 +49,7 @@ class World:
     alert: UnmappedAlert
     job: Job
     archived: ArchivedJob
+    webhook: Webhook
 
     def parameters(self) -> dict[str, dict[str, object]]:
         """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
@@ -61,6 +64,7 @@ class World:
                 "archive": self.archived.pk,
                 "api:archived-job": self.archived.pk,
                 "services:map-alert": self.alert.pk,
+                "notifications:change-webhook": self.webhook.pk,
                 "window": self.window.pk,
                 "announcement": self.announcement.pk,
                 "incident": self.incident.pk,
@@ -108,6 +112,7 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
         alert=UnmappedAlert.objects.get(),
         job=job,
         archived=ArchivedJob.objects.get(),
+        webhook=add_webhook(url="https://chat.example.org/", experiment=nova, by=shifter, at=at)[0],
     )
 
 

@@ -13,6 +13,7 @@ _by_kind: dict[str, list[str]] = {}
 def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
     """Register a function for events of these kinds under a lasting name, such as `diagnosis.queue_harvests`.
 
+    `request.*` stands for all kinds that begin with `request.`.
     The function may be called again for the same event only if its transaction was rolled back.
     """
 
@@ -29,7 +30,7 @@ def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
 
 def subscribers_of(kind: str) -> list[str]:
     """Return the names of the subscribers of events of this kind."""
-    return _by_kind.get(kind, [])
+    return _by_kind.get(kind, []) + _by_kind.get(f"{kind.partition('.')[0]}.*", [])
 
 
 def handler(name: str) -> Handler:

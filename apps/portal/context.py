@@ -7,6 +7,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from apps.accounts.permissions import is_opg
+from apps.notifications.selectors import unread_count
 from apps.services.selectors import strip
 
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
@@ -21,7 +22,7 @@ PLACES = [
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, read only where a template asks for it, the strip and who may see the portal's health."""
+    """Return the places and, read only where a template asks for it, the strip, what is unread, who may see health."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
@@ -31,6 +32,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
             for name, url, prefixes in PLACES
         ],
         "sees_health": SimpleLazyObject(lambda: is_opg(user)),
+        "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
     }
 

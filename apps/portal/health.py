@@ -16,6 +16,7 @@ from apps.core.selectors import readiness
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.selectors import collections
+from apps.notifications.selectors import channels_health
 from apps.services.feeds.registry import FEEDS
 
 #: Every kind of plugin there is. Named here, so that each is loaded before it is judged.
@@ -58,6 +59,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "captures": [_capture(heart) for heart in hearts],
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
+        "channels": channels_health(at),
         "collections": collections(),
         "plugins": plugin_kinds(),
     }

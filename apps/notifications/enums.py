@@ -1,0 +1,57 @@
+"""The words of notifications: groups of events, ways out, and when."""
+
+from django.db import models
+
+
+class Group(models.TextChoices):
+    """What a rule is about. Who is told of one event for two reasons is told for the first in this order."""
+
+    TURN = "turn", "Your turn: a request waits for you, or somebody names you"
+    OUTCOME = "outcome", "Outcome: approved, rejected, cancelled, done"
+    TROUBLE = "trouble", "Trouble: held, a test failed, a webhook of yours does not answer"
+    PROGRESS = "progress", "Progress: submitted, in test, running, looked at"
+    CHANGE = "change", "Changes: edited, priority"
+    OTHER = "other", "Everything else"
+
+
+class Channel(models.TextChoices):
+    """A way out of the portal."""
+
+    MAIL = "mail", "mail"
+    WEBHOOK = "webhook", "webhook"
+
+
+class When(models.TextChoices):
+    """When a person is told by one channel of one group."""
+
+    NOW = "now", "at once"
+    DIGEST = "digest", "in the daily digest"
+    NEVER = "never", "never"
+
+
+class Level(models.TextChoices):
+    """How a person follows one request, where it is not as the roles say."""
+
+    WATCHING = "watching", "watching"
+    MUTED = "muted", "muted"
+
+
+class MessageState(models.TextChoices):
+    """Where one mail or one call of a webhook stands."""
+
+    WAITING = "waiting", "waiting"
+    SENT = "sent", "sent"
+    REFUSED = "refused", "refused"
+    DROPPED = "dropped", "dropped"
+
+
+#: What holds until a person says otherwise.
+DEFAULTS: dict[tuple[str, str], When] = {(Channel.WEBHOOK, group): When.NOW for group in Group}
+DEFAULTS |= {
+    (Channel.MAIL, Group.TURN): When.NOW,
+    (Channel.MAIL, Group.OUTCOME): When.NOW,
+    (Channel.MAIL, Group.TROUBLE): When.NOW,
+    (Channel.MAIL, Group.PROGRESS): When.DIGEST,
+    (Channel.MAIL, Group.CHANGE): When.DIGEST,
+    (Channel.MAIL, Group.OTHER): When.DIGEST,
+}

@@ -1,0 +1,44 @@
+"""Quiet hours and the hour of the digest, in a person's own time zone, also on the days when clocks change."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+
+@dataclass(frozen=True)
+class Hours:
+    """When a person may be disturbed. Quiet from one time to another, past midnight too; both equal or None: never."""
+
+    zone: ZoneInfo
+    digest_hour: int = 8
+    quiet_from: time | None = None
+    quiet_until: time | None = None
+
+    def is_quiet(self, at: datetime) -> bool:
+        start, end = self.quiet_from, self.quiet_until
+        if start is None or end is None or start == end:
+            return False
+        now = at.astimezone(self.zone).time()
+        return start <= now < end if start < end else now >= start or now < end
+
+    def allowed(self, at: datetime) -> datetime:
+        """Return `at`, or the end of the quiet hours in which it lies."""
+        for _ in range(4):  # a clock set back may lead into the quiet hours once more
+            if not self.is_quiet(at) or self.quiet_until is None:
+                return at
+            at = self._next(at, self.quiet_until)
+        return at
+
+    def next_digest(self, at: datetime) -> datetime:
+        """Return the next digest after `at` that may be sent."""
+        return self.allowed(self._next(at, time(self.digest_hour)))
+
+    def _next(self, at: datetime, clock: time) -> datetime:
+        """Return the next moment after `at` at which the clock shows this; one left out is an hour later."""
+        today = at.astimezone(self.zone).date()
+        moments = [
+            datetime.combine(today + timedelta(days=days), clock, self.zone).replace(fold=fold).astimezone(UTC)
+            for days in (0, 1, 2)
+            for fold in (0, 1)
+        ]
+        return min(moment for moment in moments if moment > at)

@@ -1,0 +1,98 @@
+"""The table of events: whom each concerns, and in which words. One that is not in it is told to few."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from apps.notifications.enums import Group
+
+
+class Concerned(Enum):
+    """Somebody whom an event of a request may concern."""
+
+    REQUESTER = "who made or submitted it"
+    LIAISONS = "the liaisons of its experiment"
+    APPROVERS = "who may approve it"
+    WATCHERS = "who watches it"
+    MENTIONED = "who is named"
+
+
+_C, _G = Concerned, Group
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of event: `NOVA-0219 <words>`, and for whom it counts as what."""
+
+    words: str
+    told: Mapping[Concerned, Group]
+
+
+def _kind(words: str, group: Group, *concerned: Concerned, **others: Group) -> Kind:
+    """Tell these people and the watchers; `approvers=…` and the like give a group of their own."""
+    told = dict.fromkeys([*concerned, _C.WATCHERS], group)
+    return Kind(words, told | {_C[name.upper()]: each for name, each in others.items()})
+
+
+def _ours(words: str, group: Group) -> Kind:
+    return _kind(words, group, _C.REQUESTER, _C.LIAISONS)
+
+
+_NOBODY: Mapping[Concerned, Group] = {}
+_WAITS = _kind("waits for approval", _G.PROGRESS, _C.REQUESTER, approvers=_G.TURN)
+_CHANGES = _ours("needs changes", _G.TURN)
+_APPROVED = _ours("was approved", _G.OUTCOME)
+_REJECTED = _ours("was rejected", _G.OUTCOME)
+_CANCELLED = _ours("was cancelled", _G.OUTCOME)
+
+#: Kinds that name what was done (`approve`) and, of older requests, what they became (`approved`).
+KINDS: dict[str, Kind] = {
+    "request.created": Kind("was begun", _NOBODY),
+    "request.edited": _kind("was changed", _G.CHANGE, _C.REQUESTER),
+    "request.submit": _kind("was submitted", _G.PROGRESS, _C.LIAISONS),
+    "request.check": Kind("is checked", _NOBODY),
+    "request.pass": _WAITS,
+    "request.submitted": _WAITS,
+    "request.fail": _ours("was given back by the checks", _G.TURN),
+    "request.approve": _APPROVED,
+    "request.approved": _APPROVED,
+    "request.ask_for_changes": _CHANGES,
+    "request.changes_asked": _CHANGES,
+    "request.reject": _REJECTED,
+    "request.rejected": _REJECTED,
+    "request.queue": Kind("was put in the queue", _NOBODY),
+    "request.test": _ours("is in test", _G.PROGRESS),
+    "request.fail_test": _ours("failed its test", _G.TROUBLE),
+    "request.start": _ours("is in production", _G.PROGRESS),
+    "request.hold": _ours("was held", _G.TROUBLE),
+    "request.release": _ours("was released", _G.PROGRESS),
+    "request.complete": _ours("has all its jobs ended", _G.PROGRESS),
+    "request.examine": _ours("has its data quality looked at", _G.PROGRESS),
+    "request.resume": _ours("was put back into production", _G.TROUBLE),
+    "request.done": _ours("is done", _G.OUTCOME),
+    "request.done_partial": _ours("is done in part", _G.OUTCOME),
+    "request.cancel": _CANCELLED,
+    "request.withdrawn": _CANCELLED,
+    "request.supersede": _ours("was superseded", _G.OUTCOME),
+    "request.priority_set": _ours("has another priority", _G.CHANGE),
+    "hold.placed": _ours("has a stage held", _G.TROUBLE),
+    "hold.lifted": _ours("has a stage released", _G.PROGRESS),
+    "webhook.disabled": Kind("is switched off: it failed for too long", _NOBODY),
+}
+
+
+def kind_of(name: str) -> Kind:
+    """Return how events of this kind are told; of an unknown one, what its name says, to requester and watchers."""
+    known = KINDS.get(name)
+    if known is not None:
+        return known
+    words = name.partition(".")[2].replace("_", " ").replace(".", " ")
+    return _kind(f"– {words}", _G.OTHER, _C.REQUESTER)
+
+
+def group_for(kind: Kind, reasons: set[Concerned]) -> Group | None:
+    """Return the first group, in the order of `Group`, for which somebody with these reasons is told; or none."""
+    if _C.MENTIONED in reasons:
+        return _G.TURN
+    groups = {kind.told[reason] for reason in reasons if reason in kind.told}
+    return next((group for group in Group if group in groups), None)

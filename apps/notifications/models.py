@@ -1,0 +1,152 @@
+"""What people want to be told, what they were told of, and the mails and calls on their way. Services write them."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from apps.core.models import Event
+from apps.notifications.enums import Channel, Group, Level, MessageState, When
+
+_USER = settings.AUTH_USER_MODEL
+
+
+class Preferences(models.Model):
+    """When a person may be disturbed, and the address of the person's feeds."""
+
+    user = models.OneToOneField(_USER, on_delete=models.CASCADE, related_name="notification_preferences")
+    digest_hour = models.PositiveSmallIntegerField(default=8)
+    quiet_from = models.TimeField(null=True, blank=True)
+    quiet_until = models.TimeField(null=True, blank=True)
+    feed_name = models.CharField(max_length=32, null=True, blank=True, unique=True)
+
+    class Meta:
+        verbose_name_plural = "preferences"
+        constraints = [models.CheckConstraint(condition=Q(digest_hour__lt=24), name="preferences_digest_hour")]
+
+    def __str__(self) -> str:
+        return f"preferences of {self.user_id}"
+
+
+class Rule(models.Model):
+    """When a person is told of a group of events by one channel, where it is not the default."""
+
+    user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notification_rules")
+    group = models.CharField(max_length=16, choices=Group)
+    channel = models.CharField(max_length=16, choices=Channel)
+    when = models.CharField(max_length=16, choices=When)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "group", "channel"], name="notification_rule_once"),
+            models.CheckConstraint(
+                condition=~Q(channel=Channel.WEBHOOK, when=When.DIGEST), name="notification_rule_webhook"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id}: {self.group} by {self.channel} {self.when}"
+
+
+class Follow(models.Model):
+    """A person watches, or has muted, one request."""
+
+    user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
+    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="followers")
+    level = models.CharField(max_length=16, choices=Level)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "user"], name="follow_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.level} {self.request_id}"
+
+
+class Webhook(models.Model):
+    """An address that is told: of what concerns a person, or of every event of an experiment's requests."""
+
+    user = models.ForeignKey(_USER, on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks")
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks"
+    )
+    url = models.CharField(max_length=500)
+    nonce = models.CharField(max_length=64, help_text="The secret is made of it and SECRET_KEY.")
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    created_by = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
+    failing_since = models.DateTimeField(null=True, blank=True)
+    retry_at = models.DateTimeField(null=True, blank=True)
+    failures = models.PositiveIntegerField(default=0)
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(user=None) ^ Q(experiment=None), name="webhook_of_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"webhook {self.pk}"
+
+
+class Message(models.Model):
+    """One mail to a person, or one call of a webhook: sent once, as far as anybody can tell."""
+
+    channel = models.CharField(max_length=16, choices=Channel)
+    user = models.ForeignKey(_USER, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True, blank=True, related_name="messages")
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    digest = models.BooleanField(default=False)
+    state = models.CharField(max_length=16, choices=MessageState, default=MessageState.WAITING.value)
+    created_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(default=0)
+    refusals = models.PositiveIntegerField(default=0, help_text="Attempts that the other side answered with a no.")
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["webhook", "event"], name="webhook_message_once"),
+            models.CheckConstraint(condition=Q(user=None) ^ Q(webhook=None), name="message_to_one"),
+            models.CheckConstraint(
+                condition=Q(state=MessageState.SENT, sent_at__isnull=False)
+                | (~Q(state=MessageState.SENT) & Q(sent_at=None)),
+                name="message_sent",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["channel", "due_at"], condition=Q(state=MessageState.WAITING), name="message_waiting"),
+            models.Index(fields=["created_at"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"message {self.pk}"
+
+
+class Notification(models.Model):
+    """One event that concerns one person, as the portal lists it; `message` is the mail that tells of it."""
+
+    user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="+")
+    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    group = models.CharField(max_length=16, choices=Group)
+    at = models.DateTimeField()
+    read_at = models.DateTimeField(null=True, blank=True)
+    digest_at = models.DateTimeField(null=True, blank=True, help_text="Waits for the digest of this time.")
+    message = models.ForeignKey(Message, on_delete=models.SET_NULL, null=True, blank=True, related_name="notifications")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "event"], name="notification_once"),
+            models.CheckConstraint(condition=Q(digest_at=None) | Q(message=None), name="notification_digest_or_mail"),
+        ]
+        indexes = [
+            models.Index(fields=["user", "-at", "-id"]),
+            models.Index(fields=["user"], condition=Q(read_at=None), name="notification_unread"),
+            models.Index(
+                fields=["digest_at", "user"], condition=Q(digest_at__isnull=False), name="notification_digest"
+            ),
+            models.Index(fields=["at"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id}: event {self.event_id}"

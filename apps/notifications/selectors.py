@@ -1,0 +1,153 @@
+"""Reading notifications: what a person may see, who is concerned by an event, what waits to be sent."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import CharField, Q, QuerySet
+from django.db.models.functions import Cast
+
+from apps.accounts.enums import Role
+from apps.accounts.models import Experiment, Membership, User
+from apps.accounts.permissions import is_opg, scope_of
+from apps.core.models import Event
+from apps.notifications.enums import DEFAULTS, Channel, Group, Level, MessageState, When
+from apps.notifications.hours import Hours
+from apps.notifications.kinds import Concerned, group_for, kind_of
+from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
+from apps.production.models import Request
+
+#: The count beside “Notifications” goes no further.
+MOST_COUNTED = 100
+
+
+def mail_is_configured() -> bool:
+    return bool(settings.EMAIL_HOST)
+
+
+def visible_notifications(user: Any) -> QuerySet[Notification]:
+    """Return what the person was told of and may still see."""
+    rows = Notification.objects.filter(user=user)
+    scope = scope_of(user)
+    if scope.sees_all:
+        return rows
+    return rows.filter(Q(request=None) | Q(request__experiment__in=scope.experiments))
+
+
+def unread_count(user: Any) -> int:
+    """Count what is not read, up to `MOST_COUNTED`."""
+    return visible_notifications(user).filter(read_at=None)[:MOST_COUNTED].count()
+
+
+def preferences_of(user: User) -> Preferences:
+    """Return the person's preferences, or the defaults, which are not stored."""
+    found: Preferences | None = getattr(user, "notification_preferences", None)
+    return found or Preferences(user=user)
+
+
+def hours_of(user: User) -> Hours:
+    """Return when this person may be disturbed."""
+    chosen = preferences_of(user)
+    try:
+        zone = ZoneInfo(user.time_zone or settings.TIME_ZONE)
+    except (LookupError, OSError, ValueError):  # a zone that has gone from the list since it was chosen
+        zone = ZoneInfo(settings.TIME_ZONE)
+    return Hours(zone, chosen.digest_hour, chosen.quiet_from, chosen.quiet_until)
+
+
+def rules_of(users: Iterable[User]) -> dict[int, dict[tuple[str, str], When]]:
+    """Return for each person when each group is told by each channel."""
+    users = list(users)
+    rules = {user.pk: dict(DEFAULTS) for user in users}
+    for rule in Rule.objects.filter(user__in=users):
+        rules[rule.user_id][rule.channel, rule.group] = When(rule.when)
+    return rules
+
+
+def level_of(user: Any, request: Request) -> str:
+    """Return how the person follows a request: watching, muted, or nothing special."""
+    level = Follow.objects.filter(user=user, request=request).values_list("level", flat=True).first()
+    return str(level or "")
+
+
+def concerned_by(event: Event, request: Request) -> dict[int, Group]:
+    """Return whom an event concerns, by primary key, and as what; never who did it, nor who has muted the request."""
+    reasons: dict[int, set[Concerned]] = {}
+    for reason, people in _candidates(event, request).items():
+        for pk in people:
+            reasons.setdefault(pk, set()).add(reason)
+    muted = set(Follow.objects.filter(request=request, level=Level.MUTED).values_list("user_id", flat=True))
+    actors = set(User.objects.filter(username=event.actor).values_list("pk", flat=True))
+    kind = kind_of(event.kind)
+    groups = {pk: group_for(kind, why) for pk, why in reasons.items() if pk not in muted | actors}
+    return {pk: group for pk, group in groups.items() if group is not None}
+
+
+def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
+    requester = {pk for pk in (request.created_by_id, request.submitted_by_id) if pk is not None}
+    here = Q(experiment=request.experiment_id) | Q(experiment=None)
+    members: dict[str, set[int]] = {}
+    for role, pk in Membership.objects.filter(here).values_list("role", "user_id"):
+        members.setdefault(role, set()).add(pk)
+    watchers = Follow.objects.filter(request=request, level=Level.WATCHING).values_list("user_id", flat=True)
+    found = {
+        Concerned.REQUESTER: requester,
+        Concerned.LIAISONS: members.get(Role.LIAISON, set()),
+        Concerned.APPROVERS: members.get(Role.APPROVER, set()) - requester,
+        Concerned.WATCHERS: set(watchers),
+    }
+    named = event.data.get("mentioned") if isinstance(event.data, dict) else None
+    if isinstance(named, list):
+        names = [str(name) for name in named]
+        found[Concerned.MENTIONED] = set(User.objects.filter(username__in=names).values_list("pk", flat=True))
+    return found
+
+
+def webhooks_for(user: Any) -> QuerySet[Webhook]:
+    """Return the webhooks that this person may change: the own ones; for the OPG those of experiments too."""
+    mine = Q(user=user)
+    if is_opg(user):
+        mine |= Q(experiment__isnull=False)
+    return Webhook.objects.filter(mine).select_related("experiment").order_by("pk")
+
+
+def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
+    """Return the events of an experiment's requests, newest first."""
+    requests = Request.objects.filter(experiment=experiment).annotate(text=Cast("pk", CharField())).values("text")
+    return Event.objects.filter(target_type=Request._meta.label_lower, target_id__in=requests).order_by("-id")
+
+
+@dataclass(frozen=True)
+class Health:
+    """How one channel does, for the health page."""
+
+    channel: str
+    configured: bool
+    waiting: int
+    late: int
+    refused: int
+    last_error: str
+
+
+def channels_health(at: datetime) -> list[Health]:
+    """Tell of each channel how many messages wait, how many of them were tried in vain, and the last error."""
+    rows: Mapping[str, QuerySet[Message]] = {each: Message.objects.filter(channel=each) for each in Channel.values}
+    found = []
+    for channel, messages in rows.items():
+        waiting = messages.filter(state=MessageState.WAITING)
+        failed = waiting.filter(attempts__gt=0)
+        last = failed.order_by("-due_at").values_list("last_error", flat=True).first()
+        found.append(
+            Health(
+                channel=channel,
+                configured=channel != Channel.MAIL or mail_is_configured(),
+                waiting=waiting.count(),
+                late=failed.count(),
+                refused=messages.filter(state=MessageState.REFUSED).count(),
+                last_error=last or "",
+            )
+        )
+    return found

@@ -1,0 +1,41 @@
+"""Celery tasks: sending what is due, some at a time."""
+
+from time import monotonic
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.notifications import sending
+from apps.notifications.mail import MailServer
+from apps.notifications.selectors import mail_is_configured
+
+#: So many in one go, and no longer than so many seconds.
+BATCH = 200
+SECONDS = 60
+
+
+@shared_task
+def send_mail() -> None:
+    """Form digests and send mail; where the server does not answer the rest waits for the next turn."""
+    if not mail_is_configured():
+        return
+    sending.form_digests(at=timezone.now())
+    until = monotonic() + SECONDS
+    with MailServer() as server:
+        for pk in list(sending.due_mail(timezone.now()).values_list("pk", flat=True)[:BATCH]):
+            if monotonic() > until or not sending.send_mail(message_id=pk, server=server, at=timezone.now()):
+                return
+
+
+@shared_task
+def call_webhooks() -> None:
+    until = monotonic() + SECONDS
+    for pk in list(sending.due_calls(timezone.now()).values_list("pk", flat=True)[:BATCH]):
+        if monotonic() > until:
+            return
+        sending.call_webhook(message_id=pk, at=timezone.now())
+
+
+@shared_task
+def drop_old() -> None:
+    sending.drop_old(at=timezone.now())

@@ -1,0 +1,38 @@
+import pytest
+
+from apps.production import services
+from tests.notifications.mail_server import MailServerProcess
+from tests.notifications.told import deliver, with_address
+from tests.production.written import AT, draft
+
+
+@pytest.fixture
+def mail_server(tmp_path, settings):
+    """A mail server that runs, to which the portal's settings lead."""
+    directory = tmp_path / "mail"
+    directory.mkdir()
+    server = MailServerProcess(directory)
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+    settings.EMAIL_HOST_USER = settings.EMAIL_HOST_PASSWORD = ""
+    settings.DEFAULT_FROM_EMAIL = "opsportal@example.org"
+    settings.PORTAL_URL = "https://portal.example.org"
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def waiting(nova, liaison, approver):
+    """A request that waits for approval; nothing was told of it yet but what is delivered later."""
+    with_address(liaison, approver)
+    request = draft(liaison, nova)
+    services.submit_request(request=request, by=liaison, at=AT)
+    return services.check_request(request=request, at=AT)
+
+
+@pytest.fixture
+def asked(waiting):
+    """The same, with everybody told of it."""
+    deliver()
+    return waiting

@@ -1,0 +1,193 @@
+"""The list of notifications, its settings, and following a request."""
+
+import pytest
+
+from apps.core.services import publish
+from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
+from tests import people
+from tests.notifications.told import FRIDAY as AT
+from tests.notifications.told import deliver
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def browse(client):
+    def login(user):
+        client.force_login(user)
+        return client
+
+    return login
+
+
+def page(client, path):
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_list_shows_what_is_new_and_the_frame_counts_it(browse, asked, liaison):
+    publish(kind="request.reject", target=asked, by="opg-one", at=AT, reason="<b>no</b>")
+    deliver()
+    client = browse(liaison)
+    text = page(client, "/notifications/")
+    assert "was rejected" in text
+    assert "“&lt;b&gt;no&lt;/b&gt;”" in text
+    assert "2 unread" in text
+
+
+def test_reading_marks_one_or_all_that_were_shown(browse, asked, liaison):
+    client, first = browse(liaison), Notification.objects.get(user=liaison)
+    publish(kind="request.done", target=asked, by="x", at=AT)
+    deliver()
+    client.post("/notifications/read/", {"until": first.pk, "only": first.pk})
+    assert list(Notification.objects.filter(user=liaison, read_at=None).values_list("event__kind", flat=True)) == [
+        "request.done"
+    ]
+    client.post("/notifications/read/", {"until": first.pk})
+    assert Notification.objects.filter(user=liaison, read_at=None).count() == 1  # it came after the page
+    client.post("/notifications/read/", {"until": 2**60})
+    assert "Nothing is unread" in page(client, "/notifications/?show=unread")
+    assert not Notification.objects.filter(user__username="opg-one", read_at__isnull=False).exists()
+
+
+@pytest.mark.parametrize("data", [{}, {"until": "x"}, {"until": -1}, {"until": 2**70}, {"until": 1, "only": "\0"}])
+def test_nonsense_marks_nothing(browse, asked, liaison, data):
+    assert browse(liaison).post("/notifications/read/", data).status_code == 302
+    assert Notification.objects.filter(read_at__isnull=False).count() == 0
+
+
+def test_empty_list_says_what_will_come(browse, db):
+    assert "Nothing has concerned you yet" in page(browse(people.person("nobody")), "/notifications/")
+
+
+def filled(client, **changes):
+    form = client.get("/notifications/settings/").context["form"]
+    values = {name: form[name].value() for name in form.fields}
+    return {name: value for name, value in (values | changes).items() if value is not None}
+
+
+def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison):
+    client = browse(liaison)
+    data = filled(client, mail_turn="never", digest_hour=7, quiet_from="22:00", quiet_until="06:30")
+    assert client.post("/notifications/settings/", data).status_code == 302
+    assert list(Rule.objects.values_list("channel", "group", "when")) == [("mail", "turn", "never")]
+    again = filled(client)
+    assert again["mail_turn"] == "never"
+    assert (again["digest_hour"], str(again["quiet_from"])) == (7, "22:00:00")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"quiet_from": "22:00"}, "Give both times"),
+        ({"quiet_from": "22:00", "quiet_until": "22:00"}, "are the same"),
+        ({"webhook_turn": "digest"}, "Select a valid choice"),
+        ({"digest_hour": "25"}, "Select a valid choice"),
+        ({"quiet_from": "late"}, "Enter a valid time"),
+    ],
+)
+def test_bad_settings_come_back_with_what_is_wrong(browse, liaison, changes, said):
+    client = browse(liaison)
+    response = client.post("/notifications/settings/", filled(client, **changes))
+    assert response.status_code == 400
+    assert said in response.content.decode()
+    assert not Preferences.objects.exists()
+
+
+def test_webhook_secret_is_shown_once(browse, liaison):
+    client = browse(liaison)
+    response = client.post("/notifications/settings/webhooks/", {"url": "https://chat.example.org/hook/s3cret"})
+    secret = response.context["new_secret"]
+    assert secret in response.content.decode()
+    text = page(client, "/notifications/settings/")
+    assert secret not in text
+    assert "chat.example.org" in text
+    assert "s3cret" not in text
+
+
+def test_webhook_of_the_inside_is_refused_beside_its_field(browse, liaison):
+    response = browse(liaison).post("/notifications/settings/webhooks/", {"url": "https://127.0.0.1/"})
+    assert response.status_code == 400
+    assert "WEBHOOK_NETWORKS" in response.content.decode()
+    assert not Webhook.objects.exists()
+
+
+def test_liaison_adds_none_for_an_experiment_and_changes_none_of_others(browse, liaison, shifter, nova):
+    client = browse(shifter)
+    client.post("/notifications/settings/webhooks/", {"url": "https://a.example.org/", "experiment": "NOVA"})
+    hook = Webhook.objects.get()
+    assert hook.experiment == nova
+    client = browse(liaison)
+    client.post("/notifications/settings/webhooks/", {"url": "https://b.example.org/", "experiment": "NOVA"})
+    assert Webhook.objects.exclude(pk=hook.pk).get().user == liaison
+    assert client.post(f"/notifications/settings/webhooks/{hook.pk}/", {"do": "remove"}).status_code == 404
+    assert browse(shifter).post(f"/notifications/settings/webhooks/{hook.pk}/", {"do": "remove"}).status_code == 302
+    assert not Webhook.objects.filter(pk=hook.pk).exists()
+
+
+def test_feed_addresses_are_made_and_revoked(browse, liaison, asked):
+    client = browse(liaison)
+    assert "inbox.atom" not in page(client, "/notifications/settings/")
+    client.post("/notifications/settings/feeds/", {"do": "make"})
+    text = page(client, "/notifications/settings/")
+    assert "inbox.atom" in text
+    assert "experiments/NOVA.atom" in text
+    assert f"requests/{asked}.atom" in page(client, f"/notifications/requests/{asked}/")
+    client.post("/notifications/settings/feeds/", {"do": "revoke"})
+    assert "inbox.atom" not in page(client, "/notifications/settings/")
+
+
+def test_request_is_watched_and_muted_by_post_alone(browse, liaison, asked):
+    client, path = browse(liaison), f"/notifications/requests/{asked}/"
+    assert "concerns your roles" in page(client, path)
+    assert client.post(path, {"level": "watching"}).headers["Location"] == f"/requests/{asked}/"
+    assert "You watch this request" in page(client, path)
+    client.post(path, {"level": "muted"})
+    assert "You muted this request" in page(client, path)
+    client.post(path, {"level": "everything"})
+    assert Follow.objects.get().level == "muted"
+    client.post(path, {"level": ""})
+    assert not Follow.objects.exists()
+
+
+def test_card_of_the_request_comes_without_the_frame(browse, liaison, asked):
+    client = browse(liaison)
+    assert f'hx-get="/notifications/requests/{asked}/"' in page(client, f"/requests/{asked}/")
+    part = client.get(f"/notifications/requests/{asked}/", headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in part
+    assert "Watch" in part
+
+
+def test_queries_do_not_grow_with_notifications(browse, liaison, asked, django_assert_num_queries):
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    client = browse(liaison)
+    with CaptureQueriesContext(connection) as before:
+        page(client, "/notifications/")
+    for _ in range(8):
+        publish(kind="request.done", target=asked, by="x", at=AT)
+    deliver()
+    with django_assert_num_queries(len(before)):
+        assert page(client, "/notifications/").count("is done") >= 8
+
+
+def test_admin_sends_again_what_was_refused(client, admin, liaison):
+    message = Message.objects.create(
+        channel="mail", user=liaison, state="refused", created_at=AT, due_at=AT, refusals=24
+    )
+    client.force_login(admin)
+    data = {"action": "send_again", "_selected_action": [message.pk]}
+    assert client.post("/admin/notifications/message/", data).status_code == 302
+    message.refresh_from_db()
+    assert (message.state, message.refusals) == ("waiting", 0)
+
+
+def test_health_page_tells_of_channels(client, shifter, liaison, settings):
+    settings.EMAIL_HOST = ""
+    Message.objects.create(channel="mail", user=liaison, created_at=AT, due_at=AT, attempts=3, last_error="451 <later>")
+    client.force_login(shifter)
+    text = page(client, "/health/")
+    assert "no mail server: see EMAIL_URL" in text
+    assert "451 &lt;later&gt;" in text

@@ -1,0 +1,91 @@
+"""Who is told of which event."""
+
+import pytest
+
+from apps.core.services import publish
+from apps.notifications import services
+from apps.notifications.enums import Group, Level
+from apps.notifications.kinds import KINDS, kind_of
+from apps.notifications.models import Follow, Notification
+from apps.notifications.selectors import unread_count, visible_notifications
+from apps.notifications.services import notify_of_event
+from apps.production.enums import Verb
+from tests.notifications.told import FRIDAY as AT
+from tests.notifications.told import deliver
+from tests.people import person
+
+pytestmark = pytest.mark.django_db
+
+
+def happen(request, kind, by="somebody", **data):
+    event = publish(kind=kind, target=request, by=by, at=AT, data=data)
+    deliver()
+    return dict(Notification.objects.filter(event=event).values_list("user__username", "group"))
+
+
+def test_every_verb_has_words():
+    assert {f"request.{verb.name.lower()}" for verb in Verb} <= set(KINDS)
+
+
+def test_waiting_request_is_the_turn_of_approvers_and_news_to_the_requester(asked):
+    told = dict(Notification.objects.values_list("user__username", "group"))
+    assert told == {"opg-one": Group.TURN, "nova-liaison": Group.PROGRESS}
+
+
+def test_requester_who_may_approve_is_not_asked(waiting, nova):
+    liaison = waiting.created_by
+    from apps.accounts.services import grant_role
+
+    grant_role(user=liaison, role="approver", experiment=None, by="test", at=AT)
+    deliver()
+    told = dict(Notification.objects.values_list("user__username", "group"))
+    assert told["nova-liaison"] == Group.PROGRESS
+
+
+def test_liaisons_are_told_but_who_did_it_and_other_experiments_are_not(asked, nova, dune, approver):
+    person("nova-two", ("liaison", nova))
+    person("dune-one", ("liaison", dune))
+    assert happen(asked, "request.approve", by=approver) == {"nova-liaison": Group.OUTCOME, "nova-two": Group.OUTCOME}
+    assert happen(asked, "request.hold", by="nova-two") == {"nova-liaison": Group.TROUBLE}
+
+
+def test_unknown_kind_is_told_to_requester_and_watchers(asked, approver, shifter):
+    services.follow_request(request=asked, user=shifter, level=Level.WATCHING)
+    assert happen(asked, "request.split_up") == {"nova-liaison": Group.OTHER, "shift-one": Group.OTHER}
+    assert kind_of("request.split_up").words == "– split up"
+
+
+def test_muted_request_is_told_to_nobody_who_muted_it(asked, liaison, shifter):
+    services.follow_request(request=asked, user=liaison, level=Level.MUTED)
+    services.follow_request(request=asked, user=shifter, level=Level.WATCHING)
+    assert happen(asked, "request.done") == {"shift-one": Group.OUTCOME}
+    services.follow_request(request=asked, user=shifter, level="")
+    assert not Follow.objects.filter(user=shifter).exists()
+
+
+@pytest.mark.parametrize("named", [["shift-one", "nobody-here", 7], "shift-one", {"a": 1}, None])
+def test_who_is_named_is_told(asked, shifter, named):
+    told = happen(asked, "request.commented", mentioned=named)
+    assert ("shift-one" in told) is isinstance(named, list)
+
+
+def test_told_once_also_when_the_event_comes_again(asked):
+    event = publish(kind="request.done", target=asked, by="x", at=AT)
+    assert notify_of_event(event=event) == 1
+    assert notify_of_event(event=event) == 0
+
+
+def test_removed_member_sees_nothing_of_what_was_told(asked, liaison):
+    assert unread_count(liaison) == 1
+    liaison.memberships.all().delete()
+    del liaison._scope
+    assert unread_count(liaison) == 0
+    assert not visible_notifications(liaison).exists()
+
+
+def test_queries_do_not_grow_with_people(asked, nova, django_assert_max_num_queries):
+    for number in range(12):
+        person(f"nova-{number}", ("liaison", nova))
+    event = publish(kind="request.done", target=asked, by="x", at=AT)
+    with django_assert_max_num_queries(16):
+        assert notify_of_event(event=event) == 13

@@ -1,0 +1,239 @@
+"""Webhooks call a real HTTP server, signed, once; never an address of the inside that is not allowed."""
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from datetime import time, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+
+import pytest
+
+from apps.accounts import services as accounts
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.models import Event
+from apps.core.services import publish
+from apps.notifications import services, targets
+from apps.notifications.enums import MessageState
+from apps.notifications.models import Message, Notification, Webhook
+from tests.notifications.told import FRIDAY as AT
+from tests.notifications.told import call, deliver
+
+pytestmark = pytest.mark.django_db
+
+
+class Receiver(ThreadingHTTPServer):
+    """Notes what it is told and answers with `status`."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        self.told: list[tuple[dict[str, str], bytes]] = []
+        self.status = 200
+        super().__init__(("127.0.0.1", port), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook?room=7"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.told.append((dict(self.headers), body))
+        self.send_response(self.server.status)
+        if self.server.status == 302:
+            self.send_header("Location", self.server.url)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def receiver(settings):
+    settings.WEBHOOK_HTTP, settings.WEBHOOK_NETWORKS = True, ["127.0.0.0/8"]
+    settings.PORTAL_URL = "https://portal.example.org"
+    server = Receiver()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def hook(receiver, waiting, approver):
+    """A webhook of the approver, its secret, and a call that waits."""
+    found, secret = services.add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
+    deliver()
+    return found, secret
+
+
+def test_call_is_signed_and_made_once(receiver, hook, waiting):
+    call(AT)
+    call(AT + timedelta(hours=1))
+    ((headers, body),) = receiver.told
+    stamp = headers["X-Opsportal-Timestamp"]
+    wanted = hmac.new(hook[1].encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    assert headers["X-Opsportal-Signature"] == f"sha256={wanted}"
+    assert stamp == str(int(AT.timestamp()))
+    told = json.loads(body)
+    assert told["id"] == Event.objects.get(kind="request.pass").pk
+    assert (told["kind"], told["request"], told["actor"]) == ("request.pass", waiting.key, "opsportal")
+    assert told["url"] == f"https://portal.example.org/requests/{waiting.key}/"
+    assert Message.objects.get().state == MessageState.SENT
+
+
+def test_secret_is_in_no_table(hook):
+    found, secret = hook
+    assert secret not in str(Webhook.objects.filter(pk=found.pk).values().get())
+
+
+@pytest.mark.parametrize("status", [500, 400, 302])
+def test_failure_is_tried_again_later(receiver, hook, status):
+    receiver.status = status
+    call(AT)
+    call(AT + timedelta(seconds=5))
+    assert len(receiver.told) == 1  # a redirect is not followed either
+    receiver.status = 204
+    call(AT + timedelta(seconds=10))
+    assert len(receiver.told) == 2
+    assert receiver.told[0][0]["X-Opsportal-Delivery"] == receiver.told[1][0]["X-Opsportal-Delivery"]
+    assert Webhook.objects.get().failing_since is None
+
+
+def test_one_message_that_is_refused_keeps_no_other_back(receiver, hook, waiting):
+    receiver.status = 400
+    call(AT)
+    publish(kind="request.resubmit", target=waiting, by="x", at=AT)
+    services.follow_request(request=waiting, user=hook[0].user, level="watching")
+    deliver()
+    receiver.status = 200
+    call(AT + timedelta(seconds=11))
+    assert Message.objects.filter(state=MessageState.SENT).count() == 2
+
+
+def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(receiver, hook, approver, waiting):
+    receiver.shutdown()
+    receiver.server_close()
+    call(AT)
+    call(AT + timedelta(days=2))
+    assert Webhook.objects.get().enabled
+    call(AT + timedelta(days=3))
+    assert not Webhook.objects.get().enabled
+    told = Notification.objects.get(user=approver, event__kind="webhook.disabled")
+    assert told.request is None
+    again = Receiver(receiver.server_port)
+    call(AT + timedelta(days=4))
+    assert again.told == []
+    services.enable_webhook(webhook=Webhook.objects.get(), by=approver, at=AT + timedelta(days=4))
+    call(AT + timedelta(days=4))
+    assert [json.loads(body)["kind"] for _, body in again.told] == ["request.pass"]  # what waited was not lost
+    again.shutdown()
+    again.server_close()
+
+
+def test_experiment_is_told_of_all_its_requests(receiver, waiting, nova, dune, shifter):
+    services.add_webhook(url=receiver.url, experiment=nova, by=shifter, at=AT)
+    services.add_webhook(url=receiver.url, experiment=dune, by=shifter, at=AT)
+    deliver()
+    call(AT)
+    kinds = [json.loads(body)["kind"] for _, body in receiver.told]
+    assert kinds == ["request.created", "request.submit", "request.check", "request.pass"]
+
+
+def test_removed_member_is_told_no_more(receiver, hook, approver):
+    accounts.revoke_role(membership=approver.memberships.get(), by="test", at=AT)
+    call(AT)
+    assert receiver.told == []
+    assert Message.objects.get().state == MessageState.DROPPED
+
+
+def test_quiet_hours_hold_calls_back_too(receiver, hook, approver):
+    services.save_preferences(user=approver, digest_hour=8, quiet_from=time(11), quiet_until=time(13), rules={})
+    call(AT)
+    assert receiver.told == []
+    call(AT + timedelta(hours=1))
+    assert len(receiver.told) == 1
+
+
+def test_drip_is_cut_off(receiver, hook, monkeypatch):
+    monkeypatch.setattr("apps.notifications.wire.LIMIT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        Webhook.objects.update(url=f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        call(AT)
+    assert Webhook.objects.get().failures == 1
+
+
+def test_only_the_opg_adds_those_of_experiments(liaison, nova, receiver):
+    with pytest.raises(NotAllowed):
+        services.add_webhook(url=receiver.url, experiment=nova, by=liaison, at=AT)
+
+
+def test_there_are_at_most_five(liaison, receiver):
+    for _ in range(5):
+        services.add_webhook(url=receiver.url, experiment=None, by=liaison, at=AT)
+    with pytest.raises(InvalidFields):
+        services.add_webhook(url=receiver.url, experiment=None, by=liaison, at=AT)
+
+
+BAD = [
+    "http://example.org/",
+    "ftp://example.org/",
+    "https:///x",
+    "https://user:pass@example.org/",
+    "https://127.0.0.1/",
+    "https://[::1]/",
+    "https://[::ffff:10.0.0.1]/",
+    "https://169.254.169.254/latest/meta-data",
+    "https://10.1.2.3/",
+    "https://example.org/a b",
+    "https://example.org/\r\nHost: x",
+    "https://example.org:99999/",
+    "https://[bad/",
+    "https://exämple.org/",
+    "https://example.org/" + "x" * 500,
+]
+
+
+@pytest.mark.parametrize("url", BAD)
+def test_bad_address_is_refused(url, settings):
+    settings.WEBHOOK_HTTP, settings.WEBHOOK_NETWORKS = False, []
+    with pytest.raises(targets.BadAddress):
+        targets.check_address(url)
+
+
+@pytest.mark.parametrize("url", ["https://localhost:1/", "https://nothing.invalid/"])
+def test_name_that_leads_inside_or_nowhere_is_refused(url):
+    with pytest.raises(targets.BadAddress):
+        targets.resolve(targets.check_address(url))
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        ("0.0.0.0", False),
+        ("100.64.0.1", False),
+        ("192.168.1.1", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("fe80::1", False),
+        ("fc00::1", False),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("::", False),
+    ],
+)
+def test_inside_and_outside(address, allowed, settings):
+    settings.WEBHOOK_NETWORKS = []
+    assert targets.may_call(ip_address(address)) is allowed
+
+
+def test_network_of_the_inside_may_be_allowed(settings):
+    settings.WEBHOOK_NETWORKS = ["10.1.0.0/16", "fd00::/8"]
+    found = [targets.may_call(ip_address(each)) for each in ("10.1.2.3", "10.2.0.1", "fd00::1", "::ffff:10.1.0.1")]
+    assert found == [True, False, True, True]
