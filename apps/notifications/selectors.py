@@ -99,7 +99,8 @@ def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
         Concerned.APPROVERS: members.get(Role.APPROVER, set()) - requester,
         Concerned.WATCHERS: set(watchers),
     }
-    named = event.data.get("mentioned") if isinstance(event.data, dict) else None
+    data = event.data if isinstance(event.data, dict) else {}
+    named = data.get("people" if event.kind == "request.reminder" else "mentioned")
     if isinstance(named, list):
         names = [str(name) for name in named]
         found[Concerned.MENTIONED] = set(User.objects.filter(username__in=names).values_list("pk", flat=True))

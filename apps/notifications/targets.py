@@ -45,8 +45,8 @@ def check_address(url: str) -> SplitResult:
     return parts
 
 
-def resolve(parts: SplitResult) -> tuple[str, int]:
-    """Return the one address to call, so that a name cannot lead elsewhere after it was judged. Raises `BadAddress`."""
+def resolve(parts: SplitResult) -> list[tuple[str, int]]:
+    """Return the addresses to call, so that a name cannot lead elsewhere after it was judged. Raises `BadAddress`."""
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -55,7 +55,7 @@ def resolve(parts: SplitResult) -> tuple[str, int]:
     addresses = [str(entry[4][0]) for entry in found]
     if not addresses or not all(may_call(ip_address(address.partition("%")[0])) for address in addresses):
         raise BadAddress(f"{host} is of the inside: its network must be in WEBHOOK_NETWORKS.")
-    return addresses[0], port
+    return [(address, port) for address in dict.fromkeys(addresses)]
 
 
 def may_call(address: IPv4Address | IPv6Address) -> bool:

@@ -13,6 +13,7 @@ from apps.notifications.targets import check_address, resolve
 #: For a step of the connection, and for all of it.
 TIMEOUT_SECONDS = 10
 LIMIT_SECONDS = 20
+_MOST_ADDRESSES = 3
 
 
 class Refusal(Exception):
@@ -27,9 +28,8 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> None:
     """Send `body`. Raises `BadAddress`, `Refusal`, `OSError` or `http.client.HTTPException`."""
     parts = check_address(url)
-    address, port = resolve(parts)
-    connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=TIMEOUT_SECONDS)
-    sock = socket.create_connection((address, port), timeout=TIMEOUT_SECONDS)
+    sock = _connect(resolve(parts))
+    connection = http.client.HTTPConnection(parts.hostname or "", timeout=TIMEOUT_SECONDS)
     held = [sock]  # TLS takes the socket over, and leaves the first one empty
     watchdog = threading.Timer(LIMIT_SECONDS, _cut, [held])
     watchdog.daemon = True
@@ -55,6 +55,14 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
         watchdog.cancel()
         connection.close()
         held[0].close()
+
+
+def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
+    """Connect to the first that answers; raises the error of the last."""
+    for address in addresses[: _MOST_ADDRESSES - 1]:
+        with suppress(OSError):
+            return socket.create_connection(address, timeout=TIMEOUT_SECONDS / _MOST_ADDRESSES)
+    return socket.create_connection(addresses[-1], timeout=TIMEOUT_SECONDS)
 
 
 def _cut(held: list[socket.socket]) -> None:

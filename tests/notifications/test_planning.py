@@ -69,6 +69,10 @@ def test_who_is_named_is_told(asked, shifter, named):
     assert ("shift-one" in told) is isinstance(named, list)
 
 
+def test_reminder_is_for_those_it_names(asked):
+    assert happen(asked, "request.reminder", people=["opg-one"]) == {"opg-one": Group.TURN}
+
+
 def test_told_once_also_when_the_event_comes_again(asked):
     event = publish(kind="request.done", target=asked, by="x", at=AT)
     assert notify_of_event(event=event) == 1

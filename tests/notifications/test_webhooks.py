@@ -3,7 +3,10 @@
 import hashlib
 import hmac
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from datetime import time, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -84,6 +87,37 @@ def test_call_is_signed_and_made_once(receiver, hook, waiting):
     assert (told["kind"], told["request"], told["actor"]) == ("request.pass", waiting.key, "opsportal")
     assert told["url"] == f"https://portal.example.org/requests/{waiting.key}/"
     assert Message.objects.get().state == MessageState.SENT
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate for `localhost`, signed by itself."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    key, pem = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(pem)]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"]
+    subprocess.run(command, check=True, capture_output=True)
+    return pem, key
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted", "arrives"), [("localhost", True, True), ("localhost", False, False), ("127.0.0.1", True, False)]
+)
+def test_tls_is_judged_by_the_name_and_not_the_pinned_address(
+    receiver, hook, certificate, settings, monkeypatch, host, trusted, arrives
+):
+    settings.WEBHOOK_HTTP, settings.WEBHOOK_NETWORKS = False, ["127.0.0.0/8", "::1/128"]
+    pem, key = certificate
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem, key)
+    receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    Webhook.objects.update(url=f"https://{host}:{receiver.server_port}/")
+    call(AT)
+    assert bool(receiver.told) is arrives
+    assert Webhook.objects.get().last_error.startswith("" if arrives else "SSLCertVerificationError")
 
 
 def test_secret_is_in_no_table(hook):
