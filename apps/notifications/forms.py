@@ -33,7 +33,9 @@ class PreferencesForm(forms.Form):
             choices = [choice for choice in When.choices if channel == Channel.MAIL or choice[0] != When.DIGEST]
             label = f"{Group(group).label}, by {channel}"
             widget = forms.Select({"aria-label": label})
-            self.fields[_field(channel, group)] = forms.ChoiceField(choices=choices, label=label, widget=widget)
+            self.fields[_field(channel, group)] = forms.ChoiceField(
+                choices=choices, label=Channel(channel).label.capitalize(), widget=widget
+            )
 
     def rows(self) -> list[tuple[str, list[forms.BoundField]]]:
         """Return each group with its fields, one a channel, as the page shows them."""
