@@ -143,8 +143,10 @@ class Play:
     def finish(self) -> None:
         """Let the server run and all waits end."""
         self.do_server("up")
-        for _ in range(8):
-            self.do_wait(600)
+        for _ in range(
+            150
+        ):  # longer than a digest and a refusal wait, in steps shorter than any hour that is not quiet
+            self.do_wait(30)
             self.do_send()
 
 
