@@ -143,9 +143,7 @@ class Play:
     def finish(self) -> None:
         """Let the server run and all waits end."""
         self.do_server("up")
-        for _ in range(
-            150
-        ):  # longer than a digest and a refusal wait, in steps shorter than any hour that is not quiet
+        for _ in range(150):  # three days, in steps that meet every hour
             self.do_wait(30)
             self.do_send()
 
