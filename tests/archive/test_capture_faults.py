@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -26,10 +27,24 @@ from apps.core.masking import Masker
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
 
-from .conftest import captured_job, wait_for, with_identity
+from .conftest import ROOT, captured_job, wait_for, with_identity
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 KILLS = 100
+# Has imported everything once, and starts a capture for each line that it reads.
+STARTER = """
+import os, sys, django
+django.setup()
+from django.core.management import call_command, load_command_class
+load_command_class("apps.archive", "capture")
+for _ in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        sys.stdin.close()
+        call_command(*sys.argv[1:])
+    print("pid", pid, flush=True)
+    os.waitpid(pid, 0)
+"""
 
 
 def assert_kept(job_ids, portal):
@@ -68,16 +83,41 @@ def writing(spool, pause):
         writer.join()
 
 
+@contextmanager
+def starter(portal, *arguments):
+    """Yield what starts a capture, as `manage.py` does but sooner, and returns its process once it captures."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTER, *map(str, arguments)],
+        env=portal.environment,
+        cwd=ROOT,
+        text=True,
+        bufsize=1,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+    def start():
+        process.stdin.write("\n")
+        lines = sorted([process.stdout.readline(), process.stdout.readline()])
+        assert lines[0] == "capturing the jobs of alps\n"
+        return int(lines[1].removeprefix("pid "))
+
+    with process:
+        yield start
+        process.stdin.close()
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_hundred_kills_under_load_lose_and_double_nothing(portal, spool):
     moments = random.Random(4)
-    with writing(spool, 0.02) as written:
+    with writing(spool, 0.02) as written, starter(portal, *portal.capture(spool)) as start:
         for _ in range(KILLS):
-            with portal.capturing(spool) as capture:
-                time.sleep(moments.uniform(0, 0.4))
-                capture.kill()
+            pid = start()
+            time.sleep(moments.uniform(0, 0.4))
+            os.kill(pid, signal.SIGKILL)
 
+    assert ArchivedJob.objects.exists(), "none of them lived long enough"
     portal.run(*portal.capture(spool, "--once"))
 
     assert_kept(written, portal)
