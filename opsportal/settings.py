@@ -281,12 +281,15 @@ _EVERY_SECONDS = {
     "apps.services.tasks.watch_clock": 30,
     "apps.services.tasks.drop_old_payloads": 86_400,
     "apps.production.tasks.check_waiting": 30,
+    "apps.production.tasks.count_reports": 5,
     "apps.jobs.tasks.collect_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,
     "apps.jobs.tasks.count_stage_history": 300,
     "apps.notifications.tasks.send_mail": 10,
     "apps.notifications.tasks.call_webhooks": 10,
     "apps.notifications.tasks.drop_old": 86_400,
+    "apps.jobs.tasks.follow_requests": 30,
+    "apps.archive.tasks.read_queues": 60,
 }
 CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": float(seconds), "options": {"expires": max(30, 2 * seconds)}}

@@ -8,7 +8,9 @@ from apps.archive.api_views import ArchivedJobViewSet
 from apps.archive.capture_api import ReceiveJobs, Report
 from apps.diagnosis.api_views import VerdictViewSet
 from apps.jobs.api_views import JobViewSet
+from apps.jobs.progress_api import ProgressViewSet
 from apps.production.api_views import RequestViewSet
+from apps.production.count_api import Located, Outputs
 from apps.production.hold_api import HoldViewSet
 from apps.production.workflow_api import WorkflowViewSet
 from apps.services.api_views import (
@@ -30,12 +32,15 @@ router.register("announcements", AnnouncementViewSet, basename="announcement")
 router.register("requests", RequestViewSet, basename="request")
 router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
 router.register("holds", HoldViewSet, basename="hold")
+router.register("progress", ProgressViewSet, basename="progress")
 router.register("jobs", JobViewSet, basename="job")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 
 urlpatterns = [
     path("", include(router.urls)),
+    path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
+    path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),
     path("feeds/<slug:slug>/", receive_feed, name="feed"),
     path("capture/jobs/", ReceiveJobs.as_view(), name="capture-jobs"),
     path("capture/report/", Report.as_view(), name="capture-report"),

@@ -5,7 +5,7 @@ import logging
 from celery import shared_task
 from django.utils import timezone
 
-from apps.archive import linking, masking_rules, retention, word_index
+from apps.archive import linking, masking_rules, queue_reading, retention, word_index
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.queue import enqueue
@@ -54,3 +54,15 @@ def delete_expired() -> None:
     """Delete some, and go on in a task of its own where there is more."""
     if retention.delete_expired(by="retention", at=timezone.now(), batches=EXPIRY_BATCHES):
         enqueue("apps.archive.tasks.delete_expired")
+
+
+@shared_task
+def read_queues() -> None:
+    """Send one task for each cluster, so that a slow one keeps no other waiting."""
+    for pk in Cluster.objects.filter(collects=True).values_list("pk", flat=True):
+        enqueue("apps.archive.tasks.read_queue", cluster_id=pk)
+
+
+@shared_task
+def read_queue(*, cluster_id: int) -> None:
+    queue_reading.read_queue(cluster=Cluster.objects.get(pk=cluster_id), at=timezone.now())

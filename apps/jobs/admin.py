@@ -11,7 +11,7 @@ from django.utils.functional import cached_property
 
 from apps.core.admin import ReadOnlyAdmin
 from apps.jobs import services
-from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job
+from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading
 
 MOST_ROWS = 2000
 
@@ -38,6 +38,12 @@ class JobAdmin(ReadOnlyAdmin):
 @admin.register(Collection)
 class CollectionAdmin(ReadOnlyAdmin):
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
+    list_select_related = ["cluster"]
+
+
+@admin.register(QueueReading)
+class QueueReadingAdmin(ReadOnlyAdmin):
+    list_display = ["cluster", "at", "last_error"]
     list_select_related = ["cluster"]
 
 

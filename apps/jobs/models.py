@@ -167,6 +167,7 @@ class HourlyTotals(models.Model):
     core_seconds = models.BigIntegerField(help_text="Wall time by cores, summed.")
     cpu_seconds = models.FloatField()
     last_ended_at = models.DateTimeField()
+    retried = models.PositiveIntegerField(default=0, help_text="Of the jobs, attempts after a first one.")
 
     objects = JobQuerySet.as_manager()
 
@@ -200,3 +201,32 @@ class DirtyHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H}h"
+
+
+class QueueReading(models.Model):
+    """When a cluster was last asked for what waits and runs, and how that went."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="queue_reading")
+    at = models.DateTimeField(null=True, blank=True, help_text="Of the last answer; empty: there was none.")
+    last_error = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return f"queue of {self.cluster}"
+
+
+class QueueCount(models.Model):
+    """How many jobs of a request's stage wait, run and are held on a cluster, as of its last reading."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="queue_counts")
+    stage = models.CharField(max_length=64, blank=True)
+    queued = models.PositiveIntegerField(default=0)
+    running = models.PositiveIntegerField(default=0)
+    held = models.PositiveIntegerField(default=0)
+    newest_submitted_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "request", "stage"], name="queue_count_once")]
+
+    def __str__(self) -> str:
+        return f"{self.request_id} {self.stage} on {self.cluster}: {self.queued}, {self.running}, {self.held}"

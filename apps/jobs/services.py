@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, F, Max, Sum
+from django.db.models import Count, F, Max, Q, Sum
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
@@ -164,7 +164,7 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules_in_force())
     values = {key: _without_secrets(values_of(record), masker) for key, record in wanted.items()}
-    experiment_of = _experiments_by_account(cluster)
+    experiment_of = experiments_by_account(cluster)
     new = [
         Job(
             cluster=cluster,
@@ -206,7 +206,7 @@ def _correct(job: Job, corrections: dict[str, object], experiment_of: Callable[[
     return job
 
 
-def _experiments_by_account(cluster: Cluster) -> Callable[[str], int | None]:
+def experiments_by_account(cluster: Cluster) -> Callable[[str], int | None]:
     """Return the rule from account to experiment: this cluster's map, everyone's map, else the account's own name."""
     by_key = {key.casefold(): pk for pk, key in Experiment.objects.values_list("pk", "key")}
     maps = AccountMap.objects.filter(cluster=None) | AccountMap.objects.filter(cluster=cluster)
@@ -328,6 +328,7 @@ def recompute_hour(*, hour: datetime) -> None:
             core=Sum(F("wall_seconds") * F("cpus")),
             cpu=Sum("cpu_seconds"),
             last=Max("ended_at"),
+            retried=Count("pk", filter=Q(attempt__gt=1)),
         )
     )
     totals = [
@@ -339,6 +340,7 @@ def recompute_hour(*, hour: datetime) -> None:
             core_seconds=row["core"],
             cpu_seconds=row["cpu"],
             last_ended_at=row["last"],
+            retried=row["retried"],
         )
         for row in counted
     ]

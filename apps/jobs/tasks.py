@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.core.queue import enqueue
-from apps.jobs import services, stage_history
+from apps.jobs import following, services, stage_history
 
 
 @shared_task
@@ -31,3 +31,8 @@ def recompute_totals() -> None:
 def count_stage_history() -> None:
     """Count what the jobs of requests took, where they have changed; estimates rest on it."""
     stage_history.count_changed(at=timezone.now())
+
+
+@shared_task
+def follow_requests() -> None:
+    following.follow_requests(at=timezone.now())

@@ -6,13 +6,14 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import F, Max, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, TAKEN_AWAY
 from apps.jobs.models import HourlyTotals
 from apps.jobs.records import hour_of
+from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
 from apps.production.selectors import queue
 
@@ -32,6 +33,7 @@ class Sums:
     failed: int = 0
     core_seconds: int = 0
     lost_core_seconds: int = 0
+    retried: int = 0
     last_ended_at: datetime | None = None
 
     @property
@@ -61,6 +63,7 @@ class Sums:
     def add(self, row: dict[str, Any]) -> None:
         self.jobs += row["jobs"]
         self.core_seconds += row["core_seconds"]
+        self.retried += row.get("retried") or 0
         if row["state"] == JobState.COMPLETED:
             self.completed += row["jobs"]
         elif row["state"] in FAILED_STATES:
@@ -77,6 +80,7 @@ class StageProgress:
     stage: str
     wanted: int | None
     sums: Sums
+    asked: Stage | None = None
 
     @property
     def percent(self) -> float | None:
@@ -89,13 +93,20 @@ def progress_of(request: Request) -> list[StageProgress]:
 
 
 def production_now(user: object) -> list[StageProgress]:
-    """Return the progress of the approved requests a person may see, first in the queue first, stage by stage."""
-    requests = list(queue().filter(pk__in=Request.objects.visible_to(user))[:MOST_REQUESTS])
+    """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
+    visible = Request.objects.visible_to(user)
+    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(F("priority").desc(nulls_last=True), "pk")
+    requests = list(started[:MOST_REQUESTS])
+    requests += queue().filter(pk__in=visible)[: MOST_REQUESTS - len(requests)]
+    return [row for rows in progress_of_many(requests).values() for row in rows]
+
+
+def progress_of_many(requests: list[Request]) -> dict[int, list[StageProgress]]:
+    """Return the progress of each request by its primary key, stage by stage, in two queries."""
     stages: dict[int, list[Stage]] = {request.pk: [] for request in requests}
     for stage in Stage.objects.filter(request__in=requests).order_by("request", "position"):
         stages[stage.request_id].append(stage)
-    progress = _progress(requests, stages)
-    return [row for request in requests for row in progress[request.pk]]
+    return _progress(requests, stages)
 
 
 def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[int, list[StageProgress]]:
@@ -103,7 +114,12 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
     totals = (
         HourlyTotals.objects.filter(request_key__in=[request.key for request in requests])
         .values("request_key", "experiment_id", "stage", "state")
-        .annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"), last_ended_at=Max("last_ended_at"))
+        .annotate(
+            jobs=Sum("jobs"),
+            core_seconds=Sum("core_seconds"),
+            last_ended_at=Max("last_ended_at"),
+            retried=Sum("retried"),
+        )
         .order_by("stage")
     )
     for total in totals:
@@ -113,7 +129,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
     for request in requests:
         left = found.get((request.key, request.experiment_id), {})
         rows = [
-            StageProgress(request, stage.name, stage.jobs, left.pop(stage.name.casefold(), Sums(stage.name)))
+            StageProgress(request, stage.name, stage.jobs, left.pop(stage.name.casefold(), Sums(stage.name)), stage)
             for stage in stages[request.pk]
         ]
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]

@@ -10,6 +10,7 @@ from apps.core.pagination import newest_first
 from apps.jobs import totals
 from apps.jobs.charts import HEIGHT, WIDTH, columns
 from apps.jobs.filters import JobFilter
+from apps.jobs.progress import progress_now
 from apps.jobs.selectors import collections, jobs_for_list, totals_as_of
 from apps.production.models import Request
 
@@ -33,7 +34,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 def request_progress(request: HttpRequest, key: str) -> HttpResponse:
     """Answer with the panel alone where htmx asks, else with a page around it."""
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    context = {"object": wanted, "progress": totals.progress_of(wanted), "as_of": totals_as_of()}
+    context = {"object": wanted, "progress": progress_now(wanted, at=timezone.now())}
     template = "jobs/_progress.html" if request.headers.get("HX-Request") else "jobs/progress.html"
     return render(request, template, context)
 

@@ -16,6 +16,7 @@ from apps.production import services
 from apps.production.enums import Verb
 from apps.production.models import (
     Hold,
+    OutputReport,
     Request,
     RequestCounter,
     RequestRevision,
@@ -111,6 +112,12 @@ class HoldAdmin(ReadOnlyAdmin):
 class RequestRevisionAdmin(ReadOnlyAdmin):
     list_display = ["request", "version", "at", "by", "is_submitted"]
     list_select_related = ["request"]
+
+
+@admin.register(OutputReport)
+class OutputReportAdmin(ReadOnlyAdmin):
+    list_display = ["key", "stage", "files_in", "events_in", "files_out", "events_out", "by", "at"]
+    list_select_related = ["stage"]
 
 
 class DeclarationForm(forms.ModelForm):

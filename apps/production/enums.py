@@ -98,6 +98,7 @@ class Who(models.TextChoices):
     LIAISON = "liaison", "a liaison of the experiment"
     APPROVER = "approver", "an approver who is not the requester"
     OPERATOR = "operator", "an approver or shifter of the OPG"
+    OPERATOR_OR_PORTAL = "operator_or_portal", "an approver or shifter of the OPG, or the portal itself"
     EITHER = "either", "a liaison of the experiment or an approver"
     PORTAL = "portal", "the portal itself"
 
@@ -138,12 +139,12 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Who.PORTAL),
     Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Who.OPERATOR),
     Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Who.OPERATOR, reason_needed=True),
-    Transition(_S.QUEUED, Verb.START, _S.RUNNING, Who.OPERATOR),
-    Transition(_S.TESTING, Verb.START, _S.RUNNING, Who.OPERATOR),
+    Transition(_S.QUEUED, Verb.START, _S.RUNNING, Who.OPERATOR_OR_PORTAL),
+    Transition(_S.TESTING, Verb.START, _S.RUNNING, Who.OPERATOR_OR_PORTAL),
     *(Transition(old, Verb.HOLD, _S.HELD, Who.OPERATOR, reason_needed=True) for old in HOLDABLE),
     *(Transition(_S.HELD, Verb.RELEASE, new, Who.OPERATOR, guard="held_from_there") for new in HOLDABLE),
-    Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Who.OPERATOR),
-    Transition(_S.COMPLETING, Verb.EXAMINE, _S.DATA_QUALITY, Who.OPERATOR),
+    Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Who.OPERATOR_OR_PORTAL),
+    Transition(_S.COMPLETING, Verb.EXAMINE, _S.DATA_QUALITY, Who.OPERATOR_OR_PORTAL),
     Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
     Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
     Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Who.OPERATOR),

@@ -271,3 +271,56 @@ class Hold(models.Model):
 
     def __str__(self) -> str:
         return f"stage {self.stage_id}" if self.stage_id else str(self.experiment or "everything")
+
+
+class OutputReport(models.Model):
+    """What one job, or whoever counts for many, says that a stage has read and written. Empty: not said."""
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_reports", db_index=False)
+    key = models.CharField(
+        max_length=200, help_text="Of the reporter's choice: the same key again replaces what it said."
+    )
+    files_in = models.BigIntegerField(null=True, blank=True)
+    events_in = models.BigIntegerField(null=True, blank=True)
+    files_out = models.BigIntegerField(null=True, blank=True)
+    events_out = models.BigIntegerField(null=True, blank=True)
+    by = models.CharField(max_length=150)
+    at = models.DateTimeField()
+    counted = models.BooleanField(default=False, help_text="It is in the stage's counts.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["stage", "key"], name="output_report_once")]
+        indexes = [models.Index(fields=["stage"], condition=Q(counted=False), name="output_report_uncounted")]
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.stage_id}"
+
+
+class StageCounts(models.Model):
+    """Sums over the reports of a stage; every figure equals a recount. Empty: no report says it."""
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="counts")
+    files_in = models.BigIntegerField(null=True, blank=True)
+    events_in = models.BigIntegerField(null=True, blank=True)
+    files_out = models.BigIntegerField(null=True, blank=True)
+    events_out = models.BigIntegerField(null=True, blank=True)
+    reports = models.PositiveIntegerField(default=0)
+    counted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "stage counts"
+
+    def __str__(self) -> str:
+        return f"counts of {self.stage_id}"
+
+
+class StageLocation(models.Model):
+    """Somebody said that the outputs of a stage are in the catalogue."""
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="location")
+    note = models.CharField(max_length=500, blank=True, help_text="Where: a dataset, an address.")
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    def __str__(self) -> str:
+        return f"location of {self.stage_id}"

@@ -35,6 +35,10 @@ def _either(user: Any, request: "Request") -> bool:
     return _liaison(user, request) or (is_sent and is_approver(user, request.experiment_id))
 
 
+def _operator_or_portal(user: Any, request: "Request") -> bool:
+    return _portal(user, request) or _operator(user, request)
+
+
 def _portal(user: Any, request: "Request") -> bool:
     return bool(user == PORTAL)
 
@@ -43,6 +47,7 @@ PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {
     Who.LIAISON: _liaison,
     Who.APPROVER: _approver,
     Who.OPERATOR: _operator,
+    Who.OPERATOR_OR_PORTAL: _operator_or_portal,
     Who.EITHER: _either,
     Who.PORTAL: _portal,
 }

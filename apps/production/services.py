@@ -286,6 +286,7 @@ def _refusal(request: Request, by: User | str, who: Who) -> str:
         Who.LIAISON: f"Only a liaison of {request.experiment} may do this.",
         Who.APPROVER: "Only an approver of the OPG may do this.",
         Who.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
+        Who.OPERATOR_OR_PORTAL: "Only an approver or a shifter of the OPG may do this.",
         Who.EITHER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
         Who.PORTAL: "Only the portal itself does this.",
     }[who]

@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
-from apps.production import services
+from apps.production import counts, services
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
@@ -25,3 +25,8 @@ def check_waiting() -> None:
     """Check those whose task was lost with its queue."""
     for pk in Request.objects.filter(state=RequestState.SUBMITTED).values_list("pk", flat=True):
         check_request(request_id=pk)
+
+
+@shared_task
+def count_reports() -> None:
+    counts.count_reports(at=timezone.now())

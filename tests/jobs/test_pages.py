@@ -187,9 +187,10 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, 
     )
     recompute_dirty_hours(at=AT)
     answer = as_liaison.get(reverse("jobs:request-progress", args=[request_of_nova.key]))
-    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, r.percent) for r in answer.context["progress"]]
+    found = [stage.row for stage in answer.context["progress"].stages]
+    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, r.percent) for r in found]
     assert rows == [("simulation", 4, 2, 1, 50.0), ("reco", None, 0, 0, None), ("extra", None, 1, 0, None)]
-    row = answer.context["progress"][0]
+    row = found[0]
     assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
     assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]
 

@@ -17,7 +17,7 @@ from apps.jobs.selectors import totals_as_of
 from apps.jobs.services import attach_origin, mark_dirty, recompute_dirty_hours, store_records
 from tests.jobs.accounting import AT, record, store
 
-SUMS = ("jobs", "wall_seconds", "core_seconds", "cpu_seconds")
+SUMS = ("jobs", "wall_seconds", "core_seconds", "cpu_seconds", "retried")
 
 
 def counted():
@@ -29,10 +29,10 @@ def counted():
 
 
 def recount():
-    sums = defaultdict(lambda: (0, 0, 0, 0))
+    sums = defaultdict(lambda: (0, 0, 0, 0, 0))
     for job in Job.objects.all():
         key = (hour_of(job.ended_at), job.cluster_id, job.experiment_id, job.request_key, job.stage, job.state)
-        one = (1, job.wall_seconds, job.core_seconds, job.cpu_seconds)
+        one = (1, job.wall_seconds, job.core_seconds, job.cpu_seconds, int(job.attempt > 1))
         sums[key] = tuple(a + b for a, b in zip(sums[key], one, strict=True))
     return dict(sums)
 
@@ -46,6 +46,7 @@ steps = st.one_of(
         st.integers(0, 150),
         st.integers(0, 4),
         st.sampled_from(["nova", "pool"]),
+        st.integers(1, 2),
     ),
     st.tuples(st.just("attach"), numbers, st.sampled_from(["NOVA-1", "DUNE-2"])),
     st.tuples(st.just("recompute")),
@@ -60,9 +61,11 @@ def test_totals_equal_a_recount_after_any_order_of_changes(alps, nova, dune, scr
     Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": AT})
     for kind, *values in script:
         if kind == "store":
-            number, state, minutes, cpus, account = values
+            number, state, minutes, cpus, account, attempt = values
             end = AT - timedelta(minutes=minutes)
-            changed = record(number, state=state, ended_at=end, cpus=cpus, account=account, cpu_seconds=0.5)
+            changed = record(
+                number, state=state, ended_at=end, cpus=cpus, account=account, cpu_seconds=0.5, attempt=attempt
+            )
             store_records(cluster=alps, records=[changed], at=AT)
         elif kind == "attach":
             number, key = values

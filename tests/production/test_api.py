@@ -210,7 +210,7 @@ def test_schema_names_every_route_without_a_warning(db):
         warnings = [text for text in GENERATOR_STATS._warn_cache if "production" in text]
     assert warnings == []
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
-    moves = {*(verb.value for verb in services.SERVICES), "set-priority"}
+    moves = {*(verb.value for verb in services.SERVICES), "set-priority", "outputs", "located"}
     assert verbs == {"{key}"} | moves
 
 

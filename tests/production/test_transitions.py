@@ -19,6 +19,7 @@ CAN = {
     Who.LIAISON: {"liaison", "both"},
     Who.APPROVER: {"approver"},
     Who.OPERATOR: {"approver", "both", "shifter"},
+    Who.OPERATOR_OR_PORTAL: {"approver", "both", "shifter"},
     Who.EITHER: {"liaison", "both", "approver"},
 }
 

@@ -266,3 +266,31 @@ class KeepsCopies(Protocol):
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
         """Yield a copy for each submission that had one of these ids and is in accounting. Raises `SchedulerError`."""
         ...
+
+
+class CurrentState(StrEnum):
+    """Where jobs are that have not ended."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentJobs:
+    """So many jobs of one submission that are in the same state; an array has one `spool_id` for all its tasks."""
+
+    spool_id: str
+    submitted_at: datetime
+    state: CurrentState
+    jobs: int
+    account: str = ""
+
+
+@runtime_checkable
+class KnowsQueue(Protocol):
+    """A scheduler that can be asked for what waits and runs."""
+
+    def current_jobs(self) -> Iterator[CurrentJobs]:
+        """Yield the jobs that have not ended, by submission and state. Raises `SchedulerError`."""
+        ...

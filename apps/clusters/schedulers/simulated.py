@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .base import JobRecord, JobState, LogPaths, SchedulerError
+from .base import CurrentJobs, CurrentState, JobRecord, JobState, LogPaths, SchedulerError
 from .slurm.spool import SlurmSpool
 
 _SCHEMA = """
@@ -53,6 +53,12 @@ def mark_complete(connection: sqlite3.Connection, until: float) -> None:
     connection.execute("INSERT OR REPLACE INTO state VALUES ('done', ?)", (json.dumps(until),))
 
 
+def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -> None:
+    """Say what has not ended; it takes the place of what was said before."""
+    rows = [[one.spool_id, one.submitted_at.timestamp(), one.state, one.jobs, one.account] for one in jobs]
+    connection.execute("INSERT OR REPLACE INTO state VALUES ('current', ?)", (json.dumps(rows),))
+
+
 class Simulated:
     """A simulated cluster. Option: `dir`, the directory that `manage.py simulate --dir` writes."""
 
@@ -82,6 +88,22 @@ class Simulated:
                     yield _from_json(text)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise SchedulerError(f"{accounting_path(self.directory)}: {error}") from error
+
+    def current_jobs(self) -> Iterator[CurrentJobs]:
+        """Yield what waits and runs. Raises `SchedulerError`, too where the simulation has not said so yet."""
+        if self.directory is None:
+            raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
+        uri = f"{accounting_path(self.directory).absolute().as_uri()}?mode=ro"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+                row = connection.execute("SELECT value FROM state WHERE name = 'current'").fetchone()
+                rows = json.loads(row[0]) if row else None
+        except (sqlite3.Error, ValueError) as error:
+            raise SchedulerError(f"{accounting_path(self.directory)}: {error}") from error
+        if rows is None:
+            raise SchedulerError("the simulation has not said yet what waits and runs")
+        for spool_id, submitted, state, jobs, account in rows:
+            yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), jobs, account)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Say where the output lies; accounting knows it for every job that started."""

@@ -6,6 +6,7 @@ All that is kept between two runs lies in the accounting store, and is committed
 import heapq
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apps.clusters.schedulers.base import JobRecord
-from apps.clusters.schedulers.simulated import add_records, mark_complete, open_accounting
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, JobRecord
+from apps.clusters.schedulers.simulated import add_records, mark_complete, open_accounting, store_current
 
 from .causes import Kind
 from .logs import log_of
@@ -190,9 +191,23 @@ class Simulator:
         with self._transaction():
             add_records(self.store, records)
             self.store.executemany("INSERT OR REPLACE INTO spooled VALUES (?, ?)", spooled.items())
+            store_current(self.store, self._current(moment))
             mark_complete(self.store, moment)
             self._put("truth_bytes", length)
         self.done = moment
+
+    def _current(self, moment: float) -> Iterator[CurrentJobs]:
+        """Yield what waits or runs now: of each job, the attempt that ends next."""
+        jobs: dict[int, tuple[Submission, Attempt]] = {}
+        for *_, submission, attempt in sorted(self._ends, key=lambda end: end[:3]):
+            jobs.setdefault(attempt.raw_id, (submission, attempt))
+        counts: Counter[tuple[int, int, str, CurrentState]] = Counter()
+        for submission, attempt in jobs.values():
+            runs = attempt.started is not None and attempt.started <= moment
+            state = CurrentState.RUNNING if runs else CurrentState.QUEUED
+            counts[submission.spool_id, submission.submitted, submission.campaign.experiment.lower(), state] += 1
+        for (spool_id, submitted, account, state), number in counts.items():
+            yield CurrentJobs(str(spool_id), datetime.fromtimestamp(submitted, UTC), state, number, account)
 
     def _state(self, now: float) -> dict[str, Any]:
         """Read the state, made at the first start. After a gap longer than the history, only that much is made up."""

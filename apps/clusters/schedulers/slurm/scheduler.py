@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 
-from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError, StoredCopy, Submission
+from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError, StoredCopy, Submission
 
 from . import accounting
 from .commands import Commands
 from .controller import paths_known_to_controller
 from .copies import stored_copies
 from .patterns import default_output, fill_in
-from .queue import known_submissions
+from .queue import current_jobs, known_submissions
 from .sacct import Sacct
 from .spool import SlurmSpool
 from .submission import arguments_of_submission, requested_output
@@ -73,6 +73,10 @@ class Slurm:
     def submissions(self) -> Iterator[Submission]:
         """Yield every job that slurmctld knows. Raises `SchedulerError`."""
         return known_submissions(self._commands)
+
+    def current_jobs(self) -> Iterator[CurrentJobs]:
+        """Yield what waits and runs, by squeue. Raises `SchedulerError`."""
+        return current_jobs(self._commands)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
         """Yield slurmdbd's copies, where AccountingStoreFlags has it keep them. Raises `SchedulerError`."""

@@ -1,0 +1,167 @@
+"""Progress of a request, stage by stage, from roll-ups and the last reading of the queues; each with its moment."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Min, Sum
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.models import Collection, HourlyTotals, QueueCount, QueueReading
+from apps.jobs.records import hour_of
+from apps.jobs.selectors import totals_as_of
+from apps.jobs.totals import StageProgress, progress_of
+from apps.production.counts import Counted, counts_of, is_located, must_be_located
+from apps.production.enums import RequestState
+from apps.production.models import Request
+
+#: Throughput is that of so many hours.
+WINDOW = timedelta(hours=24)
+_EXPECTS = {RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Jobs that have not ended."""
+
+    queued: int = 0
+    running: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """When a stage is expected to end, and what that rests on; without a moment, why there is none."""
+
+    at: datetime | None
+    basis: str
+
+
+@dataclass(frozen=True)
+class Burn:
+    """Core-hours used, and asked for at one core a job; None where the request does not say."""
+
+    used: float
+    asked: float | None
+
+    @property
+    def percent(self) -> float | None:
+        return 100 * self.used / self.asked if self.asked else None
+
+
+@dataclass(frozen=True)
+class StageNow:
+    """All that is known of one stage; `waiting` is None where no cluster could be asked."""
+
+    row: StageProgress
+    waiting: Waiting | None
+    counted: Counted
+    expected: Expected
+    burn: Burn
+    located: bool | None
+
+
+@dataclass(frozen=True)
+class RequestNow:
+    """Progress of a request: stages, as of when the ended jobs and the queues are known, and who was not asked."""
+
+    stages: list[StageNow]
+    as_of: datetime | None
+    queue_as_of: datetime | None
+    queue_unknown: list[str]
+
+    @property
+    def expected_end(self) -> datetime | None:
+        """Return when the last asked stage is expected to end; None where that of any is not known."""
+        ends = [stage.expected for stage in self.stages if stage.row.asked and not _is_done(stage.row)]
+        return max((end.at for end in ends if end.at), default=None) if all(end.at for end in ends) else None
+
+
+def progress_now(request: Request, *, at: datetime) -> RequestNow:
+    """Return the progress of a request, in a fixed number of queries."""
+    as_of = totals_as_of()
+    rows, counted = progress_of(request), counts_of(request)
+    queue_as_of, unknown = _queue_known()
+    waiting = _waiting(request)
+    pace = _pace(request, as_of or at)
+    stages = []
+    for row in rows:
+        mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
+        known = counted.get(row.asked.pk, Counted()) if row.asked else Counted()
+        must = row.asked is not None and must_be_located(row.asked)
+        located = is_located(row.asked) if row.asked and must else None
+        expected = _expected(request, row, pace.get(row.stage.casefold()), as_of or at)
+        stages.append(StageNow(row, mine, known, expected, _burn(row), located))
+    return RequestNow(stages, as_of, queue_as_of, unknown)
+
+
+def _is_done(row: StageProgress) -> bool:
+    return row.wanted is not None and row.sums.completed >= row.wanted
+
+
+def _queue_known() -> tuple[datetime | None, list[str]]:
+    """Return the oldest moment of the readings there are, and the clusters that have not said anything."""
+    collected = set(Collection.objects.filter(cluster__collects=True).values_list("cluster__name", flat=True))
+    answered = QueueReading.objects.filter(cluster__collects=True).values_list("cluster__name", "at")
+    read = {name: at for name, at in answered if at is not None}
+    return min(read.values(), default=None), sorted(collected - set(read))
+
+
+def _waiting(request: Request) -> dict[str, Waiting]:
+    sums: dict[str, Waiting] = {}
+    for row in QueueCount.objects.filter(request=request):
+        one = sums.get(row.stage.casefold(), Waiting())
+        sums[row.stage.casefold()] = Waiting(one.queued + row.queued, one.running + row.running, one.held + row.held)
+    return sums
+
+
+def _pace(request: Request, at: datetime) -> dict[str, tuple[int, datetime]]:
+    """Return how many jobs of each stage were completed in the window, and from when on."""
+    rows = (
+        HourlyTotals.objects.filter(
+            request_key=request.key,
+            experiment=request.experiment_id,
+            state=JobState.COMPLETED,
+            hour__gte=hour_of(at - WINDOW),
+        )
+        .order_by()
+        .values("stage")
+        .annotate(done=Sum("jobs"), first=Min("hour"))
+    )
+    found: dict[str, tuple[int, datetime]] = {}
+    for row in rows:
+        done, first = found.get(row["stage"].casefold(), (0, row["first"]))
+        found[row["stage"].casefold()] = (done + row["done"], min(first, row["first"]))
+    return found
+
+
+def _expected(request: Request, row: StageProgress, pace: tuple[int, datetime] | None, at: datetime) -> Expected:
+    if row.wanted is None:
+        return Expected(None, "the request does not say how many jobs it takes")
+    if _is_done(row):
+        return Expected(None, "all its jobs are done")
+    if request.state not in _EXPECTS:
+        return Expected(None, f"it is {request.get_state_display()}")
+    if pace is None or pace[1] >= at:
+        return Expected(None, f"no job was completed in the last {WINDOW.total_seconds() / 3600:.0f} hours")
+    done, since = pace
+    seconds = (at - since).total_seconds()
+    left = row.wanted - row.sums.completed
+    # Beyond some years it says nothing, and dates end.
+    if left * seconds / done > timedelta(days=3650).total_seconds():
+        return Expected(None, "at its present pace not within ten years")
+    basis = f"{done:,} job{'s' if done != 1 else ''} in {max(1, round(seconds / 3600))} h, {left:,} to go"
+    return Expected(at + timedelta(seconds=left * seconds / done), basis)
+
+
+def _burn(row: StageProgress) -> Burn:
+    stage = row.asked
+    asked = stage.jobs * stage.wall_seconds / 3600 if stage and stage.jobs and stage.wall_seconds else None
+    return Burn(row.sums.core_seconds / 3600, asked)
+
+
+def total_burn(stages: Iterable[StageNow]) -> Burn:
+    """Return the burn of all stages together; what was asked is known only if it is of each."""
+    asked = [stage.burn.asked for stage in stages if stage.row.asked]
+    known = [one for one in asked if one is not None]
+    return Burn(sum(stage.burn.used for stage in stages), sum(known) if known and len(known) == len(asked) else None)

@@ -1,0 +1,111 @@
+"""What waits and runs, by request and stage: which jobs are believed, and what is said where nobody knows."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.queue_reading import read_queue, store_queue
+from apps.archive.services import store_jobs
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+from apps.clusters.schedulers.slurm.scheduler import Slurm
+from apps.jobs.models import QueueCount, QueueReading
+from tests.archive.spool_writer import environment_bytes
+from tests.jobs.accounting import AT
+from tests.production.written import draft
+
+QUEUED, RUNNING, HELD = CurrentState.QUEUED, CurrentState.RUNNING, CurrentState.HELD
+
+
+@pytest.fixture
+def alps(db):
+    return Cluster.objects.create(name="alps", scheduler="simulated")
+
+
+@pytest.fixture
+def captured(alps, nova, liaison):
+    """Three captured submissions: two of a request's stages, one of nothing."""
+    request = draft(liaison, nova)
+    origins = {"1": (request.key, "generation"), "2": (request.key, "simulation"), "3": ("", "")}
+    jobs = [
+        CapturedJob(
+            cluster="alps",
+            scheduler="simulated",
+            job_id=job_id,
+            submitted_at=AT,
+            captured_at=AT,
+            script=b"#!/bin/sh\n",
+            environment=environment_bytes((("OPSPORTAL_REQUEST", key), ("OPSPORTAL_STAGE", stage))),
+            request_key=key,
+            stage=stage,
+        )
+        for job_id, (key, stage) in origins.items()
+    ]
+    store_jobs(jobs=jobs, by="test", at=AT)
+    return request
+
+
+def now(spool_id, state, jobs=1, **values):
+    return replace(CurrentJobs(spool_id, AT, state, jobs, "nova"), **values)
+
+
+def stored():
+    rows = QueueCount.objects.order_by("stage")
+    return [(row.stage, row.queued, row.running, row.held) for row in rows]
+
+
+def test_counts_are_by_request_and_stage(alps, captured):
+    found = [now("1", RUNNING, 3), now("1", QUEUED, 90), now("2", HELD, 2), now("3", RUNNING), now("9", RUNNING)]
+    store_queue(cluster=alps, found=found, at=AT)
+    assert stored() == [("generation", 90, 3, 0), ("simulation", 0, 0, 2)]
+    store_queue(cluster=alps, found=[now("2", RUNNING, 2)], at=AT)
+    assert stored() == [("simulation", 0, 2, 0)]
+
+
+def test_foreign_account_and_older_submission_of_that_id_are_not_believed(alps, captured, dune):
+    later = AT + timedelta(days=400)
+    store_queue(cluster=alps, found=[now("1", RUNNING, account="dune"), now("2", RUNNING, submitted_at=later)], at=AT)
+    assert stored() == []
+
+
+def test_cluster_that_cannot_be_asked_keeps_what_was_known(alps, captured):
+    store_queue(cluster=alps, found=[now("1", RUNNING)], at=AT)
+    reason = read_queue(cluster=alps, at=AT + timedelta(hours=1))
+    reading = QueueReading.objects.get()
+    assert "`dir` is not set" in reason == reading.last_error
+    assert (reading.at, stored()) == (AT, [("generation", 0, 1, 0)])
+
+
+def test_adapter_that_offers_no_queue_says_so(db):
+    cluster = Cluster.objects.create(name="jura", scheduler="torque", options={})
+    assert read_queue(cluster=cluster, at=AT)
+    assert QueueReading.objects.get().at is None
+
+
+SQUEUE = """#!/bin/sh
+for last do :; done
+end=${last#--format=%F}; end=${end%%%*}
+line() { for field do printf '%s%s' "$field" "$end"; done; echo; }
+line 7 1763640000 nova PENDING Priority
+line 7 1763640000 nova PENDING Priority
+line 7 1763640000 nova RUNNING None
+line 8 1763640000 nova PENDING JobHeldUser
+line 9 N/A nova RUNNING None
+"""
+
+
+def test_squeue_is_counted_by_submission_and_state(tmp_path):
+    program = tmp_path / "squeue"
+    program.write_text(SQUEUE)
+    program.chmod(0o755)
+    found = sorted(Slurm("alps", {"bin": str(tmp_path)}).current_jobs(), key=lambda one: (one.spool_id, one.state))
+    assert [(one.spool_id, one.state, one.jobs) for one in found] == [
+        ("7", QUEUED, 2),
+        ("7", RUNNING, 1),
+        ("8", HELD, 1),
+    ]
+    program.write_text("#!/bin/sh\necho no controller >&2\nexit 1\n")
+    with pytest.raises(SchedulerError, match="no controller"):
+        list(Slurm("alps", {"bin": str(tmp_path)}).current_jobs())

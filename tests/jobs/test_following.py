@@ -1,0 +1,193 @@
+"""The first job starts a request, the last one ends it; people who were there first are right."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from apps.clusters.models import Cluster
+from apps.core.selectors import events_of
+from apps.core.services import beat_heart
+from apps.jobs.following import SETTLED, follow_requests
+from apps.jobs.models import Collection, Job, QueueCount, QueueReading
+from apps.jobs.progress import progress_now
+from apps.jobs.selectors import TOTALS_HEART
+from apps.jobs.services import attach_origin, recompute_dirty_hours
+from apps.production import services
+from apps.production.counts import say_located
+from apps.production.enums import PORTAL, Verb
+from apps.production.models import Request, Stage
+from tests.jobs.accounting import AT, failed, record, store
+from tests.production.written import request_in
+from tests.production.written import stage as written_stage
+
+SENT = AT + timedelta(hours=2)  # after request_in's moves
+END = SENT + timedelta(hours=1)
+
+
+@pytest.fixture
+def made(nova, liaison, approver):
+    def make(state: str) -> Request:
+        stages = (written_stage("generation", jobs=2), written_stage("simulation", jobs=1))
+        return request_in(state, by=liaison, experiment=nova, approver=approver, stages=stages)
+
+    return make
+
+
+def ran(alps, request, stage, *records):
+    moved = [r if r.submitted_at != AT - timedelta(hours=2) else shifted(r) for r in records]
+    jobs = store(alps, *moved, at=END)
+    attach_origin(origins={job.pk: (request.key, stage) for job in jobs}, at=END)
+    recompute_dirty_hours(at=END)
+
+
+def shifted(one):
+    return replace(one, submitted_at=SENT, started_at=SENT, ended_at=END)
+
+
+def state(request):
+    return Request.objects.get(pk=request.pk).state
+
+
+def test_first_job_starts_a_queued_request_as_the_portal(alps, made):
+    request = made("queued")
+    assert follow_requests(at=END) == []
+    ran(alps, request, "generation", record(1))
+    assert follow_requests(at=END) == [request]
+    event = events_of(request).last()
+    assert (state(request), event.kind, event.actor) == ("running", "request.start", PORTAL)
+    assert follow_requests(at=END) == []
+
+
+def test_waiting_job_starts_it_too(alps, made):
+    request = made("queued")
+    QueueCount.objects.create(cluster=alps, request=request, stage="generation", queued=1, newest_submitted_at=SENT)
+    follow_requests(at=END)
+    assert state(request) == "running"
+
+
+def test_job_of_before_the_queue_starts_nothing(alps, made):
+    request = made("queued")
+    ran(alps, request, "generation", record(1, submitted_at=AT - timedelta(hours=1)))
+    assert Job.objects.get().request == request
+    follow_requests(at=END)
+    assert state(request) == "queued"
+
+
+@pytest.mark.parametrize("before", ["testing", "held", "awaiting_approval", "cancelled"])
+def test_jobs_move_nothing_from_elsewhere(alps, made, before):
+    request = made(before)
+    ran(alps, request, "generation", record(1), record(2))
+    ran(alps, request, "simulation", record(3))
+    follow_requests(at=END)
+    assert state(request) == before
+
+
+def test_last_job_ends_it_and_passes_it_on(alps, made):
+    request = made("running")
+    ran(alps, request, "generation", record(1))
+    ran(alps, request, "simulation", record(3))
+    follow_requests(at=END)
+    assert state(request) == "running"
+    ran(alps, request, "generation", record(2))
+    follow_requests(at=END)
+    kinds = [(event.kind, event.actor) for event in events_of(request)][-2:]
+    assert kinds == [("request.complete", PORTAL), ("request.examine", PORTAL)]
+    assert state(request) == "data_quality"
+
+
+def test_outputs_that_must_be_located_are_waited_for(alps, made, liaison):
+    request = made("running")
+    Stage.objects.filter(request=request, position=0).update(arguments={"catalogued": True})
+    ran(alps, request, "generation", record(1), record(2))
+    ran(alps, request, "simulation", record(3))
+    follow_requests(at=END)
+    assert state(request) == "completing"
+    say_located(stage=Stage.objects.select_related("request").get(request=request, position=0), by=liaison, at=END)
+    follow_requests(at=END)
+    assert state(request) == "data_quality"
+
+
+def test_failures_are_final_only_when_nothing_waits_and_all_is_quiet(alps, made):
+    request = made("running")
+    ran(alps, request, "generation", record(1), failed(2))
+    ran(alps, request, "simulation", failed(3, attempt=1), failed(3, attempt=2, ended_at=END))
+    later = END + SETTLED
+    follow_requests(at=later)
+    assert state(request) == "running"  # nobody has said what waits
+    Collection.objects.update(last_success_at=later)
+    beat_heart(name=TOTALS_HEART, at=later)
+    QueueReading.objects.create(cluster=alps, at=later)
+    waits = QueueCount.objects.create(cluster=alps, request=request, stage="x", queued=1, newest_submitted_at=SENT)
+    follow_requests(at=later)
+    assert state(request) == "running"
+    waits.delete()
+    follow_requests(at=later - timedelta(minutes=1))
+    assert state(request) == "running"
+    follow_requests(at=later)
+    assert state(request) == "data_quality"
+
+
+def test_retried_attempt_is_no_further_job(alps, made):
+    request = made("running")
+    ran(alps, request, "generation", failed(1, attempt=1), failed(1, attempt=2))
+    ran(alps, request, "simulation", record(3))
+    later = END + SETTLED
+    Collection.objects.update(last_success_at=later)
+    beat_heart(name=TOTALS_HEART, at=later)
+    QueueReading.objects.create(cluster=alps, at=later)
+    follow_requests(at=later)
+    assert state(request) == "running"
+    assert [stage.row.sums.retried for stage in progress_now(request, at=later).stages] == [1, 0]
+
+
+def test_request_that_somebody_resumed_waits_for_another_job(alps, made, approver):
+    request = made("running")
+    ran(alps, request, "generation", record(1), record(2))
+    ran(alps, request, "simulation", record(3))
+    follow_requests(at=END)
+    fresh = Request.objects.get(pk=request.pk)
+    services.SERVICES[Verb.RESUME](request=fresh, by=approver, at=END + timedelta(minutes=5), reason="Two files lack.")
+    follow_requests(at=END + timedelta(minutes=6))
+    assert state(request) == "running"
+    ran(alps, request, "generation", record(4, submitted_at=END, ended_at=END + timedelta(minutes=10)))
+    follow_requests(at=END + timedelta(minutes=11))
+    assert state(request) == "data_quality"
+
+
+def test_progress_says_what_it_knows_and_what_not(alps, made):
+    request = made("running")
+    unknown = progress_now(request, at=END).stages[0]
+    assert (unknown.waiting, unknown.counted.files_in, unknown.expected.at) == (None, None, None)
+    ran(alps, request, "generation", record(1, cpus=4))
+    QueueReading.objects.create(cluster=alps, at=END)
+    QueueCount.objects.create(
+        cluster=alps, request=request, stage="GENERATION", queued=5, running=2, held=1, newest_submitted_at=SENT
+    )
+    now = progress_now(request, at=END)
+    first, second = now.stages
+    assert (first.waiting.queued, first.waiting.running, first.waiting.held) == (5, 2, 1)
+    assert (now.as_of, now.queue_as_of, now.queue_unknown) == (END, END, [])
+    assert (first.burn.used, first.burn.asked, first.burn.percent) == (4.0, 16.0, 25.0)
+    assert first.expected.at is None  # its only job ended in the hour that has just begun
+    assert (second.expected.at, now.expected_end) == (None, None)
+
+
+def test_expected_end_follows_the_pace(alps, made):
+    request = made("running")
+    ran(alps, request, "generation", record(1, submitted_at=SENT, ended_at=END - timedelta(hours=3)))
+    first, _ = progress_now(request, at=END).stages
+    assert first.expected.at == END + timedelta(hours=3)
+    assert first.expected.basis == "1 job in 3 h, 1 to go"
+
+
+def test_progress_keeps_its_query_count(alps, made, django_assert_max_num_queries):
+    request = made("running")
+    with django_assert_max_num_queries(9) as few:
+        progress_now(request, at=END)
+    for number in range(20):
+        ran(alps, request, "generation", record(number + 1, submitted_at=SENT, ended_at=END - timedelta(hours=number)))
+    jura = Cluster.objects.create(name="jura2", scheduler="planned")
+    QueueReading.objects.create(cluster=jura, at=END)
+    with django_assert_max_num_queries(len(few)):
+        progress_now(request, at=END)
