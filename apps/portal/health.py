@@ -17,10 +17,12 @@ from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.selectors import collections
 from apps.notifications.selectors import channels_health
+from apps.production.checks.registry import RULES
+from apps.production.datasets import CATALOGUES
 from apps.services.feeds.registry import FEEDS
 
 #: Every kind of plugin there is. Named here, so that each is loaded before it is judged.
-PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS)
+PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES)
 #: How many deliveries that fail the page shows.
 SHOWN = 20
 #: How many of the jobs that a sink refuses.
