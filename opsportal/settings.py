@@ -93,6 +93,7 @@ INSTALLED_APPS = [
     "apps.archive",
     "apps.diagnosis",
     "apps.notifications",
+    "apps.submission",
     "apps.portal",
     "apps.api",
 ]
@@ -283,6 +284,7 @@ _EVERY_SECONDS = {
     "apps.production.tasks.check_waiting": 30,
     "apps.production.tasks.count_reports": 5,
     "apps.jobs.tasks.collect_all": 15,
+    "apps.submission.tasks.send_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,
     "apps.jobs.tasks.count_stage_history": 300,
     "apps.notifications.tasks.send_mail": 10,

@@ -13,6 +13,7 @@ urlpatterns = [
     path("", include("apps.archive.urls")),
     path("", include("apps.diagnosis.urls")),
     path("", include("apps.notifications.urls")),
+    path("", include("apps.submission.urls")),
     path("accounts/", include("apps.accounts.urls")),
     path("api/v1/", include("apps.api.urls")),
     path("admin/", admin.site.urls),

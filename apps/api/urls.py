@@ -20,6 +20,7 @@ from apps.services.api_views import (
     WindowViewSet,
     receive_feed,
 )
+from apps.submission.api_views import SubmissionViewSet
 
 app_name = "api"
 router = DefaultRouter()
@@ -33,6 +34,7 @@ router.register("requests", RequestViewSet, basename="request")
 router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
 router.register("holds", HoldViewSet, basename="hold")
 router.register("progress", ProgressViewSet, basename="progress")
+router.register("submissions", SubmissionViewSet, basename="submission")
 router.register("jobs", JobViewSet, basename="job")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("verdicts", VerdictViewSet, basename="verdict")

@@ -10,5 +10,5 @@ class SiteAdmin(admin.ModelAdmin):
 
 @admin.register(Cluster)
 class ClusterAdmin(admin.ModelAdmin):
-    list_display = ["name", "scheduler", "site", "service", "collects"]
+    list_display = ["name", "scheduler", "site", "service", "collects", "submits"]
     list_select_related = ["site", "service"]

@@ -1,7 +1,9 @@
 """Where jobs run."""
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
+from apps.clusters.submission import problems_of_options
 from apps.services.models import Service
 
 
@@ -39,6 +41,12 @@ class Cluster(models.Model):
     max_wall_seconds = models.PositiveIntegerField(
         null=True, blank=True, help_text="The longest that one job may run. Empty: not known."
     )
+    submits = models.BooleanField(default=False, help_text="The portal may send jobs of approved requests to it.")
+    submission = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="How jobs are sent: partition, qos, account, accounts, directory, …; see docs/submission.md.",
+    )
     collects = models.BooleanField(default=True, help_text="Collect finished jobs from its accounting.")
 
     class Meta:
@@ -46,3 +54,8 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Refuse options of submission that are not understood."""
+        if problems := problems_of_options(self.submission):
+            raise ValidationError({"submission": problems})

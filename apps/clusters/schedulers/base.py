@@ -33,6 +33,10 @@ class SchedulerError(Exception):
     """The scheduler could not be asked, or answered something that cannot be read. Worth trying again."""
 
 
+class SubmissionRefused(SchedulerError):
+    """The scheduler does not take this job: nothing was submitted, and trying again as it is would be of no use."""
+
+
 class SpoolError(Exception):
     """A spool entry cannot be captured; the message names its path and the reason."""
 
@@ -293,4 +297,51 @@ class KnowsQueue(Protocol):
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield the jobs that have not ended, by submission and state. Raises `SchedulerError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """An array of jobs to submit, its tasks numbered from 0.
+
+    `name` is of letters, digits, `.`, `_` and `-`, and of this submission alone: by it the jobs are found again.
+    `output` is where the tasks write, in the scheduler's own patterns; empty is the scheduler's default.
+    `most_at_once` is how many tasks run together, 0 for as many as there is room. What is empty is not asked for.
+    """
+
+    name: str
+    script: str = field(repr=False)
+    tasks: int
+    time_limit_seconds: int
+    memory_bytes: int
+    environment: Mapping[str, str]
+    comment: str = ""
+    most_at_once: int = 0
+    directory: str = ""
+    output: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+
+
+@runtime_checkable
+class Submits(Protocol):
+    """A scheduler to which jobs can be sent."""
+
+    def submit(self, job: BatchJob) -> str:
+        """Submit, and return the id that the array has in the spool.
+
+        Raises `SubmissionRefused` where nothing was submitted for sure, `SchedulerError` where that is not known.
+        """
+        ...
+
+    def find_submitted(self, name: str) -> str | None:
+        """Return the id of the job of this name, waiting, running or ended; None where there is none for sure.
+
+        Raises `SchedulerError` where that cannot be said.
+        """
+        ...
+
+    def cancel(self, spool_id: str) -> None:
+        """Cancel what waits or runs of a job. Raises `SchedulerError`."""
         ...

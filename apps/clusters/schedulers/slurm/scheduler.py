@@ -6,9 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 
-from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError, StoredCopy, Submission
+from apps.clusters.schedulers.base import (
+    BatchJob,
+    CurrentJobs,
+    JobRecord,
+    LogPaths,
+    SchedulerError,
+    StoredCopy,
+    Submission,
+)
 
-from . import accounting
+from . import accounting, sending
 from .commands import Commands
 from .controller import paths_known_to_controller
 from .copies import stored_copies
@@ -81,6 +89,18 @@ class Slurm:
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
         """Yield slurmdbd's copies, where AccountingStoreFlags has it keep them. Raises `SchedulerError`."""
         return stored_copies(self._sacct, spool_ids)
+
+    def submit(self, job: BatchJob) -> str:
+        """Submit by sbatch. Raises `SubmissionRefused`, `SchedulerError`."""
+        return sending.submit(self._commands, job)
+
+    def find_submitted(self, name: str) -> str | None:
+        """Ask slurmctld, then accounting. Raises `SchedulerError` unless both answer, or one knows the job."""
+        return sending.find_submitted(self._commands, name)
+
+    def cancel(self, spool_id: str) -> None:
+        """Cancel by scancel. Raises `SchedulerError`."""
+        sending.cancel(self._commands, spool_id)
 
 
 def _with_script(record: JobRecord) -> JobRecord:

@@ -1,0 +1,87 @@
+"""Submitting to Slurm by sbatch, finding what was submitted, cancelling."""
+
+import math
+import re
+import tempfile
+
+from apps.clusters.schedulers.base import BatchJob, SchedulerError, SubmissionRefused
+
+from .commands import CommandFailed, Commands
+
+LOOK_BACK = "now-30days"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MIB = 2**20
+#: What slurmctld says when it has read the job and does not take it. Anything else may hide a submission.
+_REFUSED = re.compile(
+    r"Batch job submission failed: "
+    r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More processors|Unspecified)"
+)
+
+
+def submit(commands: Commands, job: BatchJob) -> str:
+    """Hand the script to sbatch on its standard input, and return the job's id.
+
+    Raises `SubmissionRefused`, and `SchedulerError` where slurmctld may have taken the job all the same.
+    """
+    check_name(job.name)
+    if any("\0" in text for text in (job.script, *job.environment.values())):
+        raise SubmissionRefused("sbatch: a script and its variables cannot hold a NUL")
+    try:
+        with tempfile.TemporaryFile() as script:  # not a pipe: half a script would be run if we are killed
+            script.write(job.script.encode())
+            script.seek(0)
+            said = commands.submit("sbatch", *options_of(job), script=script, variables=job.environment)
+    except CommandFailed as error:
+        if _REFUSED.search(error.stderr):
+            raise SubmissionRefused(str(error)) from error
+        raise
+    spool_id = said.strip().partition(";")[0]
+    if not spool_id.isdigit():
+        raise SchedulerError(f"sbatch: answered {said[:200]!r}")
+    return spool_id
+
+
+def options_of(job: BatchJob) -> list[str]:
+    """Return sbatch's options, each one word."""
+    at_once = f"%{job.most_at_once}" if job.most_at_once else ""
+    options = [
+        "--parsable",
+        f"--job-name={job.name}",
+        f"--array=0-{job.tasks - 1}{at_once}",
+        f"--time={math.ceil(job.time_limit_seconds / 60)}",
+        f"--mem={math.ceil(job.memory_bytes / _MIB)}M",
+        f"--export={','.join(sorted(job.environment)) or 'NONE'}",
+    ]
+    more = {
+        "comment": job.comment,
+        "chdir": job.directory,
+        "output": job.output,
+        "account": job.account,
+        "partition": job.partition,
+        "qos": job.qos,
+    }
+    return options + [f"--{name}={value}" for name, value in more.items() if value]
+
+
+def find_submitted(commands: Commands, name: str) -> str | None:
+    """Return the id of the job of this name. Raises `SchedulerError` unless both say that there is none."""
+    check_name(name)
+    listed = commands.run("squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F")
+    if not listed.strip():
+        words = ("-nPX", "--allusers", f"--starttime={LOOK_BACK}", f"--name={name}", "--format=JobID")
+        listed = commands.run("sacct", *words)
+    ids = sorted({line.strip().partition("_")[0] for line in listed.splitlines() if line.strip()}, key=int)
+    return ids[0] if ids else None
+
+
+def cancel(commands: Commands, spool_id: str) -> None:
+    """Cancel a job and all tasks of it."""
+    if not spool_id.isdigit():
+        raise SchedulerError(f"scancel: {spool_id!r} is no id of a job")
+    commands.run("scancel", "--quiet", spool_id)
+
+
+def check_name(name: str) -> None:
+    """Raises `SubmissionRefused` for a name that sbatch, squeue and sacct would not all read as one."""
+    if not _NAME.fullmatch(name):
+        raise SubmissionRefused(f"sbatch: {name!r} is no name for a job")

@@ -1,0 +1,99 @@
+"""Submissions in the API: `/submissions/<request>/` lists them; the actions send, send again, and hand out scripts."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from apps.core.errors import InvalidFields
+from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.production.selectors import with_stages
+from apps.production.serializers import problems
+from apps.submission import services
+from apps.submission.bundle import write_bundle
+from apps.submission.selectors import may_submit
+from apps.submission.serializers import AssignWriter, RetryWriter, SubmissionReader
+
+_REFUSALS: dict[Any, Any] = {
+    400: OpenApiResponse(description="Problems by field path."),
+    403: OpenApiResponse(description="You may not do this."),
+    404: OpenApiResponse(description="No such request that you may see."),
+    409: OpenApiResponse(description="Not possible now."),
+}
+_LIST: dict[Any, Any] = {200: SubmissionReader(many=True), **_REFUSALS}
+
+
+class SubmissionViewSet(GenericViewSet[Any]):
+    """The arrays of jobs that the portal sent for a request."""
+
+    queryset = Request.objects.none()
+    serializer_class = SubmissionReader
+    pagination_class = None
+    filter_backends = ()
+    lookup_field = "key"
+    lookup_value_regex = "[^/.]+"
+
+    @extend_schema(responses=_LIST)
+    def retrieve(self, request: ApiRequest, key: str) -> Response:
+        """List the submissions of a request, the first one first."""
+        return self._answer(self._wanted(key))
+
+    @extend_schema(request=AssignWriter, responses=_LIST)
+    @action(detail=True, methods=["post"])
+    def assign(self, request: ApiRequest, key: str) -> Response:
+        """Let the portal send the jobs of a request to a cluster; an approver or shifter may."""
+        wanted = self._for_operator(key)
+        sent = self._read(AssignWriter)
+        begin = sent.pop("begin")
+        services.assign_request(
+            request=wanted,
+            by=request.user,  # type: ignore[arg-type]
+            at=timezone.now(),
+            verb=Verb(begin) if begin else None,
+            **sent,
+        )
+        return self._answer(wanted)
+
+    @extend_schema(request=RetryWriter, responses=_LIST)
+    @action(detail=True, methods=["post"])
+    def retry(self, request: ApiRequest, key: str) -> Response:
+        """Send the failed jobs of a stage again."""
+        wanted = self._for_operator(key)
+        services.retry_failed(request=wanted, by=request.user, at=timezone.now(), **self._read(RetryWriter))  # type: ignore[arg-type]
+        return self._answer(wanted)
+
+    @extend_schema(responses={(200, "application/x-tar"): OpenApiResponse(OpenApiTypes.BINARY), **_REFUSALS})
+    @action(detail=True)
+    def bundle(self, request: ApiRequest, key: str) -> HttpResponse:
+        """Hand out the scripts of a request as a tar, to be submitted by hand."""
+        wanted = self._for_operator(key)
+        return HttpResponse(write_bundle(request=wanted, at=timezone.now()), content_type="application/x-tar")
+
+    def _wanted(self, key: str) -> Request:
+        found: Request = get_object_or_404(with_stages(Request.objects.visible_to(self.request.user)), key=key)
+        return found
+
+    def _for_operator(self, key: str) -> Request:
+        wanted = self._wanted(key)
+        if not may_submit(self.request.user, wanted):
+            raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
+        return wanted
+
+    def _read(self, writer: type[Any]) -> dict[str, Any]:
+        sent = writer(data=self.request.data)
+        if not sent.is_valid():
+            raise InvalidFields(problems(sent.errors))
+        return dict(sent.validated_data)
+
+    def _answer(self, wanted: Request) -> Response:
+        rows = wanted.submissions.select_related("request", "cluster", "retry_of").order_by("number")
+        return Response(SubmissionReader(rows, many=True).data)

@@ -1,0 +1,101 @@
+"""Rows of submissions made of stages, and the scheduler's form made of rows."""
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import cast
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
+from apps.clusters.submission import SubmissionOptions, read_options
+from apps.jobs.services import adapter_of
+from apps.production.models import Request
+from apps.production.selectors import content_of
+from apps.submission.indices import write_ranges
+from apps.submission.models import Submission
+from apps.submission.scripts import StagePlan, plan_stage, write_script
+
+
+def plans_of(request: Request) -> list[StagePlan]:
+    """Return how each stage runs. Raises `InvalidFields`."""
+    content = content_of(request)
+    return [plan_stage(key=request.key, content=content, position=n) for n in range(len(content.stages))]
+
+
+def adapter_that_submits(cluster: Cluster) -> Submits:
+    """Raises `SchedulerError` where jobs cannot be sent to this kind of cluster."""
+    adapter = adapter_of(cluster)
+    if not isinstance(adapter, Submits):
+        raise SchedulerError(f"Jobs cannot be sent to {cluster}: its adapter {cluster.scheduler} submits nothing.")
+    return adapter
+
+
+def options_of(cluster: Cluster) -> SubmissionOptions:
+    """Raises `SchedulerError` where the cluster's options are wrong."""
+    try:
+        return read_options(cluster.submission)
+    except ValueError as error:
+        raise SchedulerError(f"options of cluster {cluster}: {error}") from error
+
+
+def new_submission(
+    *,
+    request: Request,
+    cluster: Cluster,
+    plan: StagePlan,
+    number: int,
+    by: object,
+    at: datetime,
+    first: int = 0,
+    tasks: int = 0,
+    indices: Sequence[int] = (),
+    retry_of: Submission | None = None,
+) -> Submission:
+    """Return a row with its script, not saved: jobs `first` and the following, or those of `indices`."""
+    token = uuid.uuid4()
+    script = write_script(plan, first=first, indices=indices, token=str(token))
+    options = options_of(cluster)
+    return Submission(
+        request=request,
+        cluster=cluster,
+        number=number,
+        position=plan.position,
+        stage_name=plan.name,
+        retry_of=retry_of,
+        first=indices[0] if indices else first,
+        tasks=len(indices) or tasks,
+        indices=write_ranges(indices),
+        token=token,
+        script=script,
+        script_sha256=hashlib.sha256(script.encode()).hexdigest(),
+        asked={
+            "memory_bytes": plan.memory_bytes,
+            "time_limit_seconds": plan.wall_seconds,
+            "most_at_once": options.most_at_once,
+            "account": options.account_of(request.experiment.key),
+            "partition": options.partition,
+            "qos": options.qos,
+            "directory": options.directory,
+            "output": options.output,
+        },
+        due_at=at,
+        created_at=at,
+        created_by=str(by)[:150],
+    )
+
+
+def batch_job(submission: Submission) -> BatchJob:
+    """Return what is handed to the scheduler: the script of the row, with what was asked when it was planned."""
+    return BatchJob(
+        name=submission.name,
+        script=submission.script,
+        tasks=submission.tasks,
+        environment={
+            "OPSPORTAL_REQUEST": submission.request.key,
+            "OPSPORTAL_STAGE": submission.stage_name,
+            "OPSPORTAL_SUBMISSION": str(submission.token),
+        },
+        comment=f"opsportal:{submission.token}",
+        **cast("dict[str, int]", submission.asked),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,55 @@
+"""Forms of those who send jobs."""
+
+from django import forms
+
+from apps.clusters.models import Cluster
+from apps.production.enums import Verb
+
+_REASON = "All who see the request read it in its timeline."
+
+
+class AssignForm(forms.Form):
+    """Which cluster, and how it begins."""
+
+    cluster = forms.ModelChoiceField(
+        Cluster.objects.filter(submits=True),
+        to_field_name="name",
+        help_text="The portal sends the jobs there, stage by stage.",
+    )
+    verb = forms.ChoiceField(
+        label="Begin",
+        required=False,
+        choices=[
+            ("", "as it stands"),
+            (Verb.TEST.value, "with a test: one job of each stage"),
+            (Verb.START.value, "with production: all jobs"),
+        ],
+    )
+    most_in_flight = forms.IntegerField(
+        label="Most jobs at once",
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
+        help_text="Waiting and running together; empty for what the request and the cluster allow.",
+    )
+    reason = forms.CharField(required=False, max_length=2000, help_text=_REASON)
+    version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+
+class RetryForm(forms.Form):
+    """Which failed jobs are sent again."""
+
+    position = forms.IntegerField(min_value=0, max_value=1000, widget=forms.HiddenInput)
+    verdict = forms.ChoiceField(
+        label="Which failed jobs",
+        required=False,
+        choices=[
+            ("", "all of them"),
+            ("service", "service problem"),
+            ("resource", "resource problem"),
+            ("code", "code problem"),
+            ("user", "taken away by a user"),
+            ("unknown", "unknown problem"),
+        ],
+    )
+    reason = forms.CharField(required=False, max_length=2000)

@@ -1,0 +1,85 @@
+"""Which cluster makes a request, and each array of jobs that was sent for it. Services alone write them."""
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from apps.clusters.models import Cluster
+from apps.production.models import Request
+from apps.submission.enums import SubmissionState
+
+
+class Assignment(models.Model):
+    """The cluster to which the portal sends the jobs of a request."""
+
+    request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="assignment")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="assignments")
+    most_in_flight = models.PositiveIntegerField(null=True, blank=True, help_text="Jobs waiting and running together.")
+    assigned_at = models.DateTimeField()
+    assigned_by = models.CharField(max_length=150)
+
+    def __str__(self) -> str:
+        return f"{self.request} on {self.cluster}"
+
+
+class Submission(models.Model):
+    """One array of jobs of a stage, with the exact script that was sent.
+
+    Task n of the array is job `first` + n, or the nth of `indices` where these are given.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.PROTECT, related_name="submissions")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="submissions")
+    number = models.PositiveIntegerField(help_text="Counts the submissions of a request.")
+    position = models.PositiveSmallIntegerField(help_text="Of the stage, from 0.")
+    stage_name = models.CharField(max_length=64)
+    retry_of = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="retries")
+    first = models.PositiveIntegerField(help_text="Number of the first job.")
+    tasks = models.PositiveIntegerField(help_text="How many jobs.")
+    indices = models.TextField(blank=True, help_text="Numbers of the jobs, where they do not follow each other.")
+    state = models.CharField(max_length=16, choices=SubmissionState, default=SubmissionState.PLANNED.value)
+    token = models.UUIDField(unique=True, default=uuid.uuid4)
+    script = models.TextField()
+    script_sha256 = models.CharField(max_length=64)
+    asked = models.JSONField(default=dict, help_text="Limits and places asked of the scheduler.")
+    attempts = models.PositiveIntegerField(default=0)
+    due_at = models.DateTimeField(help_text="Not sent or looked for before.")
+    sending_at = models.DateTimeField(null=True, blank=True, help_text="Begin of the last attempt.")
+    sent_at = models.DateTimeField(null=True, blank=True)
+    spool_id = models.CharField(max_length=64, blank=True, help_text="The scheduler's id of the array.")
+    last_error = models.TextField(blank=True)
+    ended = models.PositiveIntegerField(default=0, help_text="Jobs that ended for good.")
+    completed = models.PositiveIntegerField(default=0)
+    failed_indices = models.TextField(blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True, help_text="All jobs have ended.")
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["request", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "number"], name="submission_number_once"),
+            models.UniqueConstraint(
+                fields=["request", "position", "first"], condition=Q(retry_of=None), name="submission_of_jobs_once"
+            ),
+            models.UniqueConstraint(fields=["retry_of", "first"], name="submission_retry_once"),
+            models.CheckConstraint(condition=Q(state__in=SubmissionState.values), name="submission_state"),
+            models.CheckConstraint(
+                condition=Q(state="sent", sent_at__isnull=False) & ~Q(spool_id="")
+                | ~Q(state="sent") & Q(sent_at=None, spool_id=""),
+                name="submission_sent",
+            ),
+            models.CheckConstraint(condition=Q(tasks__gt=0), name="submission_tasks"),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "state"], condition=Q(settled_at=None), name="submission_unsettled"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.request.key}.{self.number}"
+
+    @property
+    def name(self) -> str:
+        """Return the name that the jobs bear, by which they are found again."""
+        return f"{self.request.key}.{self.position + 1}.{self.token.hex}"

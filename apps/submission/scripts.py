@@ -1,0 +1,157 @@
+"""The batch script of a stage. What people wrote comes into it as quoted words only, and never as shell."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any
+
+from apps.core.errors import InvalidFields
+from apps.production.content import RequestContent, StageContent
+
+#: Words of a command that are known for each job alone, by the variable that the script sets.
+JOB_VARIABLES = {
+    "job_index": "OPSPORTAL_JOB_INDEX",
+    "job_count": "OPSPORTAL_JOB_COUNT",
+    "first_event": "OPSPORTAL_FIRST_EVENT",
+    "events_per_job": "OPSPORTAL_EVENTS_PER_JOB",
+    "seed": "OPSPORTAL_SEED",
+}
+_OF_EVENTS = {"first_event", "events_per_job"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """All that the jobs of one stage need to know; `words` are of the command, each already quoted for bash."""
+
+    request_key: str
+    position: int
+    name: str
+    words: tuple[str, ...]
+    jobs: int
+    events: int
+    first_seed: int
+    memory_bytes: int
+    wall_seconds: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_stage(*, key: str, content: RequestContent, position: int) -> StagePlan:
+    """Work out how the jobs of a stage run. Raises `InvalidFields` with everything that prevents it."""
+    stage = content.stages[position]
+    command = content.workflow.stage(stage.kind).command
+    problems = _problems(stage, command)
+    texts = _texts(key, content, position)
+    for name, text in texts.items():
+        if "\0" in text:
+            problems.append(f"{name} holds the character NUL.")
+    words = [_word(word, texts) for word in command]
+    problems += [
+        f"The word {plain[:80]!r} of the command would be read as an option."
+        for word, plain in zip(command, (_plain(word, texts) for word in command), strict=True)
+        if plain.startswith("-") and not word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", plain)
+    ]
+    if problems:
+        raise InvalidFields({f"stages.{position}": problems})
+    seed = content.arguments.get("first_seed")
+    return StagePlan(
+        request_key=key,
+        position=position,
+        name=stage.name,
+        words=tuple(words),
+        jobs=stage.jobs or 0,
+        events=stage.events or 0,
+        first_seed=seed if isinstance(seed, int) else 1,
+        memory_bytes=stage.memory_bytes or 0,
+        wall_seconds=stage.wall_seconds or 0,
+        variables={"OPSPORTAL_REQUEST": key, "OPSPORTAL_STAGE": stage.name, "OPSPORTAL_RELEASE": stage.release},
+    )
+
+
+def write_script(plan: StagePlan, *, first: int | None = 0, indices: Sequence[int] = (), token: str = "") -> str:
+    """Write the script of an array of jobs.
+
+    Task n is job `first` + n, or `indices[n]` where these are given; for `first` None the script takes it as argument.
+    """
+    variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
+    exports = [f"export {name}={shlex.quote(text)}" for name, text in variables.items() if _VARIABLE.fullmatch(name)]
+    if indices:
+        index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
+    else:
+        index = [f"first={'${1:-0}' if first is None else first}", "index=$((first + task))"]
+    base, more = divmod(plan.events, plan.jobs)
+    lines = [
+        "#!/bin/bash",
+        f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
+        "set -u",
+        "unset SLURM_EXPORT_ENV  # else srun would hand on nothing but what sbatch was told",
+        *exports,
+        "task=${SLURM_ARRAY_TASK_ID:-0}",
+        *index,
+        f"extra=$((index < {more} ? index : {more}))",
+        "export OPSPORTAL_JOB_INDEX=$index",
+        f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
+        f"export OPSPORTAL_FIRST_EVENT=$((index * {base} + extra + 1))",
+        f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + (index < {more})))",
+        f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
+        f"exec -- {' '.join(plan.words)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _problems(stage: StageContent, command: Sequence[str]) -> list[str]:
+    problems = []
+    if not command:
+        problems.append("The workflow type has no command for this stage.")
+    if not stage.jobs:
+        problems.append("The number of jobs is not known.")
+    if not stage.memory_bytes or not stage.wall_seconds:
+        problems.append("Memory and wall time of a job are not known.")
+    used = {name for word in command for _, name, _, _ in Formatter().parse(word) if name}
+    if used & _OF_EVENTS and (stage.events or 0) < (stage.jobs or 0):
+        problems.append("There are fewer events than jobs.")
+    return problems
+
+
+def _texts(key: str, content: RequestContent, position: int) -> dict[str, str]:
+    """Return the text of each word that is known now: arguments of the stage, `request` and `stage`."""
+    stage = content.stages[position]
+    declared = content.workflow.stage(stage.kind).arguments
+    texts = {argument.name: _text(stage.value(argument.name)) for argument in declared}
+    if not texts.get("input_dataset") and position:
+        texts["input_dataset"] = content.stages[position - 1].output_dataset
+    return texts | {"request": key, "stage": stage.name}
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return ",".join(map(str, value))
+    return str(value)
+
+
+def _word(word: str, texts: Mapping[str, str]) -> str:
+    """Quote one word of a command; what is known for each job alone becomes a variable in double quotes."""
+    parts = []
+    for literal, name, _, _ in Formatter().parse(word):
+        if literal:
+            parts.append(shlex.quote(literal))
+        if name in JOB_VARIABLES:
+            parts.append(f'"${JOB_VARIABLES[name]}"')
+        elif name:
+            parts.append(shlex.quote(texts.get(name, "")))
+    return "".join(parts) or "''"
+
+
+def _plain(word: str, texts: Mapping[str, str]) -> str:
+    """Return the beginning of a word as the command will see it."""
+    return "".join(
+        literal + ("0" if name in JOB_VARIABLES else texts.get(name or "", ""))
+        for literal, name, _, _ in Formatter().parse(word)
+    )

@@ -1,0 +1,62 @@
+"""Celery tasks that send what is due."""
+
+import logging
+
+from celery import shared_task
+from django.db.models import Q
+from django.utils import timezone
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.core.errors import InvalidFields
+from apps.submission import sending
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Assignment
+from apps.submission.selectors import SENDABLE
+from apps.submission.services import plan_next
+
+log = logging.getLogger(__name__)
+
+#: So many arrays in one run; the next run goes on.
+MOST_A_RUN = 20
+
+
+@shared_task
+def send_all() -> None:
+    """Look at every cluster that has, or may get, jobs of the portal, each by a task of its own."""
+    open_ones = ~Q(submissions__state=SubmissionState.FAILED) & Q(submissions__settled_at=None)
+    for pk in (
+        Cluster.objects.filter(Q(submits=True) | open_ones & Q(submissions__isnull=False))
+        .distinct()
+        .values_list("pk", flat=True)
+    ):
+        send_to.delay(cluster_id=pk)
+
+
+@shared_task
+def send_to(*, cluster_id: int) -> None:
+    """Count what ended on a cluster, find what was lost, and send what is due there, in the order of the queue."""
+    cluster = Cluster.objects.filter(pk=cluster_id).first()
+    if cluster is None:
+        return
+    sending.refresh_progress(cluster=cluster, at=timezone.now())
+    sending.look_for_lost(cluster=cluster, at=timezone.now())
+    for _ in range(MOST_A_RUN):
+        try:
+            _plan(cluster)
+            submission = sending.claim_next(cluster=cluster, at=timezone.now())
+        except SchedulerError as error:
+            log.warning("cluster %s: %s", cluster, error)
+            return
+        if submission is None:
+            return
+        sending.send(submission=submission, at=timezone.now())
+
+
+def _plan(cluster: Cluster) -> None:
+    assignments = Assignment.objects.filter(cluster=cluster, request__state__in=SENDABLE)
+    for assignment in assignments.select_related("request", "cluster"):
+        try:
+            plan_next(assignment=assignment, at=timezone.now())
+        except InvalidFields as error:
+            log.warning("%s cannot be sent: %s", assignment.request, error)

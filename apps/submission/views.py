@@ -1,0 +1,147 @@
+"""Submissions of a request: the panel, the choice of a cluster, retries, scripts and the bundle."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.production.selectors import with_stages
+from apps.submission import services
+from apps.submission.bundle import write_bundle
+from apps.submission.forms import AssignForm, RetryForm
+from apps.submission.models import Submission
+from apps.submission.selectors import ASSIGNABLE, SENDABLE, assignment_of, may_submit, standings_of
+
+
+@require_safe
+def submissions(request: HttpRequest, key: str) -> HttpResponse:
+    """Answer with the panel alone where htmx asks, else with a page that has the forms too."""
+    return _page(request, _wanted(request, key))
+
+
+@require_POST
+def assign(request: HttpRequest, key: str) -> HttpResponse:
+    wanted = _for_operator(request, key)
+    form = AssignForm(request.POST)
+    if not form.is_valid():
+        return _page(request, wanted, assign_form=form)
+    given = dict(form.cleaned_data)
+    given["verb"] = Verb(given["verb"]) if given["verb"] else None
+    return _do(
+        request,
+        wanted,
+        lambda by: services.assign_request(request=wanted, by=by, at=timezone.now(), **given),
+        f"The jobs of {wanted} go to {given['cluster']}.",
+    )
+
+
+@require_POST
+def retry(request: HttpRequest, key: str) -> HttpResponse:
+    wanted = _for_operator(request, key)
+    form = RetryForm(request.POST)
+    if not form.is_valid():
+        return _page(request, wanted, retry_form=form)
+    return _do(
+        request,
+        wanted,
+        lambda by: services.retry_failed(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
+        "The failed jobs are sent again.",
+    )
+
+
+@require_POST
+def again(request: HttpRequest, key: str, number: int) -> HttpResponse:
+    wanted = _for_operator(request, key)
+    submission = _submission(wanted, number)
+    return _do(
+        request,
+        wanted,
+        lambda by: services.send_refused_again(submission=submission, by=by, at=timezone.now()),
+        f"{submission} is sent again.",
+    )
+
+
+@require_safe
+def script(request: HttpRequest, key: str, number: int) -> HttpResponse:
+    """The exact script that was sent."""
+    found = _submission(_wanted(request, key), number)
+    return HttpResponse(found.script, content_type="text/plain; charset=utf-8")
+
+
+@require_safe
+def bundle(request: HttpRequest, key: str) -> HttpResponse:
+    """The scripts as a tar, for those who submit them by hand."""
+    wanted = _for_operator(request, key)
+    try:
+        content = write_bundle(request=wanted, at=timezone.now())
+    except InvalidFields as error:
+        messages.error(request, f"There is no bundle yet. {error}")
+        return redirect("submission:request", key=key)
+    return tar_of(wanted, content)
+
+
+def tar_of(wanted: Request, content: bytes) -> HttpResponse:
+    """Answer with the bundle as a file to save."""
+    headers = {"Content-Disposition": f'attachment; filename="{wanted.key}.tar"'}
+    return HttpResponse(content, content_type="application/x-tar", headers=headers)
+
+
+def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str) -> HttpResponse:
+    try:
+        act(cast(User, request.user))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except (InvalidTransition, StaleState, InvalidFields) as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said)
+    return redirect("submission:request", key=wanted.key)
+
+
+def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
+    operator = may_submit(request.user, wanted)
+    context: dict[str, Any] = {
+        "object": wanted,
+        "assignment": assignment_of(wanted),
+        "standings": standings_of(wanted),
+        "may_submit": operator,
+        "may_retry": operator and wanted.state in SENDABLE,
+    }
+    if request.headers.get("HX-Request"):
+        return render(request, "submission/_card.html", context)
+    if operator and wanted.state in ASSIGNABLE:
+        context["assign_form"] = bound.get("assign_form") or AssignForm(initial={"version": wanted.version})
+    if context["may_retry"]:
+        context["retry_forms"] = [
+            (standing, RetryForm(initial={"position": standing.stage.position}, auto_id=f"retry{n}_%s"))
+            for n, standing in enumerate(context["standings"])
+            if standing.to_retry > 0
+        ]
+    context["problems"] = bound.get("retry_form")
+    return render(request, "submission/request.html", context, status=400 if bound else 200)
+
+
+def _wanted(request: HttpRequest, key: str) -> Request:
+    found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    return found
+
+
+def _for_operator(request: HttpRequest, key: str) -> Request:
+    wanted = _wanted(request, key)
+    if not may_submit(request.user, wanted):
+        raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
+    return wanted
+
+
+def _submission(wanted: Request, number: int) -> Submission:
+    return get_object_or_404(wanted.submissions.select_related("request__experiment", "cluster"), number=number)

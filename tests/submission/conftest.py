@@ -1,0 +1,97 @@
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from apps.clusters.models import Cluster
+from apps.production.models import WorkflowType
+from apps.production.workflow_types import save_workflow, workflow_of
+from tests.jobs import accounting
+from tests.production import written
+from tests.production.written import AT
+from tests.submission.fake_slurm import FakeSlurm
+
+DECLARATION = """
+title: Printing
+stages:
+  stage:
+    title: Stage
+    arguments: [name, release, configuration, input_dataset, output_dataset, events, jobs, memory_bytes, wall_seconds]
+    command: ["/usr/bin/printf", "%s", "{configuration}", "{job_index}", "{first_event}"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch):
+    monkeypatch.setattr("django.utils.timezone.now", lambda: AT)
+
+
+@pytest.fixture
+def fake(tmp_path) -> FakeSlurm:
+    return FakeSlurm(tmp_path / "slurm")
+
+
+@pytest.fixture
+def cluster(db, fake) -> Cluster:
+    options = {"array_size": 4, "accounts": {"NOVA": "nova"}, "directory": "/tmp", "most_in_flight": 100}
+    return Cluster.objects.create(
+        name="farm",
+        scheduler="slurm",
+        submits=True,
+        options={"bin": str(fake.directory), "timeout_seconds": "5"},
+        submission=options,
+    )
+
+
+@pytest.fixture
+def printing(db):
+    kind = WorkflowType.objects.create(key="printing")
+    return workflow_of(save_workflow(workflow_type=kind, declaration=DECLARATION, by="test", at=AT))
+
+
+@pytest.fixture
+def make(liaison, nova, approver, printing):
+    """Return a function that makes a request of two stages in a state."""
+
+    def in_state(state: str, **changes):
+        values = {"jobs": 6, "events": 60}
+        stages = (written.stage("one", **values), written.stage("two", **values))
+        content = {"workflow": printing, "stages": stages, **changes}
+        return written.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
+
+    return in_state
+
+
+@pytest.fixture
+def end_jobs():
+    """Return a function that lets jobs of a submission end: completed, but for those of `failed`, by number of task."""
+
+    def end(submission, *, failed=(), tasks=None, at=AT + timedelta(hours=1), state="failed"):
+        submission.refresh_from_db()
+        records = [
+            accounting.record(
+                int(submission.spool_id) * 100 + task,
+                job_id=f"{submission.spool_id}_{task}",
+                spool_id=submission.spool_id,
+                state=accounting.JobState(state if task in failed else "completed"),
+                submitted_at=submission.sent_at,
+                started_at=submission.sent_at,
+                ended_at=at,
+                wall_seconds=1800,
+                max_memory_bytes=2_000_000_000,
+            )
+            for task in (range(submission.tasks) if tasks is None else tasks)
+        ]
+        return accounting.store(submission.cluster, *records, at=at)
+
+    return end
+
+
+@pytest.fixture
+def browse():
+    def login(user) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return login

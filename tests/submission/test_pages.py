@@ -1,0 +1,135 @@
+"""Pages, API and bundle."""
+
+import io
+import subprocess
+import tarfile
+
+import pytest
+
+from apps.clusters.models import Cluster
+from apps.core.errors import InvalidFields, InvalidTransition
+from apps.production.enums import Verb
+from apps.submission import sending
+from apps.submission.models import Submission
+from apps.submission.services import assign_request, plan_next
+from tests.production.written import AT
+
+
+def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster, end_jobs):
+    request = make("queued")
+    client = browse(shifter)
+    url = f"/submissions/{request.key}/"
+    assert "Send to a cluster" in client.get(url).content.decode()
+    answer = client.post(f"{url}assign/", {"cluster": "farm", "verb": "start", "version": request.version}, follow=True)
+    assert "go to farm" in answer.content.decode()
+    request.refresh_from_db()
+    assert request.state == "running"
+    plan_next(assignment=request.assignment, at=AT)
+    submission = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    end_jobs(submission, failed={0, 2})
+    sending.refresh_progress(cluster=cluster, at=AT)
+    page = client.get(url).content.decode()
+    assert "Send failed jobs of one again" in page
+    script = client.get(f"{url}1/script/")
+    assert script.headers["Content-Type"].startswith("text/plain")
+    assert script.content.decode() == submission.script
+    client.post(f"{url}retry/", {"position": 0, "verdict": "", "reason": "SAM was down"})
+    assert Submission.objects.get(number=2).indices == "0,2"
+    answer = client.post(f"{url}retry/", {"position": 0}, follow=True)
+    assert "no failed job" in answer.content.decode()
+    assert Submission.objects.count() == 2
+
+
+def test_a_liaison_sees_but_does_not_send(browse, liaison, make, cluster, approver):
+    request = make("queued")
+    client = browse(liaison)
+    page = client.get(f"/submissions/{request.key}/").content.decode()
+    assert "Send to a cluster" not in page
+    assert client.post(f"/submissions/{request.key}/assign/", {"cluster": "farm"}).status_code == 403
+    assert client.get(f"/submissions/{request.key}/bundle/").status_code == 403
+
+
+def test_the_page_of_a_request_leads_there(browse, liaison, make):
+    request = make("queued")
+    assert f'hx-get="/submissions/{request.key}/"' in browse(liaison).get(f"/requests/{request.key}/").content.decode()
+
+
+def test_the_number_of_queries_does_not_grow(
+    browse, shifter, make, cluster, approver, end_jobs, django_assert_max_num_queries
+):
+    request = make("queued")
+    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    client = browse(shifter)
+
+    def count() -> int:
+        with django_assert_max_num_queries(60) as queries:
+            assert client.get(f"/submissions/{request.key}/").status_code == 200
+        return len(queries)
+
+    def send() -> None:
+        plan_next(assignment=assignment, at=AT)
+        end_jobs(sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT), failed={0})
+
+    send()
+    before = count()
+    send()
+    assert count() == before
+
+
+def test_what_cannot_be_sent_is_told_before_anything_moves(make, cluster, approver, nova, liaison):
+    request = make("queued")
+    request.stages.filter(position=1).update(configuration="-x")
+    with pytest.raises(InvalidFields, match="read as an option"):
+        assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    other = Cluster.objects.create(name="pbs", scheduler="torque", submits=True)
+    with pytest.raises(InvalidTransition, match="submits nothing"):
+        assign_request(request=make("queued"), cluster=other, by=approver, at=AT)
+    request.refresh_from_db()
+    assert request.state == "queued"
+
+
+def test_the_bundle_submits_each_stage_after_the_one_before(browse, approver, make, fake):
+    request = make("queued")
+    answer = browse(approver).get(f"/submissions/{request.key}/bundle/")
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{request.key}.tar"'
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
+        tar.extractall(fake.directory, filter="data")
+    home = fake.directory / request.key
+    assert {path.name for path in home.iterdir()} == {"README", "stage-1.sh", "stage-2.sh", "submit.sh"}
+    environment = {"PATH": f"{fake.directory}:/usr/bin:/bin"}
+    subprocess.run([home / "submit.sh", "--account=x y"], env=environment, check=True, timeout=30, capture_output=True)
+    assert [name for _, name in fake.jobs()] == [f"{request.key}.1", f"{request.key}.2"]
+    assert fake.options("100")[-3:] == ["--account=x y", "stage-1.sh", "0"]
+    assert "--dependency=afterok:100" in fake.options("101")
+    assert fake.environment("101")["OPSPORTAL_STAGE"] == "two"
+
+
+def test_the_api_sends_lists_and_retries(browse, approver, make, cluster, end_jobs):
+    request = make("queued")
+    client = browse(approver)
+    url = f"/api/v1/submissions/{request.key}/"
+    assert client.get(url).json() == []
+    json = {"content_type": "application/json"}
+    assert client.post(f"{url}assign/", {"cluster": "nowhere"}, **json).status_code == 400
+    assert client.post(f"{url}assign/", {"cluster": "farm", "begin": "start"}, **json).status_code == 200
+    plan_next(assignment=request.assignment, at=AT)
+    end_jobs(sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT), failed={3})
+    sending.refresh_progress(cluster=cluster, at=AT)
+    assert client.post(f"{url}retry/", {"position": 0, "verdict": "service"}, **json).status_code == 409
+    rows = client.post(f"{url}retry/", {"position": 0}, **json).json()
+    assert [(row["number"], row["state"], row["indices"], row["retry_of"]) for row in rows] == [
+        (1, "sent", "", None),
+        (2, "planned", "3", 1),
+    ]
+    assert client.get(f"{url}bundle/").headers["Content-Type"] == "application/x-tar"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], {"account": "--uid=0"}, {"directory": "relative"}, {"array_size": 0}, {"colour": 1}, {"accounts": {"A": 3}}],
+)
+def test_wrong_options_of_a_cluster_are_refused_in_the_back_office(db, options):
+    from django.core.exceptions import ValidationError
+
+    with pytest.raises(ValidationError):
+        Cluster(name="x", scheduler="slurm", submission=options).full_clean()

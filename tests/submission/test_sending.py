@@ -1,0 +1,206 @@
+"""Sending against Slurm's commands, each once, whatever happens in between."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+from django.db import connections
+
+from apps.core.models import Event
+from apps.production.enums import Verb
+from apps.production.services import make_move
+from apps.submission import sending
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Submission
+from apps.submission.services import assign_request, plan_next, retry_failed, send_refused_again
+from tests.production.written import AT
+
+LATER = AT + timedelta(minutes=10)
+
+
+@pytest.fixture
+def running(make, cluster, approver):
+    request = make("queued")
+    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+def step(assignment, at=AT):
+    """Plan, claim and send once; return what was sent."""
+    plan_next(assignment=assignment, at=at)
+    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
+    return sending.send(submission=claimed, at=at) if claimed else None
+
+
+def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
+    first, second = step(running), step(running)
+    assert step(running) is None
+    assert [(s.first, s.tasks, s.spool_id, s.state) for s in (first, second)] == [
+        (0, 4, "100", "sent"),
+        (4, 2, "101", "sent"),
+    ]
+    assert fake.script("100") == first.script
+    options = fake.options("100")
+    assert {"--array=0-3", "--time=480", "--mem=3815M", "--account=nova", "--chdir=/tmp"} <= set(options)
+    assert f"--comment=opsportal:{first.token}" in options
+    assert "--export=OPSPORTAL_REQUEST,OPSPORTAL_STAGE,OPSPORTAL_SUBMISSION" in options
+    environment = fake.environment("100")
+    assert environment["OPSPORTAL_REQUEST"] == "NOVA-0001"
+    assert environment["OPSPORTAL_STAGE"] == "one"
+    assert "DATABASE_URL" not in environment
+    assert "SECRET_KEY" not in environment
+
+    end_jobs(first)
+    end_jobs(second, failed={1})
+    sending.refresh_progress(cluster=running.cluster, at=LATER)
+    second.refresh_from_db()
+    assert (second.ended, second.completed, second.failed_indices, second.settled_at) == (2, 1, "5", LATER)
+    assert step(running, LATER) is None, "a job of the first stage has failed"
+
+    (again,) = retry_failed(request=running.request, position=0, by=_approver(running), at=LATER, reason="503")
+    assert (again.indices, again.tasks, again.retry_of_id) == ("5", 1, second.pk)
+    sent = step(running, LATER)
+    assert sent.pk == again.pk
+    assert "indices=(5)" in fake.script(sent.spool_id)
+    end_jobs(sent, at=LATER)
+    sending.refresh_progress(cluster=running.cluster, at=LATER)
+    assert step(running, LATER).stage_name == "two"
+    kinds = list(Event.objects.filter(kind__startswith="submission.").values_list("kind", flat=True))
+    assert kinds.count("submission.sent") == 4
+    assert kinds.count("submission.ended") == 3
+
+
+def _approver(assignment):
+    return assignment.request.approved_by
+
+
+def test_a_test_sends_one_job_of_each_stage_and_production_the_others(make, cluster, approver, fake, end_jobs):
+    request = make("queued")
+    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
+    first = step(assignment)
+    assert (first.stage_name, first.first, first.tasks) == ("one", 0, 1)
+    assert step(assignment) is None
+    end_jobs(first)
+    sending.refresh_progress(cluster=cluster, at=LATER)
+    second = step(assignment, LATER)
+    assert (second.stage_name, second.first, second.tasks) == ("two", 0, 1)
+    end_jobs(second, at=LATER + timedelta(hours=1))
+    request.refresh_from_db()
+    make_move(verb=Verb.START, request=request, by=approver, at=LATER)
+    found = [step(assignment, LATER) for _ in range(3)]
+    assert [(s.stage_name, s.first, s.tasks) if s else None for s in found] == [("one", 1, 4), ("one", 5, 1), None]
+
+
+def test_a_hold_keeps_jobs_back(running, approver, fake):
+    plan_next(assignment=running, at=AT)
+    running.request.refresh_from_db()
+    make_move(verb=Verb.HOLD, request=running.request, by=approver, at=AT, reason="SAM is down")
+    assert step(running) is None
+    assert fake.jobs() == []
+    make_move(verb=Verb.RELEASE, request=running.request, by=approver, at=AT)
+    assert step(running) is not None
+
+
+def test_no_more_jobs_than_the_cluster_or_the_request_may_have(running, cluster, fake, end_jobs):
+    cluster.submission = {**cluster.submission, "most_in_flight": 5}
+    cluster.save()
+    sent = step(running)
+    assert step(running) is None
+    end_jobs(sent, tasks=[0])
+    sending.refresh_progress(cluster=cluster, at=AT)
+    assert step(running).tasks == 2
+    assert len(fake.jobs()) == 2
+
+
+def test_a_cluster_that_is_switched_off_gets_nothing(running, cluster, fake):
+    plan_next(assignment=running, at=AT)
+    cluster.submits = False
+    cluster.save()
+    assert sending.claim_next(cluster=cluster, at=AT) is None
+
+
+def test_what_the_scheduler_refuses_waits_for_a_person(running, fake, approver):
+    fake.mode("refuse")
+    submission = step(running)
+    assert (submission.state, submission.sent_at) == ("failed", None)
+    assert "Invalid account" in submission.last_error
+    assert step(running, LATER) is None
+    fake.mode("ok")
+    send_refused_again(submission=submission, by=approver, at=LATER)
+    assert step(running, LATER).pk == submission.pk
+    assert len(fake.jobs()) == 1
+
+
+def test_a_controller_that_is_down_and_comes_back(running, cluster, fake):
+    fake.mode("down")
+    submission = step(running)
+    assert submission.state == "unknown"
+    sending.look_for_lost(cluster=cluster, at=LATER)
+    submission.refresh_from_db()
+    assert submission.state == "unknown", "as long as nobody can say, it is not sent again"
+    fake.mode("ok")
+    later = LATER + timedelta(minutes=10)
+    sending.look_for_lost(cluster=cluster, at=later)
+    submission.refresh_from_db()
+    assert submission.state == "planned"
+    assert step(running, later + timedelta(minutes=1)).pk == submission.pk
+    assert len(fake.jobs()) == 1
+
+
+@pytest.mark.parametrize("program", ["squeue", "sacct"])
+def test_one_that_timed_out_after_it_was_taken_is_found(running, cluster, fake, program):
+    cluster.options = {**cluster.options, "timeout_seconds": "2"}
+    cluster.save()
+    running.refresh_from_db()
+    fake.mode("late")
+    submission = step(running)
+    assert submission.state == "unknown"
+    fake.mode("ok")
+    fake.asked_by(program)
+    assert sending.look_for_lost(cluster=cluster, at=AT) == 0, "not before its time is over"
+    assert sending.look_for_lost(cluster=cluster, at=LATER) == 1
+    submission.refresh_from_db()
+    assert (submission.state, submission.spool_id, submission.sent_at) == ("sent", "100", AT)
+    assert [name for _, name in fake.jobs()] == [submission.name]
+
+
+def killed_while_sending(cluster, fake, mark) -> None:
+    """Let another process claim and send, and kill it once `mark` is there."""
+    connections.close_all()
+    child = os.fork()
+    if not child:
+        try:
+            connections.close_all()
+            sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 30
+    while not mark():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("mode", "taken"), [("late", 1), ("hang", 0)])
+def test_killed_between_intent_and_note(running, cluster, fake, mode, taken):
+    cluster.options = {**cluster.options, "timeout_seconds": "2"}
+    cluster.save()
+    fake.mode(mode)
+    planned = plan_next(assignment=running, at=AT)
+    killed_while_sending(cluster, fake, lambda: fake.jobs() or (fake.directory / "began").exists())
+    planned.refresh_from_db()
+    assert (planned.state, planned.attempts) == (SubmissionState.SENDING, 1)
+    fake.mode("ok")
+    time.sleep(3)  # sbatch ends with its time limit although its parent is gone
+    assert sending.claim_next(cluster=cluster, at=AT) is None
+    sending.look_for_lost(cluster=cluster, at=LATER)
+    planned.refresh_from_db()
+    assert planned.state == ("sent" if taken else "planned")
+    if not taken:
+        submission = sending.claim_next(cluster=cluster, at=LATER + timedelta(minutes=1))
+        assert sending.send(submission=submission, at=LATER).state == "sent"
+    assert [name for _, name in fake.jobs()] == [planned.name]
+    assert Submission.objects.count() == 1
