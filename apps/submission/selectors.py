@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Max, Q, QuerySet, Sum
+from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet, Sum
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
@@ -29,6 +29,12 @@ def in_flight(submissions: QuerySet[Submission]) -> int:
     """Return how many jobs of these are with the scheduler and have not ended."""
     sums = submissions.filter(state__in=ABROAD, settled_at=None).aggregate(sent=Sum("tasks"), ended=Sum("ended"))
     return (sums["sent"] or 0) - (sums["ended"] or 0)
+
+
+def clusters_to_look_at() -> QuerySet[Cluster]:
+    """Return the clusters that may get jobs, and those that have some of the portal's although they get no more."""
+    there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=ABROAD, settled_at=None)
+    return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)))
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:

@@ -3,7 +3,6 @@
 import logging
 
 from celery import shared_task
-from django.db.models import Q
 from django.utils import timezone
 
 from apps.clusters.models import Cluster
@@ -12,7 +11,7 @@ from apps.core.errors import InvalidFields
 from apps.submission import sending
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
-from apps.submission.selectors import SENDABLE
+from apps.submission.selectors import SENDABLE, clusters_to_look_at
 from apps.submission.services import plan_next
 
 log = logging.getLogger(__name__)
@@ -24,12 +23,7 @@ MOST_A_RUN = 20
 @shared_task
 def send_all() -> None:
     """Look at every cluster that has, or may get, jobs of the portal, each by a task of its own."""
-    open_ones = ~Q(submissions__state=SubmissionState.FAILED) & Q(submissions__settled_at=None)
-    for pk in (
-        Cluster.objects.filter(Q(submits=True) | open_ones & Q(submissions__isnull=False))
-        .distinct()
-        .values_list("pk", flat=True)
-    ):
+    for pk in clusters_to_look_at().values_list("pk", flat=True):
         send_to.delay(cluster_id=pk)
 
 
@@ -39,8 +33,14 @@ def send_to(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
-    sending.refresh_progress(cluster=cluster, at=timezone.now())
-    sending.look_for_lost(cluster=cluster, at=timezone.now())
+    with sending.alone_with(cluster) as alone:  # one that hangs must not keep a worker for each turn
+        if alone:
+            sending.refresh_progress(cluster=cluster, at=timezone.now())
+            sending.look_for_lost(cluster=cluster, at=timezone.now())
+            _send_due(cluster)
+
+
+def _send_due(cluster: Cluster) -> None:
     for _ in range(MOST_A_RUN):
         try:
             _plan(cluster)
@@ -50,7 +50,8 @@ def send_to(*, cluster_id: int) -> None:
             return
         if submission is None:
             return
-        sending.send(submission=submission, at=timezone.now())
+        if sending.send(submission=submission, at=timezone.now()).state == SubmissionState.UNKNOWN:
+            return
 
 
 def _plan(cluster: Cluster) -> None:

@@ -11,9 +11,10 @@ from django.db import connections
 from apps.core.models import Event
 from apps.production.enums import Verb
 from apps.production.services import make_move
-from apps.submission import sending
+from apps.submission import sending, tasks
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
+from apps.submission.selectors import clusters_to_look_at
 from apps.submission.services import assign_request, plan_next, retry_failed, send_refused_again
 from tests.production.written import AT
 
@@ -204,3 +205,26 @@ def test_killed_between_intent_and_note(running, cluster, fake, mode, taken):
         assert sending.send(submission=submission, at=LATER).state == "sent"
     assert [name for _, name in fake.jobs()] == [planned.name]
     assert Submission.objects.count() == 1
+
+
+def test_the_task_sends_all_that_is_due_and_stops_where_nobody_answers(running, cluster, fake):
+    tasks.send_to(cluster_id=cluster.pk)
+    assert [(s.number, s.state) for s in Submission.objects.all()] == [(1, "sent"), (2, "sent")]
+    tasks.send_to(cluster_id=cluster.pk)
+    assert len(fake.jobs()) == 2
+
+
+def test_the_task_waits_for_a_controller_that_is_down(running, cluster, fake):
+    fake.mode("down")
+    tasks.send_to(cluster_id=cluster.pk)
+    assert [s.state for s in Submission.objects.all()] == ["unknown"]
+
+
+def test_a_cluster_that_gets_no_more_is_looked_at_while_it_has_jobs(running, cluster, fake, end_jobs):
+    sent = step(running)
+    cluster.submits = False
+    cluster.save()
+    assert list(clusters_to_look_at()) == [cluster]
+    end_jobs(sent)
+    sending.refresh_progress(cluster=cluster, at=LATER)
+    assert list(clusters_to_look_at()) == []
