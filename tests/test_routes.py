@@ -74,6 +74,8 @@ EXPECTED = {
     "api:request-test": OPERATOR,
     "api:request-cancel": REQUESTER,  # a draft is the liaison's alone
     "api:request-supersede": OF_EXPERIMENT,  # it asks for the successor first
+    "api:request-check": ALL,
+    "api:request-estimate": ALL,
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
     "api:request-set-priority": OPG_APPROVER,
@@ -126,6 +128,8 @@ EXPECTED = {
     "portal:home": ALL,
     "portal:job": OF_EXPERIMENT,
     "portal:metrics": OPG,
+    "production:check-new": "nyynnn",
+    "production:check-typed": REQUESTER,
     "production:hold-lift": OPERATOR,
     "production:holds": ALL,
     "production:queue": ALL,
@@ -136,6 +140,7 @@ EXPECTED = {
     "production:request-move": REQUESTER,
     "production:request-new": "nyynnn",
     "production:request-priority": OPG_APPROVER,
+    "production:rules": ALL,
     "production:workflow": ALL,
     "production:workflows": ALL,
     "submission:again": "hnhhhn",  # nothing was sent of this one

@@ -10,6 +10,7 @@ from apps.diagnosis.api_views import VerdictViewSet
 from apps.jobs.api_views import JobViewSet
 from apps.jobs.progress_api import ProgressViewSet
 from apps.production.api_views import RequestViewSet
+from apps.production.check_api import CheckRequest, EstimateRequest
 from apps.production.count_api import Located, Outputs
 from apps.production.hold_api import HoldViewSet
 from apps.production.workflow_api import WorkflowViewSet
@@ -40,6 +41,8 @@ router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 
 urlpatterns = [
+    path("requests/check/", CheckRequest.as_view(), name="request-check"),
+    path("requests/estimate/", EstimateRequest.as_view(), name="request-estimate"),
     path("", include(router.urls)),
     path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
     path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),

@@ -13,17 +13,16 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production import services
-from apps.production.checks import Problems, check_content
-from apps.production.content import MAX_STAGES, RequestContent
+from apps.production.check_views import check_form, panel_context
+from apps.production.checked import Checked
+from apps.production.checks import Severity, messages_of
+from apps.production.content import MAX_STAGES
 from apps.production.enums import Who
-from apps.production.forms import RequestForms, blank, typed, workflow_choices, writable_experiments
-from apps.production.gathering import facts_for
+from apps.production.forms import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit
 from apps.production.selectors import content_of, with_stages
-from apps.production.workflow_types import newest_version, workflow_of
-from apps.production.workflows.builtin import general
-from apps.production.workflows.declaration import Workflow
+from apps.production.workflow_types import workflow_of
 from apps.services.models import Service
 
 
@@ -34,20 +33,12 @@ def new_request(request: HttpRequest) -> HttpResponse:
     if first is None:
         raise PermissionDenied("Only a liaison may write requests.")
     data: Any = request.POST
-    workflow = _chosen_workflow(request)
+    sent = request.POST if request.method == "POST" else request.GET
+    workflow = chosen_workflow(request.user, sent.get("workflow", ""))
     if request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
         data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key)
     return _form(request, _forms(data, workflow=workflow, new_for=request.user), None)
-
-
-def _chosen_workflow(request: HttpRequest) -> Workflow:
-    """Return the newest version of the type that is asked for; the general one where it may not be had."""
-    sent = request.POST if request.method == "POST" else request.GET
-    key = sent.get("workflow", "")
-    known = dict(workflow_choices(request.user))
-    version = newest_version(key)
-    return workflow_of(version) if version and key in known else general()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -61,7 +52,7 @@ def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     content = content_of(wanted)
     forms = _forms(typed(content, version=wanted.version), workflow=content.workflow)
     if "check" in request.GET and forms.is_valid():
-        forms.add_problems(_blocking(content, wanted.experiment, wanted))
+        return _checked(request, forms, wanted)
     return _render(request, forms, wanted)
 
 
@@ -79,10 +70,15 @@ def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> 
     if moved is not None:
         again = _forms(moved.data, workflow=forms.workflow, new_for=new_for)
         return _render(request, again, wanted, focus=moved.focus)
+    return _checked(request, forms, wanted) if action == "check" else _write(request, forms, wanted, action)
+
+
+def _write(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
+    """Save what was typed, with the mend whose button was pressed, and submit it if that was asked for."""
     if not forms.is_valid():
         return _refused(request, forms, wanted, action)
     try:
-        saved = _save(request, forms, wanted)
+        saved = _save(request, forms, wanted, action)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except InvalidFields as error:
@@ -90,23 +86,43 @@ def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> 
         return _refused(request, forms, wanted, action)
     except (StaleState, InvalidTransition) as error:
         return _render(request, forms, wanted, status=409, conflict=str(error))
+    if action.startswith("mend:"):
+        messages.success(request, f"{saved} is saved with this change.")
+        return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1#checks")
     return _submit(request, forms, saved) if action == "submit" else _saved(request, saved)
 
 
 def _refused(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
     """Show what cannot be saved; who wanted to submit sees everything else that is wrong as well."""
-    experiment = forms.main.cleaned_data.get("experiment") if wanted is None else wanted.experiment
-    if action == "submit" and experiment is not None:
-        forms.add_problems(_blocking(forms.content(), experiment, wanted))
+    if action == "submit":
+        return _checked(request, forms, wanted, status=400)
     return _render(request, forms, wanted, status=400)
 
 
-def _blocking(content: RequestContent, experiment: Experiment, wanted: Request | None) -> Problems:
-    return check_content(content, facts_for(content, experiment=experiment, request=wanted, at=timezone.now()))
+def _experiment(forms: RequestForms, wanted: Request | None) -> Experiment | None:
+    forms.main.is_valid()
+    return forms.main.cleaned_data.get("experiment") if wanted is None else wanted.experiment
 
 
-def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> Request:
+def _checked(request: HttpRequest, forms: RequestForms, wanted: Request | None, status: int = 200) -> HttpResponse:
+    """Show the form with what the checks say of it, beside the fields and in whole."""
+    experiment = _experiment(forms, wanted)
+    if experiment is None or forms.is_damaged:
+        return _render(request, forms, wanted, status=400)
+    found = check_form(forms, experiment, wanted, request.user)
+    forms.is_valid()
+    forms.add_problems(messages_of(finding for finding in found.findings if finding.blocks))
+    for finding in found.of(Severity.SHOULD):
+        forms.add_advice(finding.path, finding.message)
+    return _render(request, forms, wanted, status=status, found=found)
+
+
+def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> Request:
     by, at, content = cast(User, request.user), timezone.now(), forms.content()
+    experiment = _experiment(forms, wanted)
+    if action.startswith("mend:") and experiment is not None:
+        rule, path = f"{action}::".split(":")[1:3]
+        content = check_form(forms, experiment, wanted, by).mended(content, rule, path) or content
     if wanted is None:
         return services.create_draft(experiment=forms.main.cleaned_data["experiment"], content=content, by=by, at=at)
     version = forms.main.cleaned_data["version"] or 0
@@ -139,6 +155,7 @@ def _render(
     status: int = 200,
     focus: int | None = None,
     conflict: str = "",
+    found: Checked | None = None,
 ) -> HttpResponse:
     if focus is not None:
         forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
@@ -151,5 +168,6 @@ def _render(
         "conflict": conflict,
         "full": len(forms.stages.forms) >= MAX_STAGES,
         "max_stages": MAX_STAGES,
+        **panel_context(forms, found),
     }
     return render(request, "production/request_form.html", context, status=status)

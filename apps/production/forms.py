@@ -24,8 +24,9 @@ from apps.production.content import (
 )
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY
-from apps.production.workflow_types import visible_types
+from apps.production.workflow_types import newest_version, visible_types, workflow_of
 from apps.production.workflows.arguments import Argument, Value
+from apps.production.workflows.builtin import general
 from apps.production.workflows.declaration import CORE, StageType, Workflow
 
 TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
@@ -148,6 +149,12 @@ def workflow_choices(user: Any) -> list[tuple[str, str]]:
     return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
 
 
+def chosen_workflow(user: Any, key: str) -> Workflow:
+    """Return the newest version of the type that is asked for; the general one where it may not be had."""
+    version = newest_version(key) if key in dict(workflow_choices(user)) else None
+    return workflow_of(version) if version else general()
+
+
 class StageForm(forms.Form):
     """One stage of the chain, with the arguments of its kind."""
 
@@ -231,6 +238,21 @@ class RequestForms:
                 self.loose += [message for message in messages if message not in self.loose]
             elif (id(form), name) not in marked:
                 form.add_error(name, messages)
+
+    def place_of(self, path: str) -> tuple[str, str]:
+        """Return the anchor and the words for the place of a path; those of the stages where no field has it."""
+        form, name = self._field(path)
+        words = next((place for place, one in self._places() if one is form), "")
+        if form is None or name not in form.fields:
+            return "stages", "Stages" if path.startswith("stages") else "Request"
+        return form[name].auto_id, f"{words}{form[name].label}"
+
+    def add_advice(self, path: str, message: str) -> None:
+        """Put a warning beside its field, where it stands in nobody's way."""
+        form, name = self._field(path)
+        if form is not None and name in form.fields:
+            field: Any = form.fields[name]
+            field.advice = [*getattr(field, "advice", ()), message]
 
     def _field(self, path: str) -> tuple[forms.Form | None, str]:
         parts = [part for part in path.split(".") if part != "arguments"]

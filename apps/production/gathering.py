@@ -19,7 +19,7 @@ from apps.production.checks.facts import Contact, Facts, Offer, Other, ServiceNo
 from apps.production.content import RequestContent
 from apps.production.datasets import CatalogueError, Dataset, catalogue_of
 from apps.production.enums import RequestState
-from apps.production.estimates import PastStage, estimate
+from apps.production.estimates import Estimate, PastStage, estimate
 from apps.production.models import Request, Stage, StageHistory
 from apps.services.models import DowntimeWindow, Service
 from apps.services.selectors import board
@@ -71,6 +71,13 @@ def facts_for(
         completed_at={} if request is None else _completed_at(request),
         estimate=estimate(content, past=past, datasets=datasets or {}, today=basic.today),
     )
+
+
+def estimate_for(content: RequestContent, experiment: Experiment, at: datetime) -> Estimate:
+    """Return the estimate alone."""
+    past = _past(content, experiment)
+    datasets, _ = _datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
+    return estimate(content, past=past, datasets=datasets or {}, today=timezone.localdate(at))
 
 
 def _names(content: RequestContent) -> set[str]:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.production import form_urls, form_views, hold_views, views, workflow_views
+from apps.production import check_views, form_urls, form_views, hold_views, views, workflow_views
 
 app_name = "production"
 urlpatterns = [
@@ -11,6 +11,9 @@ urlpatterns = [
     path("requests/workflows/<slug:key>/", workflow_views.workflow_page, name="workflow"),
     path("requests/holds/", hold_views.hold_list, name="holds"),
     path("requests/holds/<int:pk>/lift/", hold_views.lift, name="hold-lift"),
+    path("requests/checks/", check_views.rule_list, name="rules"),
+    path("requests/new/check/", check_views.check_new, name="check-new"),
+    path("requests/<str:key>/check/", check_views.check_typed, name="check-typed"),
     path("requests/new/", form_views.new_request, name="request-new"),
     path("requests/<str:key>/", views.request_detail, name="request-detail"),
     path("requests/<str:key>/edit/", form_views.edit_request, name="request-edit"),

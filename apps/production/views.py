@@ -17,13 +17,16 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.pagination import newest_first
 from apps.core.selectors import events_of
 from apps.production import services
-from apps.production.enums import RequestState, Verb
+from apps.production.checked import said_at_submission
+from apps.production.enums import CLOSED, RequestState, Verb
 from apps.production.filters import RequestFilter
 from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
+from apps.production.gathering import estimate_for
 from apps.production.holds import holds_over, wide_holds
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, moves_for
 from apps.production.selectors import (
+    content_of,
     ingredients_of,
     needs_of,
     queue_history,
@@ -152,6 +155,10 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "totals": totals_of(wanted),
         "needs": needs_of(wanted, timezone.now()),
         "holds": holds_over(wanted),
+        "said": said_at_submission(events),
+        "estimate": None
+        if wanted.state in CLOSED
+        else estimate_for(content_of(wanted), wanted.experiment, timezone.now()),
         "events": events,
         "moves": moves,
         "step": step,

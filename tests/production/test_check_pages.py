@@ -1,0 +1,176 @@
+"""Checks and estimate in the form, on the page and in the API; nothing is saved but by a mend."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+
+from apps.core.selectors import events_of
+from apps.production import services
+from apps.production.forms import typed
+from apps.production.models import Request
+from apps.production.selectors import content_of
+from tests.production.test_gathering import history
+from tests.production.written import AT, S, content, draft, request_in, stage
+
+NEW, NEW_CHECK = "/requests/new/", "/requests/new/check/"
+TWO_RELEASES = (stage("generation"), stage("simulation", release="v09_73"))
+
+
+def post_of(written, **more) -> dict:
+    return dict(typed(written, **more).lists())
+
+
+def edit(obj) -> str:
+    return reverse("production:request-edit", args=[obj.key])
+
+
+@pytest.fixture
+def form(liaison, browse):
+    return browse(liaison)
+
+
+@pytest.fixture
+def past(nova, liaison, approver):
+    """A request whose generation has past jobs."""
+    obj = request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, title="Last year's")
+    history(obj)
+    return obj
+
+
+def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
+    page = form.post(NEW, post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA", do="check"))
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "1 thing that must be mended" in text
+    assert "1 thing that should be mended" in text
+    assert 'value="mend:one_release:stages.1.release"' in text
+    assert '<ul class="errorlist advice"><li>The first stage runs v09_72.' in text
+    assert 'value="v09_73"' in text
+    assert not Request.objects.exists()
+
+
+def test_panel_for_what_is_typed(nova, form, past):
+    page = form.post(NEW_CHECK, post_of(content(stages=TWO_RELEASES), experiment="NOVA"))
+    text = page.content.decode()
+    assert "<html" not in text
+    assert "should be mended" in text
+    assert re.search(r"<b>generation</b>: .*Rests on 100 past jobs of NOVA-0001", text)
+    assert '<b>simulation</b>: <span class="soft">no past jobs.</span>' in text
+    assert Request.objects.count() == 1
+
+
+def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):
+    obj = draft(liaison, nova)
+    path = reverse("production:check-typed", args=[obj.key])
+    text = form.post(path, post_of(content(title="Other muons"), version=1)).content.decode()
+    assert "The checks find nothing to mend." in text
+    assert content_of(Request.objects.get()).title != "Other muons"
+
+
+@pytest.mark.parametrize("who", ["approver", "other_liaison"])
+def test_panel_is_for_those_who_write_it(who, nova, dune, liaison, browse, request):
+    obj = draft(liaison, nova)
+    answer = browse(request.getfixturevalue(who)).post(reverse("production:check-typed", args=[obj.key]), {})
+    assert answer.status_code in {403, 404}
+    assert browse(request.getfixturevalue(who)).post(NEW_CHECK, {"experiment": "NOVA"}).status_code == 403
+
+
+def test_panel_survives_what_cannot_be_read(nova, form):
+    data = post_of(content(), experiment="NOVA") | {"stages-0-events": "many", "deadline": "soon", "title": "a\0b"}
+    assert form.post(NEW_CHECK, data).status_code == 200
+    assert form.post(NEW_CHECK, {"experiment": "NOVA", "stages-TOTAL_FORMS": "-3"}).status_code == 200
+    assert form.post(NEW, {"experiment": "NOVA", "do": "check", "stages-TOTAL_FORMS": "x"}).status_code == 400
+
+
+def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
+    obj = draft(liaison, nova, stages=TWO_RELEASES)
+    data = post_of(content_of(obj), version=1, do="mend:one_release:stages.1.release")
+    answer = form.post(edit(obj), data)
+    assert answer["Location"] == f"{edit(obj)}?check=1#checks"
+    obj.refresh_from_db()
+    assert content_of(obj).stages[1].release == "v09_72"
+    change = events_of(obj).get(kind="request.edited").data["changes"]
+    assert change == [{"path": "stages.1.release", "old": "v09_73", "new": "v09_72"}]
+
+
+@pytest.mark.parametrize("mend", ["mend:one_release:stages.7.release", "mend:nothing:title", "mend:", "mend:a:b:c:d"])
+def test_a_mend_that_is_not_offered_changes_nothing_else(mend, nova, liaison, form):
+    obj = draft(liaison, nova, stages=TWO_RELEASES)
+    form.post(edit(obj), post_of(content_of(obj), version=1, do=mend))
+    assert content_of(Request.objects.get()) == content_of(obj)
+
+
+def test_mend_of_something_changed_meanwhile_overwrites_nothing(nova, liaison, form):
+    obj = draft(liaison, nova, stages=TWO_RELEASES)
+    data = post_of(content_of(obj), version=1, do="mend:one_release:stages.1.release")
+    services.save_draft(request=obj, content=content(title="Changed"), version=1, by=liaison, at=AT)
+    assert form.post(edit(obj), data).status_code == 409
+    assert Request.objects.get().title == "Changed"
+
+
+def test_warnings_do_not_block_and_approvers_read_them(nova, liaison, approver, form, browse):
+    form.post(NEW, post_of(content(stages=TWO_RELEASES), experiment="NOVA", do="submit"))
+    obj = Request.objects.get()
+    assert obj.state == S.SUBMITTED
+    services.check_request(request=obj, at=AT + timedelta(minutes=1))
+    text = browse(approver).get(obj.get_absolute_url()).content.decode()
+    assert "The checks said" in text
+    assert "The first stage runs v09_72. Is another one meant here?" in text
+
+
+def test_page_of_a_request_shows_its_estimate_or_that_there_is_none(nova, liaison, form, past):
+    text = form.get(draft(liaison, nova).get_absolute_url()).content.decode()
+    assert "Rests on 100 past jobs of NOVA-0001: same release and configuration" in text
+    other = draft(liaison, nova, stages=(stage("skim"),))
+    assert "no past jobs" in form.get(other.get_absolute_url()).content.decode()
+
+
+def test_rules_are_listed(form):
+    text = form.get("/requests/checks/").content.decode()
+    assert "Every ingredient is there." in text
+    assert "deadline_reachable" in text
+
+
+BODY = {
+    "experiment": "NOVA",
+    "title": "Rock muons",
+    "stages": [
+        {
+            "name": "generation",
+            "release": "v09_72",
+            "configuration": "generation.fcl",
+            "events": 20_000_000,
+            "jobs": 4000,
+        },
+        {"name": "simulation", "release": "v09_73"},
+    ],
+}
+
+
+def test_api_checks_and_estimates_and_saves_nothing(nova, form, past):
+    answer = form.post("/api/v1/requests/check/", BODY, content_type="application/json")
+    assert answer.status_code == 200
+    found = {one["rule"]: one for one in answer.json()["findings"]}
+    assert found["one_release"] == {
+        "rule": "one_release",
+        "severity": "should",
+        "blocks": False,
+        "path": "stages.1.release",
+        "message": "The first stage runs v09_72. Is another one meant here?",
+        "mend": {"text": "Take v09_72", "values": {"stages.1.release": "v09_72"}},
+    }
+    assert found["required"]["blocks"]
+    estimate = form.post("/api/v1/requests/estimate/", BODY, content_type="application/json").json()
+    assert estimate == answer.json()["estimate"]
+    assert (estimate["past_jobs"], estimate["without"], estimate["finish"]) == (100, ["simulation"], None)
+    assert estimate["stages"][0]["core_seconds"] == {"low": 32e6, "mid": 36e6, "high": 40e6}
+    assert Request.objects.count() == 1
+
+
+def test_api_tells_what_cannot_be_read_and_nothing_of_other_experiments(nova, dune, form):
+    bad = form.post("/api/v1/requests/check/", {**BODY, "stages": [{"events": "x"}]}, content_type="application/json")
+    assert (bad.status_code, list(bad.json())) == (400, ["stages.0.events"])
+    other = form.post("/api/v1/requests/estimate/", {**BODY, "experiment": "DUNE"}, content_type="application/json")
+    assert other.status_code == 403
