@@ -59,6 +59,7 @@ EXPECTED = {
     "api:job-detail": OF_EXPERIMENT,
     "api:job-list": ALL,
     "api:progress-detail": OF_EXPERIMENT,
+    "api:request-report-detail": OF_EXPERIMENT,
     "api:request-approve": OPG_APPROVER,
     "api:request-ask-for-changes": OPG_APPROVER,
     "api:request-detail": OF_EXPERIMENT,
@@ -112,6 +113,8 @@ EXPECTED = {
     "diagnosis:failures": ALL,
     "diagnosis:harvest-again": OF_EXPERIMENT,
     "diagnosis:log": OF_EXPERIMENT,
+    "diagnosis:frozen-report": NONE,  # none of that hash
+    "diagnosis:request-report": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,
     "jobs:list": ALL,
     "jobs:reports": ALL,

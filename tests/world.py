@@ -56,6 +56,7 @@ class World:
         return {
             "key": {"workflow": "monte_carlo", "*": self.request.key},
             "verb": {"*": "submit"},
+            "digest": {"*": "0" * 64},
             "number": {"*": 1},
             "slug": {"api:feed": "farm", "*": self.service.slug},
             "token_key": {"*": "nothing1"},

@@ -7,6 +7,7 @@ from rest_framework.routers import DefaultRouter
 from apps.archive.api_views import ArchivedJobViewSet
 from apps.archive.capture_api import ReceiveJobs, Report
 from apps.diagnosis.api_views import VerdictViewSet
+from apps.diagnosis.report_api import RequestReportViewSet
 from apps.jobs.api_views import JobViewSet
 from apps.jobs.progress_api import ProgressViewSet
 from apps.production.api_views import RequestViewSet
@@ -38,6 +39,7 @@ router.register("progress", ProgressViewSet, basename="progress")
 router.register("submissions", SubmissionViewSet, basename="submission")
 router.register("jobs", JobViewSet, basename="job")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
+router.register("request-reports", RequestReportViewSet, basename="request-report")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 
 urlpatterns = [

@@ -7,7 +7,15 @@ from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
-from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Evidence, LogExcerpt, LogHarvest, Verdict
+from apps.diagnosis.models import (
+    CauseTotals,
+    DirtyCauseHour,
+    Evidence,
+    LogExcerpt,
+    LogHarvest,
+    RequestReport,
+    Verdict,
+)
 from apps.diagnosis.services import harvest_again
 
 
@@ -60,6 +68,13 @@ class CauseTotalsAdmin(ReadOnlyAdmin):
     list_filter = ["verdict"]
     list_select_related = ["cluster", "experiment"]
     ordering = ["-hour"]
+
+
+@admin.register(RequestReport)
+class RequestReportAdmin(ReadOnlyAdmin):
+    list_display = ["request", "sha256", "frozen_at"]
+    list_select_related = ["request"]
+    ordering = ["-id"]
 
 
 @admin.register(DirtyCauseHour)

@@ -3,9 +3,11 @@
 from apps.archive.linking import link_jobs
 from apps.core.models import Event
 from apps.core.outbox import subscribe
+from apps.diagnosis.request_report import freeze_report
 from apps.diagnosis.services import follow_experiments, queue_harvests
 from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_in_spool
+from apps.production.models import Request
 
 
 @subscribe("diagnosis.queue_harvests", "jobs.collected")
@@ -26,3 +28,11 @@ def on_archive_stored(event: Event) -> None:
 @subscribe("diagnosis.follow_experiments", "account.mapped")
 def on_account_mapped(event: Event) -> None:
     follow_experiments()
+
+
+@subscribe("diagnosis.freeze_report", "request.done", "request.done_partial", "request.cancel", "request.supersede")
+def on_request_closed(event: Event) -> None:
+    """Keep how it ran for good; one that never had its signatures has not run."""
+    request = Request.objects.filter(pk=event.target_id, approved_at__isnull=False).first()
+    if request is not None:
+        freeze_report(request=request, at=event.at)
