@@ -127,6 +127,7 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
             for n, standing in enumerate(context["standings"])
             if standing.to_retry > 0
         ]
+    context["any_sent"] = any(standing.submissions for standing in context["standings"])
     context["problems"] = bound.get("retry_form")
     return render(request, "submission/request.html", context, status=400 if bound else 200)
 

@@ -19,7 +19,9 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     request = make("queued")
     client = browse(shifter)
     url = f"/submissions/{request.key}/"
-    assert "Send to a cluster" in client.get(url).content.decode()
+    page = client.get(url).content.decode()
+    assert "Send to a cluster" in page
+    assert "Nothing was sent yet" in page
     answer = client.post(f"{url}assign/", {"cluster": "farm", "verb": "start", "version": request.version}, follow=True)
     assert "go to farm" in answer.content.decode()
     request.refresh_from_db()
@@ -30,6 +32,7 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     sending.refresh_progress(cluster=cluster, at=AT)
     page = client.get(url).content.decode()
     assert "Send failed jobs of one again" in page
+    assert "Nothing was sent yet" not in page
     script = client.get(f"{url}1/script/")
     assert script.headers["Content-Type"].startswith("text/plain")
     assert script.content.decode() == submission.script
