@@ -63,6 +63,10 @@ EXPECTED = {
     "api:request-approve": OPG_APPROVER,
     "api:request-ask-for-changes": OPG_APPROVER,
     "api:request-detail": OF_EXPERIMENT,
+    "api:delegation-detail": NONE,  # of nobody here
+    "api:delegation-list": ALL,
+    "api:delegation-revoke": NONE,
+    "api:inbox-list": ALL,
     "api:request-complete": OPERATOR,
     "api:request-done": OPERATOR,
     "api:request-done-partial": OPERATOR,
@@ -80,7 +84,9 @@ EXPECTED = {
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
     "api:request-set-priority": OPG_APPROVER,
+    "api:request-signatures": OF_EXPERIMENT,
     "api:request-submit": REQUESTER,
+    "api:request-withdraw-signature": OF_EXPERIMENT,  # and then told that there is no such signature
     "api:service-detail": ALL,
     "api:service-list": ALL,
     "api:stage-located": "hyhyyn",
@@ -135,6 +141,9 @@ EXPECTED = {
     "production:check-typed": REQUESTER,
     "production:hold-lift": OPERATOR,
     "production:holds": ALL,
+    "production:delegation-revoke": NONE,
+    "production:hand-over": ALL,
+    "production:inbox": ALL,
     "production:queue": ALL,
     "production:request-changes": OF_EXPERIMENT,
     "production:request-detail": OF_EXPERIMENT,
@@ -144,6 +153,7 @@ EXPECTED = {
     "production:request-new": "nyynnn",
     "production:request-priority": OPG_APPROVER,
     "production:rules": ALL,
+    "production:signature-withdraw": OF_EXPERIMENT,
     "production:workflow": ALL,
     "production:workflows": ALL,
     "submission:again": "hnhhhn",  # nothing was sent of this one

@@ -11,6 +11,7 @@ from apps.diagnosis.report_api import RequestReportViewSet
 from apps.jobs.api_views import JobViewSet
 from apps.jobs.progress_api import ProgressViewSet
 from apps.production.api_views import RequestViewSet
+from apps.production.approval_api import DelegationViewSet, InboxViewSet
 from apps.production.check_api import CheckRequest, EstimateRequest
 from apps.production.count_api import Located, Outputs
 from apps.production.hold_api import HoldViewSet
@@ -33,6 +34,8 @@ router.register("incidents", IncidentViewSet, basename="incident")
 router.register("windows", WindowViewSet, basename="window")
 router.register("announcements", AnnouncementViewSet, basename="announcement")
 router.register("requests", RequestViewSet, basename="request")
+router.register("inbox", InboxViewSet, basename="inbox")
+router.register("delegations", DelegationViewSet, basename="delegation")
 router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
 router.register("holds", HoldViewSet, basename="hold")
 router.register("progress", ProgressViewSet, basename="progress")

@@ -82,7 +82,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "holds": wide_holds(user),
         "lost": hours_lost(user, at=at),
         "as_of": totals_as_of(),
-        "your_turn": waiting_for(user).select_related("experiment")[:10],
+        "your_turn": waiting_for(user, at).select_related("experiment")[:10],
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
         **why_failed(user=user, at=at),

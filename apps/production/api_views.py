@@ -14,6 +14,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.core.errors import InvalidFields
 from apps.production import services
+from apps.production.approval_api import SignatureRoutes, SignWriter
 from apps.production.content import RequestContent
 from apps.production.enums import Verb
 from apps.production.filters import RequestFilter
@@ -58,7 +59,7 @@ def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = Reaso
     list=extend_schema(description="Requests that you may see, the newest first."),
     retrieve=extend_schema(description="One request with its stages."),
 )
-class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]):
+class RequestViewSet(SignatureRoutes, mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]):
     """Production requests."""
 
     queryset = Request.objects.none()
@@ -88,7 +89,7 @@ class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericVi
 
     @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
     def update(self, request: ApiRequest, key: str) -> Response:
-        """Write a draft anew: what is not sent is emptied."""
+        """Write a request anew: what is not sent is emptied. A material change is to be signed again."""
         return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
     @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
@@ -97,7 +98,7 @@ class RequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericVi
         return self._save(None)
 
     submit = _move_by(Verb.SUBMIT, "Send a complete request to be checked and approved.")
-    approve = _move_by(Verb.APPROVE, "Sign a request; an approver who is not the requester may.")
+    approve = _move_by(Verb.APPROVE, "Sign a request for your groups; the last signature approves it.", SignWriter)
     ask_for_changes = _move_by(Verb.ASK_FOR_CHANGES, "Give a request back to its liaisons; needs a reason.")
     reject = _move_by(Verb.REJECT, "End a request that will not be produced; needs a reason.")
     test = _move_by(Verb.TEST, "Start the test of a queued request.")

@@ -32,6 +32,12 @@ _S = RequestState
 
 #: A liaison writes while the request is here; everywhere else it is what was submitted.
 EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_ASKED})
+#: Signed, or about to be: a material change goes back to be checked and signed again, by the move “change”.
+CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
+#: What may be changed there while the signatures hold. The deadline may only become later.
+IMMATERIAL = frozenset({"title", "purpose", "priority_reason", "deadline"})
+#: Here arguments may be changed whose declaration names the state as `editable_in`; in these alone, nothing else.
+BY_ARGUMENT = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.HELD})
 #: It has its signatures, and jobs may run for it.
 SIGNED = (
     _S.APPROVED,
@@ -72,6 +78,7 @@ class Verb(models.TextChoices):
 
     SUBMIT = "submit", "Submit"
     CHECK = "check", "Check"
+    CHANGE = "change", "Change"
     PASS = "pass", "Pass on"
     FAIL = "fail", "Give back"
     APPROVE = "approve", "Approve"
@@ -97,11 +104,16 @@ class Who(models.TextChoices):
 
     LIAISON = "liaison", "a liaison of the experiment"
     APPROVER = "approver", "an approver who is not the requester"
+    SIGNER = "signer", "who may sign for a group that must, and is not the requester"
+    DECIDER = "decider", "an approver or who may sign, and is not the requester"
     OPERATOR = "operator", "an approver or shifter of the OPG"
     OPERATOR_OR_PORTAL = "operator_or_portal", "an approver or shifter of the OPG, or the portal itself"
     EITHER = "either", "a liaison of the experiment or an approver"
     PORTAL = "portal", "the portal itself"
 
+
+#: Moves that come along with what a person writes, not by a button of their own.
+WRITTEN = frozenset({Verb.CHANGE})
 
 #: The name under which the portal itself moves requests.
 PORTAL = "opsportal"
@@ -133,9 +145,10 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.SUBMITTED, Verb.CHECK, _S.CHECKING, Who.PORTAL),
     Transition(_S.CHECKING, Verb.PASS, _S.AWAITING_APPROVAL, Who.PORTAL),
     Transition(_S.CHECKING, Verb.FAIL, _S.CHANGES_ASKED, Who.PORTAL, reason_needed=True),
-    Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Who.APPROVER),
-    Transition(_S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, _S.CHANGES_ASKED, Who.APPROVER, reason_needed=True),
-    Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Who.APPROVER, reason_needed=True),
+    Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Who.SIGNER),
+    Transition(_S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, _S.CHANGES_ASKED, Who.DECIDER, reason_needed=True),
+    Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Who.DECIDER, reason_needed=True),
+    *(Transition(old, Verb.CHANGE, _S.SUBMITTED, Who.LIAISON) for old in CHANGEABLE),
     Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Who.PORTAL),
     Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Who.OPERATOR),
     Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Who.OPERATOR, reason_needed=True),

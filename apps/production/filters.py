@@ -5,6 +5,7 @@ from typing import Any
 import django_filters as filters
 from django import forms
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
@@ -45,5 +46,5 @@ class RequestFilter(filters.FilterSet):
     def by_person(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         user = self.request.user
         if value == "turn":
-            return requests.filter(pk__in=waiting_for(user).order_by().values("pk"))
+            return requests.filter(pk__in=waiting_for(user, timezone.now()).order_by().values("pk"))
         return requests.filter(Q(created_by=user) | Q(submitted_by=user))

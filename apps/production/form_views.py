@@ -13,11 +13,12 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production import services
+from apps.production.changing import may_change
 from apps.production.check_views import check_form, panel_context
 from apps.production.checked import Checked
 from apps.production.checks import Severity, messages_of
 from apps.production.content import MAX_STAGES
-from apps.production.enums import Who
+from apps.production.enums import CHANGEABLE, EDITABLE, RequestState, Who
 from apps.production.forms import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit
@@ -45,11 +46,12 @@ def new_request(request: HttpRequest) -> HttpResponse:
 def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     """Change a draft; `?check=1` shows at once what stands between it and its submission."""
     wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
-    if not may(request.user, Who.LIAISON, wanted) or (request.method != "POST" and not may_edit(request.user, wanted)):
-        raise PermissionDenied("Only a liaison of the experiment may write this, while it is a draft.")
+    content = content_of(wanted)
+    closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
+    if not may(request.user, Who.LIAISON, wanted) or (request.method != "POST" and closed):
+        raise PermissionDenied("Only a liaison of the experiment may write this, while its state allows it.")
     if request.method == "POST":
         return _form(request, _forms(request.POST, workflow=workflow_of(wanted.workflow)), wanted)
-    content = content_of(wanted)
     forms = _forms(typed(content, version=wanted.version), workflow=content.workflow)
     if "check" in request.GET and forms.is_valid():
         return _checked(request, forms, wanted)
@@ -77,6 +79,7 @@ def _write(request: HttpRequest, forms: RequestForms, wanted: Request | None, ac
     """Save what was typed, with the mend whose button was pressed, and submit it if that was asked for."""
     if not forms.is_valid():
         return _refused(request, forms, wanted, action)
+    version = wanted.version if wanted is not None else 0
     try:
         saved = _save(request, forms, wanted, action)
     except NotAllowed as error:
@@ -86,6 +89,13 @@ def _write(request: HttpRequest, forms: RequestForms, wanted: Request | None, ac
         return _refused(request, forms, wanted, action)
     except (StaleState, InvalidTransition) as error:
         return _render(request, forms, wanted, status=409, conflict=str(error))
+    return _after(request, forms, saved, action, version)
+
+
+def _after(request: HttpRequest, forms: RequestForms, saved: Request, action: str, version: int) -> HttpResponse:
+    """Go on after a save of what was at `version`."""
+    if saved.state not in EDITABLE:
+        return _changed(request, saved, version)
     if action.startswith("mend:"):
         messages.success(request, f"{saved} is saved with this change.")
         return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1#checks")
@@ -134,6 +144,17 @@ def _saved(request: HttpRequest, saved: Request) -> HttpResponse:
     return redirect("production:request-edit", key=saved.key)
 
 
+def _changed(request: HttpRequest, saved: Request, version: int) -> HttpResponse:
+    """Say what a change of a request past its draft came to."""
+    if saved.version == version:
+        messages.info(request, f"Nothing of {saved} was changed.")
+    elif saved.state == RequestState.SUBMITTED:
+        messages.warning(request, f"{saved} is changed: it is checked again and needs its signatures anew.")
+    else:
+        messages.success(request, f"{saved} is changed. What was signed still holds.")
+    return redirect("production:request-detail", key=saved.key)
+
+
 def _submit(request: HttpRequest, forms: RequestForms, saved: Request) -> HttpResponse:
     try:
         services.submit_request(request=saved, by=cast(User, request.user), at=timezone.now())
@@ -166,6 +187,8 @@ def _render(
         "workflow": forms.workflow,
         "problems": forms.problems(),
         "conflict": conflict,
+        "signed": wanted is not None and wanted.state not in EDITABLE,
+        "material": wanted is not None and wanted.state in CHANGEABLE,
         "full": len(forms.stages.forms) >= MAX_STAGES,
         "max_stages": MAX_STAGES,
         **panel_context(forms, found),

@@ -1,5 +1,8 @@
 """Requests, their stages, and the counter of their numbers. Services alone write them."""
 
+from datetime import datetime
+from typing import Any
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -7,6 +10,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 
 from apps.accounts.models import ExperimentQuerySet, M
+from apps.production import approvals
 from apps.production.content import MAX_LENGTH, STAGE_MAX_LENGTH
 from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
 
@@ -145,6 +149,14 @@ class Request(models.Model):
 
     def get_absolute_url(self) -> str:
         return reverse("production:request-detail", args=[self.key])
+
+    def may_be_signed_by(self, user: Any, at: datetime | None) -> bool:
+        """Tell whether the person may sign for a group that must; at a moment, also for somebody who is away."""
+        return approvals.may_sign(self, user, at)
+
+    def waits_for(self, user: Any, at: datetime | None) -> bool:
+        """Tell whether a signature of this person is missing."""
+        return approvals.has_to_sign(approvals.slots_of(self, user, at))
 
 
 class Stage(models.Model):

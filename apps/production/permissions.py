@@ -1,11 +1,23 @@
 """Who may write, move and prioritise which request."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import is_approver, is_liaison, scope_of
-from apps.production.enums import EDITABLE, PORTAL, PRIORITISED, TRANSITIONS, RequestState, Transition, Who
+from apps.production.enums import (
+    BY_ARGUMENT,
+    EDITABLE,
+    PORTAL,
+    PRIORITISED,
+    TRANSITIONS,
+    WRITTEN,
+    RequestState,
+    Transition,
+    Verb,
+    Who,
+)
 from apps.production.guards import refusal_of
 
 if TYPE_CHECKING:
@@ -53,22 +65,30 @@ PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {
 }
 
 
-def may(user: Any, who: Who, request: "Request") -> bool:
-    """Tell whether this person is, for this request, the one that a move needs."""
+def may(user: Any, who: Who, request: "Request", at: datetime | None = None) -> bool:
+    """Tell whether this person is, for this request, the one that a move needs.
+
+    What was handed over to the person at the moment `at` counts for signing and deciding; without it, own rights alone.
+    """
+    if who is Who.SIGNER:
+        return request.may_be_signed_by(user, at)
+    if who is Who.DECIDER:
+        return _approver(user, request) or request.may_be_signed_by(user, at)
     return PREDICATES[who](user, request)
 
 
-def moves_for(user: Any, request: "Request") -> list[Transition]:
-    """Return the moves that this person may make now."""
-    return [
-        t
-        for t in TRANSITIONS
-        if t.old == request.state and may(user, t.who, request) and not refusal_of(t, request, offered=True)
-    ]
+def moves_for(user: Any, request: "Request", at: datetime | None = None) -> list[Transition]:
+    """Return the moves that this person may make now, but for those that come along with writing."""
+    steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in WRITTEN]
+    allowed = {who: may(user, who, request, at) for who in {t.who for t in steps}}
+    if allowed.get(Who.SIGNER) and not request.waits_for(user, at):
+        steps = [t for t in steps if t.verb is not Verb.APPROVE]
+    return [t for t in steps if allowed[t.who] and not refusal_of(t, request, offered=True)]
 
 
 def may_edit(user: Any, request: "Request") -> bool:
-    return request.state in EDITABLE and _liaison(user, request)
+    """Tell whether the person may write; `changing` tells what, in states that are past a draft."""
+    return request.state in EDITABLE | BY_ARGUMENT and _liaison(user, request)
 
 
 def may_prioritise(user: Any, request: "Request") -> bool:

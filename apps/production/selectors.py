@@ -14,7 +14,8 @@ from apps.core.models import Event
 from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
-from apps.production.permissions import may, moves_for
+from apps.production.permissions import may
+from apps.production.turns import signable
 from apps.production.workflow_types import workflow_of
 from apps.production.workflows.arguments import Argument, Value
 from apps.production.workflows.declaration import CORE
@@ -121,15 +122,19 @@ def queue_history(*, user: Any, size: int = 30) -> list[Event]:
     return list(events[:size])
 
 
-def waiting_for(user: Any) -> RequestQuerySet[Request]:
-    """Return the requests on which this person has the next move: to decide, to change, or to finish writing."""
+def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Request]:
+    """Return the requests on which this person has the next move: to sign, to change, to finish writing, to go on.
+
+    With a moment, also those that somebody who is away has handed over then.
+    """
     scope = scope_of(user)
-    decide = Q(state=RequestState.AWAITING_APPROVAL) & _of_role(user, Role.APPROVER)
-    decide &= ~Q(created_by=user) & ~Q(submitted_by=user)
+    decide = Q(pk__in=signable(user, at))
+    stuck = Q(state__in=[RequestState.HELD, RequestState.DATA_QUALITY])
+    operate = stuck & (_of_role(user, Role.APPROVER) | _of_role(user, Role.SHIFTER))
     change = Q(state=RequestState.CHANGES_ASKED) | Q(state=RequestState.DRAFT, created_by=user)
     if not scope.roles:
         return Request.objects.none()
-    return Request.objects.filter(decide | (change & _of_role(user, Role.LIAISON))).order_by(
+    return Request.objects.filter(decide | operate | (change & _of_role(user, Role.LIAISON))).order_by(
         F("deadline").asc(nulls_last=True), "pk"
     )
 
@@ -137,7 +142,7 @@ def waiting_for(user: Any) -> RequestQuerySet[Request]:
 def _of_role(user: Any, role: Role) -> Q:
     scope = scope_of(user)
     if scope.has(role):
-        return Q()
+        return Q(pk__gt=0)
     return Q(experiment__in=[experiment for held, experiment in scope.roles if held == role])
 
 
@@ -212,17 +217,18 @@ class Standing:
     last: Event | None
 
 
-def standing_of(request: Request, events: Sequence[Event], user: Any) -> Standing:
+def standing_of(request: Request, events: Sequence[Event], user: Any, at: datetime | None = None) -> Standing:
     """Say what this person, or whom else, the request waits for."""
     state, experiment = RequestState(request.state), request.experiment
     last = next((event for event in reversed(events) if event.new == state), None)
-    mine = bool(moves_for(user, request))
     if state == RequestState.DRAFT:
         words = (
             "Not submitted yet.",
-            "Complete it and submit it." if mine else f"A liaison of {experiment} writes it.",
+            "Complete it and submit it."
+            if may(user, Who.LIAISON, request)
+            else f"A liaison of {experiment} writes it.",
         )
-    elif state == RequestState.AWAITING_APPROVAL and may(user, Who.APPROVER, request):
+    elif state == RequestState.AWAITING_APPROVAL and request.waits_for(user, at):
         words = ("Waiting for you.", "Approve it, ask for changes or reject it.")
     elif state == RequestState.CHANGES_ASKED:
         who = "you" if may(user, Who.LIAISON, request) else f"a liaison of {experiment}"
@@ -236,7 +242,7 @@ _WORDS = {
     RequestState.SUBMITTED: ("Being checked.", "In a moment it waits for the OPG, or comes back."),
     RequestState.CHECKING: ("Being checked.", "In a moment it waits for the OPG, or comes back."),
     RequestState.AWAITING_APPROVAL: (
-        "Waiting for an approver of the OPG.",
+        "Waiting for signatures.",
         "Whoever made or submitted it cannot approve it.",
     ),
     RequestState.APPROVED: ("Approved.", "It goes to the queue."),

@@ -14,14 +14,18 @@ from apps.core.queue import enqueue
 from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.core.workflow import move
+from apps.production import signing
+from apps.production.approvals import slots_of
+from apps.production.changing import Judged, judge, may_change
 from apps.production.checks import Finding, check_shape, examine, messages_of
-from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, changes
+from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent
 from apps.production.enums import (
     CLOSED,
     EDITABLE,
     MOVES,
     PORTAL,
     PRIORITISED,
+    WRITTEN,
     RequestState,
     Transition,
     Verb,
@@ -65,30 +69,42 @@ def create_draft(*, experiment: Experiment, content: RequestContent, by: User, a
 
 
 @transaction.atomic
-def save_draft(*, request: Request, content: RequestContent, version: int, by: User, at: datetime) -> Request:
-    """Write a draft anew, as the person saw it at `version`; nothing happens when nothing differs.
+def save_draft(
+    *, request: Request, content: RequestContent, version: int, by: User, at: datetime, reason: str = ""
+) -> Request:
+    """Write a request anew, as the person saw it at `version`; nothing happens when nothing differs.
 
+    A material change of one that is signed, or about to be, withdraws its signatures and sends it to be checked again.
     Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
     else changed it since that version: then nothing is overwritten.
     """
     if not may(by, Who.LIAISON, request):
         raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
     _lock(request, version)
-    if request.state not in EDITABLE:
+    old = content_of(request)
+    if request.state not in EDITABLE and not may_change(request.state, old):
         raise InvalidTransition(f"{request} is {_words(request)} and can be changed no more.")
     _check_shape(content, at)
-    changed = changes(content_of(request), content)
-    if not changed:
+    judged = judge(request.state, old, content)
+    if not judged.changes:
         return request
-    for name in FIELDS:
-        setattr(request, name, getattr(content, name))
-    request.arguments = dict(content.arguments)
+    if request.state not in EDITABLE:
+        _check_change(request, judged, content, at)
+    short = [{name: text[:200] for name, text in change.items()} for change in judged.changes[:MAX_CHANGES]]
+    data = {"changes": short, "count": len(judged.changes)}
+    _write_content(request, content)
+    if judged.material:
+        data["withdrawn"] = signing.withdraw_all(request=request, by=by, at=at, reason="What was signed was changed.")
+    if judged.material and request.state not in EDITABLE:
+        stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
+        _move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
+        keep_revision(request=request, by=by, at=at, submitted=True)
+        enqueue("apps.production.tasks.check_request", request_id=request.pk)
+        return request
     request.version += 1
-    request.save(update_fields=[*FIELDS, "arguments", "version"])
-    _write_stages(request, content)
+    request.save(update_fields=["version"])
     keep_revision(request=request, by=by, at=at)
-    short = [{name: text[:200] for name, text in change.items()} for change in changed[:MAX_CHANGES]]
-    publish(kind="request.edited", target=request, by=by, at=at, data={"changes": short, "count": len(changed)})
+    publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
     return request
 
 
@@ -97,12 +113,14 @@ def submit_request(
     *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
 ) -> Request:
     """Send a complete request to be checked. Raises `InvalidFields` with every problem, and what `_move` raises."""
-    _guard(request, Verb.SUBMIT, by)
+    _guard(request, Verb.SUBMIT, by, at)
     _lock(request, version)
     findings = _examine(request, at)
     problems = messages_of(found for found in findings if found.blocks)
     if problems and transitions_from(request.state, Verb.SUBMIT):
         raise InvalidFields(problems)
+    if transitions_from(request.state, Verb.SUBMIT):
+        signing.withdraw_of_requester(request=request, by=by, at=at)
     stamps = {"submitted_at": at, "submitted_by": by}
     _move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=_said(findings), **stamps)
     keep_revision(request=request, by=by, at=at, submitted=True)
@@ -128,12 +146,42 @@ def check_request(*, request: Request, at: datetime) -> Request:
 
 @transaction.atomic
 def approve_request(
-    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None, group: str = ""
 ) -> Request:
-    """Sign a request, which puts it in the queue. Raises what `_move` raises."""
+    """Sign a request for the groups of this person, or the one named; with the last signature it goes to the queue.
+
+    Raises what `_move` raises, and `InvalidTransition` where somebody of the group has signed already.
+    """
+    _guard(request, Verb.APPROVE, by, at)
     _lock(request, version)
-    _move(request, Verb.APPROVE, by=by, at=at, reason=reason, approved_at=at, approved_by=by)
+    _step(request, Verb.APPROVE)
+    problems = _reason_problems(reason, needed=False)
+    if problems:
+        raise InvalidFields(problems)
+    made, complete = signing.sign(request=request, content=content_of(request), by=by, at=at, group=group)
+    data = signing.signed_for(made)
+    if not complete:
+        return _tell(request, "request.sign", by=by, at=at, reason=reason, data=data)
+    _move(request, Verb.APPROVE, by=by, at=at, reason=reason, data=data, approved_at=at, approved_by=by)
     return _move(request, Verb.QUEUE, by=PORTAL, at=at)
+
+
+@transaction.atomic
+def withdraw_signature(
+    *, request: Request, signature: int, by: User, at: datetime, reason: str, version: int | None = None
+) -> Request:
+    """Take back a signature, by its number, while others are still missing.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
+    """
+    _lock(request, version)
+    if request.state != RequestState.AWAITING_APPROVAL:
+        raise InvalidTransition(f"{request} is {_words(request)}: a signature can be withdrawn no more.")
+    problems = _reason_problems(reason, needed=True)
+    if problems:
+        raise InvalidFields(problems)
+    taken = signing.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason.strip())
+    return _tell(request, "request.withdraw_signature", by=by, at=at, reason=reason, data=signing.signed_for([taken]))
 
 
 @transaction.atomic
@@ -147,7 +195,7 @@ def supersede_request(
     successor: Request | None = None,
 ) -> Request:
     """Let another request of the experiment take the place of this one. Raises what `_move` raises."""
-    _guard(request, Verb.SUPERSEDE, by)
+    _guard(request, Verb.SUPERSEDE, by, at)
     if successor is None or successor.experiment_id != request.experiment_id or successor.pk == request.pk:
         raise InvalidFields({"successor": ["Name another request of this experiment, which takes its place."]})
     _lock(request, version)
@@ -198,9 +246,9 @@ def set_priority(
     return request
 
 
-def _examine(request: Request, at: datetime) -> list[Finding]:
-    """Ask every check about a request as it is now."""
-    content = content_of(request)
+def _examine(request: Request, at: datetime, content: RequestContent | None = None) -> list[Finding]:
+    """Ask every check about a request as it is now, or as it would be."""
+    content = content_of(request) if content is None else content
     return examine(content, facts_for(content, experiment=request.experiment, request=request, at=at))
 
 
@@ -228,7 +276,7 @@ def _move(
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
-    _guard(request, verb, by)
+    _guard(request, verb, by, at)
     step = _step(request, verb)
     problems = _reason_problems(reason, needed=step.reason_needed)
     if problems:
@@ -246,6 +294,14 @@ def _move(
         reason=reason.strip(),
         data={**_ranks(step, request, rank_before), **(data or {})},
     )
+    return request
+
+
+def _tell(request: Request, kind: str, *, by: User, at: datetime, reason: str, data: dict[str, Any]) -> Request:
+    """Write what happened to a request that stays in its state; who has read it before must look again."""
+    request.version += 1
+    request.save(update_fields=["version"])
+    publish(kind=kind, target=request, by=by, at=at, reason=reason.strip(), data=data)
     return request
 
 
@@ -268,23 +324,30 @@ def _stamps(request: Request, step: Transition, by: User | str, at: datetime) ->
     return stamps
 
 
-#: The service of each verb, for the edges that offer them all. Those of the portal itself are not among them.
+#: The service of each verb, for the edges that offer them all. Those of the portal itself are not among them, nor those
+#: that come along with writing.
 SERVICES: dict[Verb, Callable[..., Request]] = {
-    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Who.PORTAL
+    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Who.PORTAL and verb not in WRITTEN
 } | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}
 
 
-def _guard(request: Request, verb: Verb, by: User | str) -> None:
-    if not may(by, actor_of(verb), request):
+def _guard(request: Request, verb: Verb, by: User | str, at: datetime) -> None:
+    if not may(by, actor_of(verb), request, at):
         raise NotAllowed(_refusal(request, by, actor_of(verb)))
 
 
 def _refusal(request: Request, by: User | str, who: Who) -> str:
-    if who is Who.APPROVER and is_requester(by, request):
+    if who in {Who.APPROVER, Who.SIGNER, Who.DECIDER} and is_requester(by, request):
         return f"You made or submitted {request}: somebody else of the OPG must decide."
+    signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
+    if who in {Who.SIGNER, Who.DECIDER} and signers:
+        more = "" if who is Who.SIGNER else " and approvers of the OPG"
+        return f"Only people of {signers}{more} may do this."
     return {
         Who.LIAISON: f"Only a liaison of {request.experiment} may do this.",
         Who.APPROVER: "Only an approver of the OPG may do this.",
+        Who.SIGNER: "Only an approver of the OPG may do this.",
+        Who.DECIDER: "Only an approver of the OPG may do this.",
         Who.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
         Who.OPERATOR_OR_PORTAL: "Only an approver or a shifter of the OPG may do this.",
         Who.EITHER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
@@ -299,6 +362,17 @@ def _lock(request: Request, version: int | None) -> None:
         last = events_of(request).exclude(actor=PORTAL).last()
         who = f" by {last.actor}" if last else ""
         raise StaleState(f"{request} was changed{who} meanwhile: it is now {_words(current)}. Nothing was overwritten.")
+
+
+def _check_change(request: Request, judged: Judged, content: RequestContent, at: datetime) -> None:
+    """Refuse what may not be changed in this state, and what would leave the request incomplete."""
+    if judged.refused:
+        raise InvalidFields(judged.refused)
+    touched = {change["path"] for change in judged.changes}
+    findings = [found for found in _examine(request, at, content) if found.blocks]
+    problems = messages_of(found for found in findings if judged.material or found.path in touched)
+    if problems:
+        raise InvalidFields(problems)
 
 
 def _check_shape(content: RequestContent, at: datetime) -> None:
@@ -321,6 +395,14 @@ def _next_key(experiment: Experiment) -> str:
     counter.last += 1
     counter.save(update_fields=["last"])
     return f"{experiment.key}-{counter.last:04d}"
+
+
+def _write_content(request: Request, content: RequestContent) -> None:
+    for name in FIELDS:
+        setattr(request, name, getattr(content, name))
+    request.arguments = dict(content.arguments)
+    request.save(update_fields=[*FIELDS, "arguments"])
+    _write_stages(request, content)
 
 
 def _write_stages(request: Request, content: RequestContent) -> None:

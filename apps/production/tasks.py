@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
-from apps.production import counts, services
+from apps.production import counts, reminders, services
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
@@ -30,3 +30,9 @@ def check_waiting() -> None:
 @shared_task
 def count_reports() -> None:
     counts.count_reports(at=timezone.now())
+
+
+@shared_task
+def remind_of_waiting() -> None:
+    """Remind of what waits long for people, once."""
+    reminders.remind_of_waiting(at=timezone.now())

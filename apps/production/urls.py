@@ -1,9 +1,10 @@
 from django.urls import path
 
-from apps.production import check_views, form_urls, form_views, hold_views, views, workflow_views
+from apps.production import approval_urls, check_views, form_urls, form_views, hold_views, views, workflow_views
 
 app_name = "production"
 urlpatterns = [
+    *approval_urls.patterns,
     *form_urls.patterns,
     path("requests/", views.request_list, name="request-list"),
     path("requests/queue/", views.queue, name="queue"),

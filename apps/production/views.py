@@ -17,6 +17,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.pagination import newest_first
 from apps.core.selectors import events_of
 from apps.production import services
+from apps.production.approval_pages import approval_of, said
+from apps.production.changing import may_change
 from apps.production.checked import said_at_submission
 from apps.production.enums import CLOSED, RequestState, Verb
 from apps.production.filters import RequestFilter
@@ -99,7 +101,7 @@ def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
         add_problems(form, error.problems)
         return _detail(request, wanted, asked=verb, form=form)
     else:
-        messages.success(request, f"{wanted} is now “{wanted.get_state_display()}”.")
+        messages.success(request, said(wanted, verb))
     return redirect("production:request-detail", key=key)
 
 
@@ -135,7 +137,8 @@ def _wanted(request: HttpRequest, key: str) -> Request:
 
 def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
     user, status = request.user, 400 if form is not None else 200
-    moves, events = moves_for(user, wanted), list(events_of(wanted))
+    at = timezone.now()
+    moves, events = moves_for(user, wanted, at), list(events_of(wanted))
     step = next((move for move in moves if move.verb == asked), None)
     prioritises = may_prioritise(user, wanted)
     if form is None and step is not None:
@@ -148,22 +151,21 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
     ranks = queue_ranks() if queued else {}
     context = {
         "object": wanted,
-        "standing": standing_of(wanted, events, user),
+        "standing": standing_of(wanted, events, user, at),
+        "approval": approval_of(wanted, user, at),
         "steps": steps_of(wanted),
         "stages": stages_shown(wanted),
         "ingredients": ingredients_of(wanted),
         "totals": totals_of(wanted),
-        "needs": needs_of(wanted, timezone.now()),
         "holds": holds_over(wanted),
+        "needs": needs_of(wanted, at),
         "said": said_at_submission(events),
-        "estimate": None
-        if wanted.state in CLOSED
-        else estimate_for(content_of(wanted), wanted.experiment, timezone.now()),
+        "estimate": None if wanted.state in CLOSED else estimate_for(content_of(wanted), wanted.experiment, at),
         "events": events,
         "moves": moves,
         "step": step,
         "form": form,
-        "may_edit": may_edit(user, wanted),
+        "may_edit": may_edit(user, wanted) and may_change(wanted.state, content_of(wanted)),
         "may_prioritise": prioritises,
         "rank": ranks.get(wanted.pk),
         "queue_length": len(ranks),

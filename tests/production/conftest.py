@@ -1,5 +1,6 @@
 import pytest
 from django.test import Client
+from rest_framework.test import APIClient
 
 from apps.services.models import Service
 from tests.people import person
@@ -38,3 +39,15 @@ def both(nova):
 @pytest.fixture
 def samweb(db):
     return Service.objects.create(slug="samweb", name="SAM web")
+
+
+@pytest.fixture
+def api():
+    """Return an API client that is this person's."""
+
+    def login(user) -> APIClient:
+        client = APIClient()
+        client.force_authenticate(user)
+        return client
+
+    return login

@@ -28,16 +28,6 @@ COMPLETE = {
 }
 
 
-@pytest.fixture
-def api():
-    def login(user) -> APIClient:
-        client = APIClient()
-        client.force_authenticate(user)
-        return client
-
-    return login
-
-
 def one(request: Request, verb: str = "") -> str:
     return f"{LIST}{request.key}/{verb}"
 
@@ -210,7 +200,8 @@ def test_schema_names_every_route_without_a_warning(db):
         warnings = [text for text in GENERATOR_STATS._warn_cache if "production" in text]
     assert warnings == []
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
-    moves = {*(verb.value for verb in services.SERVICES), "set-priority", "outputs", "located"}
+    signing = {"signatures", "withdraw-signature"}
+    moves = {*(verb.value for verb in services.SERVICES), "set-priority", "outputs", "located", *signing}
     assert verbs == {"{key}"} | moves
 
 

@@ -181,7 +181,7 @@ def test_hundred_stages_are_shown_saved_and_none_can_be_added(nova, liaison, sam
     assert len(more.context["stages"]) == 100
 
 
-@pytest.mark.parametrize("state", ["submitted", "queued", "running", "rejected", "cancelled", "done"])
+@pytest.mark.parametrize("state", ["submitted", "testing", "running", "rejected", "cancelled", "done"])
 def test_form_is_closed_once_submitted(state, nova, liaison, approver, form):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     assert form.get(edit(obj)).status_code == 403

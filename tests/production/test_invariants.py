@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 from apps.core.errors import DomainError, StaleState
 from apps.core.selectors import events_of
 from apps.production import services
-from apps.production.enums import CLOSED, MOVES, RequestState, Verb
+from apps.production.approval_models import ApprovalGroup, ApprovalRule
+from apps.production.approvals import slots_of
+from apps.production.changing import judge
+from apps.production.delegations import delegate, delegations_of, revoke_delegation
+from apps.production.enums import CHANGEABLE, CLOSED, MOVES, RequestState, Verb
 from apps.production.models import Request
+from apps.production.plain import read_plain
+from apps.production.selectors import content_of
 from tests.people import person
-from tests.production.written import AT, content, draft
+from tests.production.written import AT, content, draft, stage
 
 ROLES = ["liaison", "liaison_two", "both", "both_two", "approver", "shifter", "admin"]
-ACTIONS = [*services.SERVICES, "check", "save", "set_priority"]
+ACTIONS = [*services.SERVICES, "check", "save", "change", "set_priority", "sign_one", "withdraw", "delegate", "revoke"]
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.sampled_from(ROLES), st.sampled_from(["", "because"]), st.booleans()),
     max_size=25,
@@ -38,9 +44,11 @@ def cast(nova, liaison, approver, shifter, admin, both):
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(maker=st.sampled_from(["liaison", "both"]), steps=STEPS)
-def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps):
+@given(maker=st.sampled_from(["liaison", "both"]), steps=STEPS, groups=st.booleans())
+def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps, groups):
     with transaction.atomic():
+        if groups:
+            ask_for_groups(cast)
         draft(cast[maker], nova)
         obj = draft(cast[maker], nova)
         stale = Request.objects.get(pk=obj.pk)
@@ -48,9 +56,29 @@ def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps):
         for number, (action, role, reason, is_stale) in enumerate(steps):
             target = stale if is_stale else Request.objects.get(pk=obj.pk)
             before = Request.objects.get(pk=obj.pk)
+            if action in {"delegate", "revoke"}:
+                hand_over(action, cast[role], cast, AT + timedelta(minutes=number))
+                continue
             done += act(target, action, cast[role], reason, number)
             check(before, Request.objects.get(pk=obj.pk), done)
         transaction.set_rollback(True)
+
+
+def ask_for_groups(cast) -> None:
+    """Let two groups sign: the approvers, and one of the shifter and somebody who is a requester at times."""
+    approvers = ApprovalGroup.objects.create(name="OPG", role="approver")
+    others = ApprovalGroup.objects.create(name="Physics")
+    others.members.add(cast["shifter"], cast["both"], cast["liaison_two"])
+    ApprovalRule.objects.create().groups.add(approvers, others)
+
+
+def hand_over(action: str, by, cast, at) -> None:
+    if action == "revoke":
+        for given in delegations_of(by):
+            revoke_delegation(delegation=given, by=by, at=at)
+    for other in cast.values() if action == "delegate" else ():
+        if other != by:
+            delegate(by=by, to_user=other, from_at=at, until_at=at + timedelta(minutes=7), at=at)
 
 
 def act(target: Request, action: str, by, reason: str, number: int) -> int:
@@ -61,6 +89,13 @@ def act(target: Request, action: str, by, reason: str, number: int) -> int:
             if action == "save":
                 new = content(title=f"Title {number}")
                 services.save_draft(request=target, content=new, version=version, by=by, at=at)
+            elif action == "change":
+                new = content(stages=(stage("generation", jobs=number + 1),))
+                services.save_draft(request=target, content=new, version=version, by=by, at=at)
+            elif action == "withdraw":
+                signature = target.signatures.filter(withdrawn_at=None).first()
+                number_of = signature.pk if signature else 0
+                services.withdraw_signature(request=target, signature=number_of, by=by, at=at, reason=reason)
             elif action == "set_priority":
                 services.set_priority(request=target, priority=number, by=by, at=at, reason=reason)
             elif action == "check":
@@ -69,9 +104,10 @@ def act(target: Request, action: str, by, reason: str, number: int) -> int:
             elif action == Verb.SUPERSEDE:
                 successor = target.experiment.requests.exclude(pk=target.pk).first()
                 services.supersede_request(request=target, by=by, at=at, reason=reason, successor=successor)
-            elif action == Verb.APPROVE:
-                services.approve_request(request=target, by=by, at=at, reason=reason)
-                return 2
+            elif action in {Verb.APPROVE, "sign_one"}:
+                group = "Physics" if action == "sign_one" else ""
+                signed = services.approve_request(request=target, by=by, at=at, reason=reason, group=group)
+                return 2 if signed.state == RequestState.QUEUED else 1
             else:
                 services.SERVICES[action](request=target, by=by, at=at, reason=reason)
     except DomainError:
@@ -86,7 +122,9 @@ def check(before: Request, after: Request, done: int) -> None:
         assert after.version == before.version
     assert (after.approved_at is None) == (after.approved_by_id is None)
     assert after.approved_by_id is None or after.approved_by_id not in {after.created_by_id, after.submitted_by_id}
-    assert (after.approved_at is not None) == any(event.kind == "request.approve" for event in events)
+    passed = [event.kind for event in events if event.kind in {"request.approve", "request.change"}]
+    assert (after.approved_at is not None) == (passed[-1:] == ["request.approve"])
+    check_signatures(before, after)
     assert (after.held_from != "") == (after.state == RequestState.HELD)
     assert (after.superseded_by_id is not None) == (after.state == RequestState.SUPERSEDED)
     assert (after.closed_at is not None) == (after.state in CLOSED)
@@ -94,6 +132,22 @@ def check(before: Request, after: Request, done: int) -> None:
     path = [event.new for event in events if event.new in RequestState.values]
     assert path[-1] == after.state
     assert all(new in MOVES[old] for old, new in pairwise(path))
+
+
+def check_signatures(before: Request, after: Request) -> None:
+    """What holds was signed as it is, by others than the requesters; an approved request has all it needs."""
+    live = list(after.signatures.filter(withdrawn_at=None))
+    requesters = {after.created_by_id, after.submitted_by_id}
+    assert not {pk for one in live for pk in (one.by_id, one.for_user_id)} & requesters - {None}
+    assert len({one.group_id for one in live}) == len(live)
+    now = content_of(after)
+    for one in live:
+        judged = judge(RequestState.DRAFT, read_plain(one.content, now.workflow)[0], now)
+        assert judged.material == []
+    if after.state == RequestState.QUEUED:
+        assert all(slot.signature for slot in slots_of(after))
+    if after.state == RequestState.SUBMITTED and before.state in CHANGEABLE:
+        assert live == []
 
 
 def test_object_read_before_another_move_is_stale(nova, liaison, approver, both):

@@ -51,7 +51,7 @@ def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
         services.save_draft(request=made, content=content(title="x"), version=1, by=by, at=AT)
 
 
-@pytest.mark.parametrize("state", ["submitted", "queued", "running", "rejected", "cancelled", "done"])
+@pytest.mark.parametrize("state", ["submitted", "testing", "running", "rejected", "cancelled", "done"])
 def test_request_past_writing_cannot_be_saved(state, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidTransition, match="can be changed no more"):

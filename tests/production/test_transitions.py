@@ -12,12 +12,13 @@ from apps.production.models import Request
 from apps.production.permissions import moves_for
 from apps.production.tasks import check_request, check_waiting
 from tests.people import person
-from tests.production.written import AT, draft, request_in
+from tests.production.written import AT, content, draft, request_in, stage
 
 ROLES = ["liaison", "other_liaison", "approver", "shifter", "admin", "both"]
 CAN = {
     Who.LIAISON: {"liaison", "both"},
-    Who.APPROVER: {"approver"},
+    Who.SIGNER: {"approver"},
+    Who.DECIDER: {"approver"},
     Who.OPERATOR: {"approver", "both", "shifter"},
     Who.OPERATOR_OR_PORTAL: {"approver", "both", "shifter"},
     Who.EITHER: {"liaison", "both", "approver"},
@@ -29,6 +30,9 @@ LIAISONS_ALONE = {(RequestState.DRAFT, Verb.CANCEL), (RequestState.DRAFT, Verb.S
 
 
 def made(verb, request, by, reason="because"):
+    if verb is Verb.CHANGE:
+        new = content(stages=(stage("other"),))
+        return services.save_draft(request=request, content=new, version=request.version, by=by, at=AT, reason=reason)
     more = {"successor": request.experiment.requests.exclude(pk=request.pk).first()} if verb == Verb.SUPERSEDE else {}
     return services.SERVICES[verb](request=request, by=by, at=AT, reason=reason, **more)
 

@@ -17,6 +17,10 @@ WORDS = {
     "request.pass": "found nothing to mend",
     "request.fail": "gave it back",
     "request.approve": "approved it",
+    "request.sign": "signed it",
+    "request.withdraw_signature": "withdrew a signature",
+    "request.change": "changed it, so that it must be checked and signed again",
+    "request.reminder": "reminded of it",
     "request.ask_for_changes": "asked for changes",
     "request.reject": "rejected it",
     "request.queue": "put it in the queue",
@@ -87,7 +91,7 @@ def exact_duration(seconds: int | None) -> str:
 def did(event: Event) -> str:
     """Say what the actor of this event did."""
     if event.kind != "request.priority_set":
-        return WORDS.get(event.kind, event_words(event.kind))
+        return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event)
     old = f"{event.old} → " if event.old else ""
     return f"set the priority {old}{event.new}{_ranks(event)}"
 
@@ -96,6 +100,13 @@ def did(event: Event) -> str:
 def moved(event: Event) -> str:
     """Say from which rank of the queue to which an event moved its request; empty if it did not."""
     return _ranks(event).removeprefix(", ")
+
+
+def _signed_for(event: Event) -> str:
+    """Say for which groups, and for whom who is away, somebody signed."""
+    groups, absent = event.data.get("groups", []), event.data.get("for", [])
+    whose = [*groups, *([f"in the place of {' and '.join(absent)}"] if absent else [])]
+    return f" for {', '.join(whose)}" if groups else "".join(f", {words}" for words in whose)
 
 
 def _ranks(event: Event) -> str:

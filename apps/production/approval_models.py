@@ -1,0 +1,149 @@
+"""Who must sign which requests, the signatures, and who signs for whom while away. Services alone write the last."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from apps.accounts.enums import Role
+
+REMIND_AFTER_DAYS = 3
+
+
+class ApprovalGroup(models.Model):
+    """Some people of whom one must sign: its members, and everybody who has its role for the request's experiment."""
+
+    name = models.CharField(max_length=100, unique=True)
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: for every experiment."
+    )
+    role = models.CharField(max_length=16, choices=Role, blank=True, help_text="All who have this role are of it.")
+    members = models.ManyToManyField(
+        settings.AUTH_USER_MODEL, blank=True, related_name="+", help_text="Who sign for it. They must see the request."
+    )
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApprovalRule(models.Model):
+    """Which groups must sign requests of a type or an experiment. Where several rules fit, all their groups must."""
+
+    workflow = models.ForeignKey(
+        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every type."
+    )
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every experiment."
+    )
+    groups = models.ManyToManyField(
+        ApprovalGroup, blank=True, help_text="All of them must sign. Without any, one approver does."
+    )
+    remind_after_days = models.PositiveSmallIntegerField(
+        default=REMIND_AFTER_DAYS, help_text="Remind those for whom a request waits, once. 0: never."
+    )
+    enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"{self.workflow or 'every type'} of {self.experiment or 'every experiment'}"
+
+
+def _person(related_name: str = "+", **more: Any) -> Any:
+    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name=related_name, **more)
+
+
+class Signature(models.Model):
+    """One person's consent to what a request said at `version`, for a group, or as an approver where no rule fits.
+
+    `made_by` and `sent_by` are the requesters of that moment, so that the database can tell them from the signer.
+    """
+
+    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="signatures")
+    group = models.ForeignKey(ApprovalGroup, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    group_name = models.CharField(max_length=100, blank=True, help_text="As it was called then; empty: an approver.")
+    by = _person()
+    for_user = _person(null=True, blank=True)
+    made_by = _person()
+    sent_by = _person(null=True)
+    at = models.DateTimeField()
+    version = models.PositiveIntegerField()
+    content = models.JSONField(help_text="What was signed.")
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_by = models.CharField(max_length=150, blank=True)
+    withdrawn_reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request", "group"],
+                condition=Q(withdrawn_at=None),
+                nulls_distinct=False,
+                name="signature_once",
+            ),
+            models.CheckConstraint(
+                condition=~(Q(by=F("made_by")) | Q(by=F("sent_by"), sent_by__isnull=False)),
+                name="signature_not_of_requester",
+            ),
+            models.CheckConstraint(
+                condition=Q(for_user=None)
+                | ~(Q(for_user=F("made_by")) | Q(for_user=F("sent_by"), sent_by__isnull=False) | Q(for_user=F("by"))),
+                name="signature_not_for_requester",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.by} for {self.group_name or 'the approvers'}"
+
+
+class Delegation(models.Model):
+    """Somebody signs for somebody else for some time, in the own name. It is never passed on."""
+
+    from_user = _person("delegations_given")
+    to_user = _person("delegations_taken")
+    group = models.ForeignKey(
+        ApprovalGroup, on_delete=models.CASCADE, null=True, blank=True, related_name="+", help_text="Of this group."
+    )
+    role = models.CharField(
+        max_length=16,
+        choices=[(Role.APPROVER.value, Role.APPROVER.label)],
+        blank=True,
+        help_text="Only as an approver. Neither group nor role: whatever the person may sign.",
+    )
+    from_at = models.DateTimeField()
+    until_at = models.DateTimeField()
+    created_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    revoked_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.CheckConstraint(condition=~Q(from_user=F("to_user")), name="delegation_to_another"),
+            models.CheckConstraint(condition=Q(until_at__gt=F("from_at")), name="delegation_ends_later"),
+            models.CheckConstraint(condition=Q(group=None) | Q(role=""), name="delegation_of_one_thing"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.to_user} for {self.from_user}"
+
+
+class Reminder(models.Model):
+    """A request's wait in a state since some moment was reminded of; never twice."""
+
+    request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="reminders")
+    state = models.CharField(max_length=24)
+    since = models.DateTimeField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "state", "since"], name="reminder_once")]
+
+    def __str__(self) -> str:
+        return f"{self.request_id} {self.state} since {self.since}"

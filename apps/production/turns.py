@@ -1,0 +1,89 @@
+"""What waits for whom: the signatures that a person can give, and a person's inbox."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.permissions import scope_of
+from apps.core.models import Event
+from apps.production.approval_models import Signature
+from apps.production.approvals import Asked, Right, Rules, Signer
+from apps.production.enums import RequestState
+from apps.production.models import Request
+
+#: An inbox shows no more than this; the list of requests shows all.
+MAX_SHOWN = 100
+
+
+def signable(user: Any, at: datetime | None) -> dict[int, list[Right]]:
+    """Return the requests that lack a signature of this person, with the rights to give it; some queries for all."""
+    if not scope_of(user).roles:
+        return {}
+    waiting = Request.objects.visible_to(user).filter(state=RequestState.AWAITING_APPROVAL)
+    rows = waiting.values_list("pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id")
+    asked = [Asked(pk, of, kind, frozenset({maker, sender} - {None})) for pk, of, kind, maker, sender in rows]
+    signed: set[tuple[int, int | None]] = set(
+        Signature.objects.filter(request__state=RequestState.AWAITING_APPROVAL, withdrawn_at=None).values_list(
+            "request_id", "group_id"
+        )
+    )
+    rules, signer, found = Rules(), Signer(user, at), {}
+    for one in asked or ():
+        if rights := _rights(one, rules, signer, signed):
+            found[one.pk] = rights
+    return found
+
+
+def _rights(asked: Asked, rules: Rules, signer: Signer, signed: set[tuple[int, int | None]]) -> list[Right]:
+    groups = rules.groups_for(asked)
+    missing = [group for group in groups if (asked.pk, group.pk if group else None) not in signed]
+    rights = (signer.right(group, asked) for group in missing or groups)
+    return [right for right in rights if right is not None]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One request that waits for a person: what to do, why, for whom it is done, and since when."""
+
+    request: Request
+    todo: str
+    why: str
+    since: datetime
+    for_users: tuple[str, ...] = ()
+
+
+_TODO = {
+    RequestState.AWAITING_APPROVAL: "Approve it, ask for changes or reject it",
+    RequestState.CHANGES_ASKED: "Change it and submit it again",
+    RequestState.DRAFT: "Finish the draft and submit it",
+    RequestState.HELD: "Release it, or end it",
+    RequestState.DATA_QUALITY: "Judge its data quality and close it",
+}
+
+
+def turns_of(requests: Iterable[Request], user: Any, at: datetime) -> list[Turn]:
+    """Return what this person has to do for each of these requests, in their order."""
+    requests = list(requests)
+    rights, arrived = signable(user, at), arrivals(requests)
+    return [_turn(request, rights.get(request.pk, []), arrived.get(request.pk)) for request in requests]
+
+
+def _turn(request: Request, rights: list[Right], event: Event | None) -> Turn:
+    state = RequestState(request.state)
+    groups = [right.group.name for right in rights if right.group]
+    why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
+    if state == RequestState.AWAITING_APPROVAL:
+        why = f"A signature of {' and '.join(groups)} is missing" if groups else "An approver’s signature is missing"
+    absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
+    since = event.at if event else request.submitted_at or request.created_at
+    return Turn(request, _TODO.get(state, "Look at it"), why, since, tuple(absent))
+
+
+def arrivals(requests: Iterable[Request]) -> dict[int, Event]:
+    """Return the event that brought each request into the state it is in, in one query."""
+    states = {str(request.pk): request.state for request in requests}
+    events = Event.objects.filter(
+        target_type=Request._meta.label_lower, target_id__in=states, new__in=set(states.values())
+    )
+    return {int(e.target_id): e for e in events.order_by("id") if states[e.target_id] == e.new}
