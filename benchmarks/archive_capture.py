@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.portal import portal, wait_until
+from benchmarks.portal import cpu_seconds, portal, wait_until
 from benchmarks.spool import FIRST_JOB, User, make_spool, start_writer, write_corpus  # noqa: F401 -- User for others
 
 SARCHIVE_BYTES = 8192  # of a job in SArchive's tree on ext4: two files, a block each
@@ -46,10 +46,11 @@ def ours(scratch, corpus, jobs):
     with portal() as archive, archive.capturing(spool) as memory:
         with burst(scratch, warm_up, spool, WARM_UP):
             wait_until(lambda: archive.stored() >= WARM_UP)
-        before = archive.store_bytes()
+        before, used = archive.store_bytes(), cpu_seconds(memory.pid)
         with burst(scratch, corpus, spool, jobs, first=FIRST_JOB + WARM_UP) as began:
             journaled = wait_until(lambda: archive.journaled() >= jobs + WARM_UP)
             stored = wait_until(lambda: archive.stored() >= jobs + WARM_UP)
+        spent = {part: round(1e6 * (now - used[part]) / jobs) for part, now in cpu_seconds(memory.pid).items()}
         after = archive.store_bytes()
     shutil.rmtree(spool)
     return {
@@ -59,6 +60,7 @@ def ours(scratch, corpus, jobs):
         "bytes_a_job": round((after - before) / jobs),
         "bytes_of_sarchives": round((after - before) / jobs / SARCHIVE_BYTES, 3),
         "bytes_a_job_dictionaries_included": round(after / (jobs + WARM_UP)),
+        "cpu_microseconds_a_job": spent,
         "peak_memory_mb": memory.peak_mb,
     }
 

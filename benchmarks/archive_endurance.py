@@ -19,6 +19,7 @@ from pathlib import Path
 
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.keeping import Keeper
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.masking import Masker
 from benchmarks.portal import portal, wait_until
@@ -121,8 +122,7 @@ def _capture_all(directory, spool):
         cluster="benchmark",
         scheduler="slurm",
         spool=Counting(spool),
-        journal=journal,
-        sinks=[],
+        keeper=Keeper(journal, []),
         masker=Masker(names="(?i)token", key=b"key"),
         clock=lambda: datetime.now(UTC),
     )

@@ -102,7 +102,7 @@ class Memory:
     """Watches what a process and its descendants take: each page once, a shared one by halves (PSS)."""
 
     def __init__(self, pid):
-        self._pid = pid
+        self.pid = pid
         self._stopped = threading.Event()
         self.samples = []
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -118,7 +118,15 @@ class Memory:
 
     def _watch(self):
         while not self._stopped.wait(0.5):
-            self.samples.append(round(sum(map(pss_kb, family(self._pid))) / 1024))
+            self.samples.append(round(sum(map(pss_kb, family(self.pid))) / 1024))
+
+
+def cpu_seconds(pid):
+    """Return what each process of capture took of the processors, by what it does."""
+    names = ("reader", "nursery", "journal", *(f"sink {number}" for number in range(1, 100)))
+    ticks = os.sysconf("SC_CLK_TCK")
+    stats = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)]
+    return {name: sum(map(int, stat[11:13])) / ticks for name, stat in zip(names, stats, strict=False)}
 
 
 def family(pid):

@@ -13,6 +13,7 @@ import pytest
 from apps.archive.capture import watcher as watcher_module
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.keeping import Keeper
 from apps.archive.capture.waiting import WaitingEntries
 from apps.archive.capture.watcher import Watcher
 from apps.archive.capture_report import CaptureReport
@@ -62,8 +63,7 @@ def make_capture(spool, journal, sink):
             "cluster": "alps",
             "scheduler": "slurm",
             "spool": SlurmSpool(spool),
-            "journal": journal,
-            "sinks": [sink],
+            "keeper": Keeper(journal, [sink]),
             "masker": Masker(names="(?i)token", key=b"key"),
             "clock": lambda: datetime.now(UTC),
         }
@@ -382,7 +382,7 @@ def test_two_clusters_with_the_same_ids_are_kept_apart(make_capture, tmp_path, s
         (tmp_path / cluster).mkdir()
         write_job(tmp_path / cluster, 1)
         journal = Journal(tmp_path / "journals" / cluster, sinks=["store"])
-        make_capture(cluster=cluster, spool=SlurmSpool(tmp_path / cluster), journal=journal).run_once()
+        make_capture(cluster=cluster, spool=SlurmSpool(tmp_path / cluster), keeper=Keeper(journal, [sink])).run_once()
         journal.close()
 
     assert [(job.cluster, job.job_id) for job in sink.jobs] == [("alps", "1"), ("jura", "1")]

@@ -19,6 +19,7 @@ from apps.archive.capture.capture import Capture
 from apps.archive.capture.drain import Drain
 from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import RESERVE_BYTES, Journal
+from apps.archive.capture.keeping import Keeper
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import read_blob
 from apps.archive.sinks.base import SinkUnavailable
@@ -299,8 +300,7 @@ def capturing(spool, journal, clock=lambda: datetime.now(UTC)):
         cluster="alps",
         scheduler="slurm",
         spool=SlurmSpool(spool),
-        journal=journal,
-        sinks=[KeepingSink()],
+        keeper=Keeper(journal, [KeepingSink()]),
         masker=Masker(names="(?i)token", key=b"key"),
         clock=clock,
     )

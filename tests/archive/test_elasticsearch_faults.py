@@ -11,6 +11,7 @@ import pytest
 from apps.archive.capture import drain as drain_module
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.keeping import Keeper
 from apps.archive.sinks.elasticsearch import sink as sink_module
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
@@ -69,8 +70,7 @@ def capture(server, spool, tmp_path, monkeypatch) -> Iterator[Capture]:
         cluster="alps",
         scheduler="slurm",
         spool=SlurmSpool(spool),
-        journal=journal,
-        sinks=[sink],
+        keeper=Keeper(journal, [sink]),
         masker=Masker(names="(?i)token", key=b"key"),
         clock=lambda: datetime.now(UTC),
     )

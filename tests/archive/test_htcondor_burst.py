@@ -13,6 +13,7 @@ import pytest
 from django.utils import timezone
 
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.keeping import Keeper
 from apps.archive.linking import link_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import archived_job_for
@@ -67,8 +68,7 @@ def capturing(spool, journal):
         cluster="mice",
         scheduler="htcondor",
         spool=HTCondorSpool(spool),
-        journal=journal,
-        sinks=[sink],
+        keeper=Keeper(journal, [sink]),
         masker=Masker(names="TOKEN", key=b"key"),
         clock=lambda: datetime.now(UTC),
     )

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.keeping import Keeper
 from apps.clusters.schedulers.base import SpooledJob, SpoolEntry
 from apps.clusters.schedulers.torque.spool import TorqueSpool
 from apps.core.masking import Masker
@@ -35,8 +36,7 @@ def capture_of(spool, journal, sink) -> Capture:
         cluster="old",
         scheduler="torque",
         spool=spool,
-        journal=journal,
-        sinks=[sink],
+        keeper=Keeper(journal, [sink]),
         masker=Masker(names="TOKEN", key=b"key"),
         clock=lambda: datetime.now(UTC),
     )

@@ -1,4 +1,4 @@
-"""The capture process: scan, watch, read, journal, drain. Each in its own thread, so that none waits for another.
+"""The capture process: scan, watch, read, hand on. Each in its own thread, so that none waits for another.
 
 Nothing is lost by a kill: what is not in the journal is still in the spool, and the next start scans it.
 """
@@ -6,44 +6,24 @@ Nothing is lost by a kill: what is not in the journal is still in the spool, and
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from apps.archive.capture.drain import MOST_TOLD, Drain
 from apps.archive.capture.entry import CapturedJob, Clock
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.keeping import KeeperDied, Keeping, SinkStatus
 from apps.archive.capture.reader import Reader
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
-from apps.archive.sinks.base import Writer
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
 from apps.core.masking import Masker
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
-RETIRED = "no longer among the sinks: give its URL again, or let `capture --forget-sink` give up what it lacks"
 _RETRY_SECONDS = 1.0
 _GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
-_BEHIND = 50  # entries that wait to be read
-
-
-@dataclass(frozen=True, slots=True)
-class SinkStatus:
-    """How far one sink is behind."""
-
-    name: str
-    behind: int
-    oldest_at: datetime | None
-    last_error: str
-    retry_seconds: float
-    written: int
-    refused_count: int
-    refused: tuple[tuple[str, str], ...]  # job id and reason of the newest
-    retired: bool = False  # no longer among the sinks; the journal keeps what it lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +39,7 @@ class CaptureStatus:
 
 
 class Capture:
-    """Captures one spool into `journal` and drains it to `sinks`."""
+    """Captures one spool and hands its jobs to `keeper`."""
 
     def __init__(
         self,
@@ -67,15 +47,14 @@ class Capture:
         cluster: str,
         scheduler: str,
         spool: Spool,
-        journal: Journal,
-        sinks: Sequence[Writer],
+        keeper: Keeping,
         masker: Masker,
         clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._spool = spool
-        self._journal = journal
-        self._known: dict[str, Identity] = journal.known(cluster)
+        self._keeper = keeper
+        self._known: dict[str, Identity] = keeper.known(cluster)
         self._waiting = WaitingEntries()
         self._jobs = WaitingJobs()
         self._reader = Reader(
@@ -87,11 +66,11 @@ class Capture:
             jobs=self._jobs,
             clock=clock,
         )
-        self._drains = [Drain(journal=journal, sink=sink, reader_is_behind=self._is_behind) for sink in sinks]
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._look_again = threading.Event()
         self._errors: dict[str, str] = {}
+        self._died: KeeperDied | None = None
         self.captured = 0
 
     def run(self, *, rescan_seconds: float) -> None:
@@ -116,9 +95,11 @@ class Capture:
             if self._look_again.is_set() or self._waiting.overflowed:
                 self._look_again.clear()
                 self._guarded("scan", self.scan)
-            if self._drained():
+            nothing_to_read = not self._waiting.overflowed and len(self._waiting) == 0 and self._jobs.idle()
+            lacking, written = self._keeper.progress()
+            if nothing_to_read and lacking == 0:
                 break
-            now = (len(self._waiting), self.captured, sum(drain.written for drain in self._drains))
+            now = (len(self._waiting), self.captured, written)
             if now != before:
                 moved_at, before = time.monotonic(), now
             time.sleep(0.02)
@@ -131,9 +112,7 @@ class Capture:
 
     def retry_refused(self) -> None:
         """Give every sink again what it did not take. May be called from a signal handler."""
-        for drain in self._drains:
-            drain.retry_refused.set()
-            drain.wake.set()
+        self._keeper.retry_refused()
 
     def use_masker(self, masker: Masker) -> None:
         """Mask by other rules from the next job on."""
@@ -151,7 +130,7 @@ class Capture:
         for job_id in before:
             self._known.pop(job_id, None)
         if before:
-            self._journal.forget(self._cluster, before)
+            self._keeper.forget(self._cluster, [*before])
         self._reader.forget_unreadable()
 
     def status(self) -> CaptureStatus:
@@ -162,14 +141,12 @@ class Capture:
             last_error="; ".join(self._errors.values()),
             unreadable=self._reader.unreadable(),
             incomplete=tuple(self._waiting.incomplete()),
-            sinks=(
-                *(_sink_status(drain) for drain in self._drains),
-                *(_retired_status(self._journal, name) for name in self._journal.retired()),
-            ),
+            sinks=self._keeper.statuses(),
         )
 
     def _start(self) -> None:
-        loops = [self._reader.run, self._write, *(drain.run for drain in self._drains)]
+        self._keeper.start()
+        loops = [self._reader.run, self._write]
         self._threads = [threading.Thread(target=loop, args=(self._stopping,), daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -177,10 +154,11 @@ class Capture:
     def _finish(self) -> None:
         self.stop()
         self._jobs.close()
-        for drain in self._drains:
-            drain.wake.set()
         for thread in self._threads:
             thread.join(timeout=5)
+        self._keeper.stop()
+        if self._died:
+            raise self._died
 
     def _write(self, stopping: threading.Event) -> None:
         while not (stopping.is_set() and self._jobs.idle()):
@@ -192,21 +170,17 @@ class Capture:
             self._jobs.written()
 
     def _commit(self, batch: list[tuple[CapturedJob, Identity]]) -> None:
-        self.captured += self._journal.add(batch)
+        self.captured += self._keeper.add(batch)
         self._known.update((job.job_id, identity) for job, identity in batch)
-        for drain in self._drains:
-            drain.wake.set()
-
-    def _is_behind(self) -> bool:
-        return len(self._waiting) > _BEHIND
-
-    def _drained(self) -> bool:
-        return len(self._waiting) == 0 and self._jobs.idle() and all(drain.backlog()[0] == 0 for drain in self._drains)
 
     def _guarded(self, part: str, step: Callable[[], object]) -> bool:
         """Do `step`; where it fails tell why, once for each reason, and go on."""
         try:
             step()
+        except KeeperDied as error:  # nothing is lost: what it did not write is in the spool
+            self._died = error
+            self.stop()
+            return False
         except Exception as error:
             reason = str(error) or repr(error)
             if self._errors.get(part) != reason:
@@ -217,34 +191,3 @@ class Capture:
             return False
         self._errors.pop(part, None)
         return True
-
-
-def _sink_status(drain: Drain) -> SinkStatus:
-    behind, oldest_at = drain.backlog()
-    count, newest = drain.refusals()
-    return SinkStatus(
-        name=drain.name,
-        behind=behind,
-        oldest_at=oldest_at,
-        last_error=drain.last_error,
-        retry_seconds=drain.delay_seconds,
-        written=drain.written,
-        refused_count=count,
-        refused=tuple(newest),
-    )
-
-
-def _retired_status(journal: Journal, name: str) -> SinkStatus:
-    behind, oldest_at = journal.backlog(name)
-    count, newest = journal.refusals(name, newest=MOST_TOLD)
-    return SinkStatus(
-        name=name,
-        behind=behind,
-        oldest_at=oldest_at,
-        last_error=RETIRED,
-        retry_seconds=0,
-        written=0,
-        refused_count=count,
-        refused=tuple(newest),
-        retired=True,
-    )

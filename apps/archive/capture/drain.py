@@ -2,8 +2,7 @@
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
@@ -17,16 +16,14 @@ FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 MOST_TOLD = 20
 _IDLE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 0.1
 
 
 class Drain:
     """Runs in a thread of its own for each sink; `wake` says that there is something new."""
 
-    def __init__(self, *, journal: Journal, sink: Writer, reader_is_behind: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, *, journal: Journal, sink: Writer) -> None:
         self._journal = journal
         self._sink = sink
-        self._reader_is_behind = reader_is_behind
         self.name = sink.name
         self.wake = threading.Event()
         self.retry_refused = threading.Event()
@@ -42,7 +39,6 @@ class Drain:
                 if self.retry_refused.is_set():
                     self.write_refused()
                     self.retry_refused.clear()
-                self._make_way(stopping)
                 moved = self._step()
             except Exception as error:  # the sink or the journal: tell, wait, go on
                 self._failed(error)
@@ -53,12 +49,6 @@ class Drain:
                 self.wake.wait(_IDLE_SECONDS)
                 self.wake.clear()
         self._sink.close()
-
-    def _make_way(self, stopping: threading.Event) -> None:
-        """Let the reader go first, for a while: what it has before it may be deleted, the journal is not."""
-        end = time.monotonic() + _LONGEST_PAUSE_SECONDS
-        while self._reader_is_behind() and time.monotonic() < end and not stopping.wait(0.02):
-            pass
 
     def backlog(self) -> tuple[int, datetime | None]:
         """Return how many jobs the sink lacks, and when the oldest was captured."""

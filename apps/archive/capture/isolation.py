@@ -22,7 +22,7 @@ from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailabl
 logger = logging.getLogger(__name__)
 
 _MOST_DEATHS = 1000
-_values = attrgetter(*(field.name for field in fields(CapturedJob)))
+values_of = attrgetter(*(field.name for field in fields(CapturedJob)))
 
 
 class Nursery:
@@ -35,11 +35,14 @@ class Nursery:
             warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
             self._pid = os.fork()
         if not self._pid:
-            _let_go(keep=there.fileno())
-            _leave(lambda: _nurse(there, sinks))
+            let_go(there.fileno())
+            leave(lambda: _nurse(there, sinks))
         there.close()
         self._asking = threading.Lock()  # drains start at the same time: each is to get its own
         self.sinks = [IsolatedSink(sink.name, self, number) for number, sink in enumerate(sinks)]
+
+    def fileno(self) -> int:
+        return self._here.fileno()
 
     def close(self) -> None:
         """Let it end, and with it the processes that have nothing more to do."""
@@ -72,7 +75,7 @@ class IsolatedSink:
         """Let the sink write. A process that died is started anew the next time."""
         process = self._process = self._process or self._nursery.start(self._number)
         try:
-            process.send([_values(job) for job in jobs])
+            process.send([values_of(job) for job in jobs])
             answer = process.recv()
         except (OSError, EOFError) as error:
             self.close()
@@ -128,7 +131,7 @@ def _serve(jobs: Connection, sink: Sink) -> None:
     sink.close()
 
 
-def _leave(last: Callable[[], None]) -> None:
+def leave(last: Callable[[], None]) -> None:
     """Do one last thing in this process, and nothing that was meant for the process it was forked from."""
     try:
         last()
@@ -138,12 +141,15 @@ def _leave(last: Callable[[], None]) -> None:
         os._exit(0)
 
 
-def _let_go(*, keep: int) -> None:
+def let_go(*kept: int) -> None:
     """Give up the files and sockets of the process that was forked, and leave it to say when to end.
 
     Ctrl-C and service managers tell the whole group; what capture has read is written before all end.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    first = 3
+    for keep in sorted(kept):
+        os.closerange(first, keep)
+        first = keep + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))

@@ -9,6 +9,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -32,6 +33,7 @@ BATCH_JOBS = 1000
 BATCH_BYTES = 8 * 1024 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
+_PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch
 _KEPT_PAGES = 2048  # so many free ones stay in the file
 
 
@@ -199,13 +201,21 @@ class Journal:
                 self._database.executescript(f"PRAGMA incremental_vacuum({surplus}); PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _lock(self) -> None:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while not self._is_free():
+            if time.monotonic() > end:
+                holder = os.pread(self._lock_file, 20, 0).decode() or "unknown"
+                raise JournalError(f"{self.directory}: in use by another capture, process {holder}")
+            time.sleep(0.02)
+        os.ftruncate(self._lock_file, 0)
+        os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
+
+    def _is_free(self) -> bool:
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock_file, 20, 0).decode() or "unknown"
-            raise JournalError(f"{self.directory}: in use by another capture, process {holder}") from None
-        os.ftruncate(self._lock_file, 0)
-        os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
+            return False
+        return True
 
     def _open(self) -> sqlite3.Connection:
         path = self.directory / "journal.sqlite"

@@ -1,7 +1,6 @@
 """`manage.py capture --refused`, `--retry-refused`, `--drop-refused`, `--forget-sink`: what sinks have not taken."""
 
 import os
-import signal
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,11 +10,10 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.archive.capture.dead_letters import DeadLetters, running_capture
 from apps.archive.capture.drain import Drain
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.keeping import RETRY_SIGNAL
 from apps.archive.capture_report import printable
 from apps.archive.management.times import time_text
 from apps.archive.sinks.base import Sink, SinkUnavailable
-
-RETRY_SIGNAL = signal.SIGUSR1
 
 
 def list_refused(command: BaseCommand, directory: Path) -> None:

@@ -15,13 +15,15 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.capture.capture import PATIENCE_SECONDS, RETIRED, Capture, CaptureStatus
+from apps.archive.capture.capture import PATIENCE_SECONDS, Capture, CaptureStatus
 from apps.archive.capture.isolation import Nursery
-from apps.archive.capture.journal import Journal, JournalError
+from apps.archive.capture.journal import JournalError
+from apps.archive.capture.keeper_process import KeeperProcess
+from apps.archive.capture.keeping import RETIRED, RETRY_SIGNAL, KeeperDied
 from apps.archive.capture.rules import KnownRules
 from apps.archive.capture_report import printable
 from apps.archive.management.heart import Heart, places_of
-from apps.archive.management.refused import RETRY_SIGNAL, drop_refused, forget_sink, list_refused, retry_refused
+from apps.archive.management.refused import drop_refused, forget_sink, list_refused, retry_refused
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.base import Spool, SpoolError
@@ -89,7 +91,7 @@ class Command(BaseCommand):
                 forget_sink(self, directory, [open_sink(url) for url in urls], options["forget_sink"])
             else:
                 self._capture(cluster, directory, urls, **options)
-        except (BadSink, JournalError) as error:
+        except (BadSink, JournalError, KeeperDied) as error:
             raise CommandError(str(error)) from error
 
     def _capture(
@@ -112,15 +114,14 @@ class Command(BaseCommand):
         gc.set_threshold(50_000)  # what passes through is many small objects without cycles
         with (
             closing(Nursery([open_sink(url) for url in urls])) as nursery,
-            closing(Journal(directory, sinks=[sink.name for sink in nursery.sinks])) as held,
+            closing(KeeperProcess(directory, nursery)) as keeper,
         ):
             heart = Heart(cluster=cluster, places=places_of(urls), rules=_known_rules(directory), masker=_masker)
             capture = Capture(
                 cluster=cluster,
                 scheduler=scheduler,
                 spool=opened,
-                journal=held,
-                sinks=nursery.sinks,
+                keeper=keeper,
                 masker=heart.masker(),
                 clock=timezone.now,
             )

@@ -1,0 +1,120 @@
+"""The keeper in a process of its own: what reads the spool shares no interpreter with what writes the journal."""
+
+import gc
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from apps.archive.capture.entry import CapturedJob
+from apps.archive.capture.isolation import Nursery, leave, let_go, values_of
+from apps.archive.capture.journal import Journal, JournalError
+from apps.archive.capture.keeping import RETRY_SIGNAL, Keeper, KeeperDied, SinkStatus
+from apps.clusters.schedulers.base import Identity
+
+_Row = tuple[tuple[Any, ...], int, int]
+
+
+class KeeperProcess:
+    """Stands for a `Keeper` in another process, which ends with this one, whatever this one ends of."""
+
+    def __init__(self, directory: Path, nursery: Nursery) -> None:
+        """To be made before any thread is started. Raises `JournalError`."""
+        self._asking = threading.Lock()
+        self._here, there = Pipe()
+        gc.freeze()  # what is there now stays, and is shared by all
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
+            self._pid = os.fork()
+        if not self._pid:
+            let_go(there.fileno(), nursery.fileno())
+            leave(lambda: _keep(there, directory, nursery))
+        there.close()
+        try:
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let it end: what was added is in the journal."""
+        self._here.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    def start(self) -> None:
+        self._ask("start")
+
+    def stop(self) -> None:
+        with suppress(KeeperDied):
+            self._ask("stop")
+
+    def known(self, cluster: str) -> dict[str, Identity]:
+        return self._ask("known", cluster)  # type: ignore[no-any-return]
+
+    def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
+        rows: list[_Row] = [(values_of(job), identity.inode, identity.modified_ns) for job, identity in captured]
+        return self._ask("add", rows)  # type: ignore[no-any-return]
+
+    def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
+        self._ask("forget", cluster, job_ids)
+
+    def progress(self) -> tuple[int, int]:
+        return self._ask("progress")  # type: ignore[no-any-return]
+
+    def statuses(self) -> tuple[SinkStatus, ...]:
+        return self._ask("statuses")  # type: ignore[no-any-return]
+
+    def retry_refused(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, RETRY_SIGNAL)
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        with self._asking:
+            try:
+                self._here.send((what, arguments))
+            except OSError as error:
+                raise KeeperDied("the process of the journal has died") from error
+            return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._here.recv()
+        except (OSError, EOFError) as error:
+            raise KeeperDied("the process of the journal has died") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class _Served(Keeper):
+    """A keeper that takes jobs as they come through the pipe."""
+
+    def add(self, captured: Sequence[Any]) -> int:
+        return super().add([(CapturedJob(*values), Identity(inode, at)) for values, inode, at in captured])
+
+
+def _keep(requests: Connection, directory: Path, nursery: Nursery) -> None:
+    try:
+        journal = Journal(directory, sinks=[sink.name for sink in nursery.sinks])
+    except JournalError as error:
+        requests.send(error)
+        return
+    keeper = _Served(journal, nursery.sinks)
+    signal.signal(RETRY_SIGNAL, lambda *_: keeper.retry_refused())
+    requests.send(None)
+    with closing(journal), suppress(EOFError, OSError):
+        while True:
+            what, arguments = requests.recv()
+            try:
+                answer = getattr(keeper, what)(*arguments)
+            except Exception as error:  # the other side tells of it
+                answer = error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
+            del arguments
+            requests.send(answer)
