@@ -198,17 +198,17 @@ def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, mo
     monkeypatch.setattr(watcher_module, "identity_of", lambda path: Identity(1, 1))  # as ext4 gives inodes again
     told = threading.Event()
     watcher = Watcher(spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set)
-    watcher.start()
     try:
         watcher.refresh()
         shutil.rmtree(spool)
-        time.sleep(0.2)  # the end of a watch comes as an event
+        watcher.follow(timeout=5)  # the end of a watch comes as an event
         spool.mkdir()
         watcher.refresh()
         (spool / "hash.1").mkdir()
-        assert told.wait(5)
+        watcher.follow(timeout=5)
+        assert told.is_set()
     finally:
-        watcher.stop()
+        watcher.close()
 
 
 def test_job_that_is_soon_gone_is_captured(make_capture, spool, sink):

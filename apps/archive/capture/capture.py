@@ -1,4 +1,4 @@
-"""The capture process: scan, watch, read, hand on. Each in its own thread, so that none waits for another.
+"""The capture process: scan, read as events tell, hand on. Each in its own thread, so that none waits for another.
 
 Nothing is lost by a kill: what is not in the journal is still in the spool, and the next start scans it.
 """
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
+_SCANNED_AT_ONCE = 100
 _GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
 
 
@@ -76,15 +77,14 @@ class Capture:
     def run(self, *, rescan_seconds: float) -> None:
         """Capture until `stop` is called."""
         watcher = Watcher(spool=self._spool, waiting=self._waiting, rescan=self._look_again.set)
-        watcher.start()
-        self._start()
+        self._start(watcher)
         while not self._stopping.is_set():
             self._look_again.clear()
             self._guarded("watch", watcher.refresh)
             self._guarded("scan", self.scan)
             self._look_again.wait(_RETRY_SECONDS if self._waiting.overflowed else rescan_seconds)
-        watcher.stop()
         self._finish()
+        watcher.close()
 
     def run_once(self, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """Capture what is in the spool now and drain it; give up on what does not move for `patience_seconds`."""
@@ -122,9 +122,13 @@ class Capture:
         """Put every entry that is in the spool and not known to be captured up for reading."""
         self._waiting.overflowed = False
         before = set(self._known)
-        for entry in self._spool.scan():
-            before.discard(entry.job_id)
+        for number, entry in enumerate(self._spool.scan(), start=1):
+            if number % _SCANNED_AT_ONCE == 0:
+                self._waiting.ease(self._stopping)
             identity = self._spool.identity(entry)
+            if not identity.inode:  # gone since it was listed
+                continue
+            before.discard(entry.job_id)
             if self._known.get(entry.job_id) != identity and not self._jobs.holds(entry.job_id, identity):
                 self._waiting.add(entry)
         for job_id in before:
@@ -144,10 +148,10 @@ class Capture:
             sinks=self._keeper.statuses(),
         )
 
-    def _start(self) -> None:
+    def _start(self, watcher: Watcher | None = None) -> None:
         self._keeper.start()
-        loops = [self._reader.run, self._write]
-        self._threads = [threading.Thread(target=loop, args=(self._stopping,), daemon=True) for loop in loops]
+        loops = [partial(self._reader.run, self._stopping, watcher), partial(self._write, self._stopping)]
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
 

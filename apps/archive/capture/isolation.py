@@ -22,6 +22,7 @@ from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailabl
 logger = logging.getLogger(__name__)
 
 _MOST_DEATHS = 1000
+_LATER = 5  # sinks are in no hurry: the journal keeps what they lack
 values_of = attrgetter(*(field.name for field in fields(CapturedJob)))
 
 
@@ -116,6 +117,7 @@ def _nurse(requests: socket.socket, sinks: Sequence[Sink]) -> None:
 def _serve(jobs: Connection, sink: Sink) -> None:
     """Write what comes and answer how that went, until capture has gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.nice(_LATER)
     with suppress(EOFError, OSError):
         while True:
             batch = [CapturedJob(*values) for values in jobs.recv()]

@@ -3,10 +3,12 @@
 import logging
 import os
 import threading
+import time
 from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
+from apps.archive.capture.watcher import Watcher
 from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
 from apps.core.masking import Masker, text, value_of
 
@@ -14,6 +16,9 @@ logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 0.002
 LONGEST_DELAY_SECONDS = 1.0
+_AT_ONCE = 20  # entries, before events are looked for again
+_IDLE_SECONDS = 0.02
+_TELL_SECONDS = 1.0
 _MOST_REPORTED = 1000
 _KEY_LENGTH = 64
 _MOST_COMPARED = 1_000_000_000  # secret arguments by bytes of a description: nobody's job may keep capture busy
@@ -42,12 +47,20 @@ class Reader:
         self._clock = clock
         self._guard = threading.Lock()
         self._unreadable: dict[SpoolEntry, str] = {}
+        self._gone: list[SpoolEntry] = []
+        self._told_at = 0.0
 
-    def run(self, stopping: threading.Event) -> None:
+    def run(self, stopping: threading.Event, watcher: Watcher | None = None) -> None:
+        """Read what waits, and follow `watcher` in between: in one thread, neither has to wait for the other."""
         while not stopping.is_set():
-            entry = self._waiting.take(timeout=0.2)
-            if entry is not None:
+            if watcher:
+                watcher.follow(timeout=self._waiting.pause(_IDLE_SECONDS))
+            for _ in range(_AT_ONCE):
+                entry = self._waiting.take(timeout=0 if watcher else _IDLE_SECONDS)
+                if entry is None:
+                    break
                 self.read(entry)
+            self._tell_gone()
 
     def read(self, entry: SpoolEntry) -> None:
         """Read one entry, or see that it is read again or reported."""
@@ -59,7 +72,7 @@ class Reader:
             self._waiting.again(entry, _delay)
             return
         except EntryVanished:
-            logger.info("%s: gone before it was read", entry.path)
+            self._gone.append(entry)
             self._waiting.hurry()
             self._settle(entry)
         except Exception as error:  # whatever an entry or an adapter does, the others are read
@@ -68,6 +81,14 @@ class Reader:
             self._jobs.put(job, identity)
             self._settle(entry)
         self._waiting.done(entry)
+
+    def _tell_gone(self) -> None:
+        """Tell of entries that nobody could read any more; where they are many, that costs more of them."""
+        if self._gone and (moment := time.monotonic()) > self._told_at + _TELL_SECONDS:
+            logger.warning(
+                "%d entries were gone before they were read, such as %s", len(self._gone), self._gone[0].path
+            )
+            self._gone, self._told_at = [], moment
 
     def unreadable(self) -> dict[Path, str]:
         """Return the entries that could not be read when last tried, with the reasons."""
@@ -97,7 +118,7 @@ class Reader:
             stage=value_of(named, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
             masked_names=masked_names,
             description=self._description(spooled),
-            arguments=self.masker.mask_text(spooled.arguments),
+            arguments=self.masker.mask_text(spooled.arguments) if spooled.arguments else "",
             user=spooled.user,
             account=spooled.account,
             name=spooled.name,

@@ -12,7 +12,8 @@ from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 20_000
 MAX_BYTES = 16 * 1024 * 1024
-BATCH_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 2 * 1024 * 1024
+LONGEST_EASE_SECONDS = 0.05
 
 
 class WaitingEntries:
@@ -60,6 +61,19 @@ class WaitingEntries:
                     return None
                 wake = min(deadline, self._later[0][0]) if self._later else deadline
                 self._changed.wait(wake - moment)
+
+    def pause(self, longest: float) -> float:
+        """Return for how many seconds there is nothing to read, `longest` at most."""
+        with self._changed:
+            if self._now:
+                return 0.0
+            return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
+
+    def ease(self, stopping: threading.Event) -> None:
+        """Let the reader go first, for a while: what it has before it may be deleted at any moment."""
+        end = time.monotonic() + LONGEST_EASE_SECONDS
+        while self._now and time.monotonic() < end and not stopping.wait(0.002):
+            pass
 
     def again(self, entry: SpoolEntry, delay: Callable[[int], float]) -> int:
         """Let an entry that was taken be read again later. Returns how often it was tried."""
@@ -117,7 +131,7 @@ class WaitingJobs:
         return self._held.get(job_id) == identity
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
-        """Return those that wait longest, 4 MB or one, none after `timeout` seconds. To be followed by `written`."""
+        """Return those that wait longest, 2 MB or one, none after `timeout` seconds. To be followed by `written`."""
         with self._changed:
             if not self._jobs:
                 self._changed.wait(timeout)

@@ -2,7 +2,6 @@
 
 import logging
 import queue
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Adds to `waiting` what events name. Where events may have been lost, `rescan` is called instead."""
+    """Adds to `waiting` what events name. Where events may have been lost, `rescan` is called instead.
+
+    One thread follows, another may refresh.
+    """
 
     def __init__(self, *, spool: Spool, waiting: WaitingEntries, rescan: Callable[[], None]) -> None:
         self._spool = spool
@@ -23,11 +25,6 @@ class Watcher:
         self._inotify = Inotify()
         self._watches: dict[Path, tuple[int, int]] = {}
         self._made: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def refresh(self) -> None:
         """Watch the directories that the spool has now; one that was made anew is watched anew."""
@@ -44,15 +41,13 @@ class Watcher:
             except OSError as error:
                 logger.warning("%s: cannot be watched, only scanned: %s", path, error)
 
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=2)
-        self._inotify.close()
+    def follow(self, timeout: float) -> None:
+        """Take the events that are there; where there are none, wait for some until `timeout` seconds are over."""
+        for event in self._inotify.read(timeout):
+            self._told(event)
 
-    def _follow(self) -> None:
-        while not self._stopping.is_set():
-            for event in self._inotify.read(timeout=0.2):
-                self._told(event)
+    def close(self) -> None:
+        self._inotify.close()
 
     def _told(self, event: FileEvent) -> None:
         path = event.path

@@ -25,11 +25,14 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
     descriptors: list[int] = []
     try:
         try:
-            descriptors.append(os.open(root, _DIRECTORY))
-            for name in names:
+            if names:
+                descriptors.append(os.open(f"{root}/{names[0]}", _DIRECTORY | os.O_NOFOLLOW))
+            else:
+                descriptors.append(os.open(root, _DIRECTORY))
+            for name in names[1:]:
                 descriptors.append(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptors[-1]))
         except OSError as error:
-            raise spool_error(root.joinpath(*names[: len(descriptors)]), error) from error
+            raise spool_error(root.joinpath(*names[: len(descriptors) + 1]), error) from error
         yield descriptors[-1]
     finally:
         for descriptor in descriptors:
@@ -37,24 +40,29 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
 
 
 def read_file(directory: int, path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
-    """Return the bytes of `path`, which lies in the open `directory`, and when it was written last.
+    """Return the bytes of `path`, which lies in the open `directory`, and when it was written last. Raises as below."""
+    return read_file_in(directory, path.parent, path.name, max_bytes=max_bytes)
+
+
+def read_file_in(directory: int, parent: Path, name: str, *, max_bytes: int) -> tuple[bytes, datetime]:
+    """Return the bytes of a file in the open `directory`, which is `parent`, and when it was written last.
 
     Raises `EntryVanished` where there is none, `EntryUnreadable` for what is no regular file, or larger.
     """
     try:
-        descriptor = os.open(path.name, _FILE, dir_fd=directory)
+        descriptor = os.open(name, _FILE, dir_fd=directory)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise EntryUnreadable(f"{path}: not a regular file")
+                raise EntryUnreadable(f"{parent / name}: not a regular file")
             if status.st_size > max_bytes:
-                raise EntryUnreadable(f"{path}: {status.st_size} bytes, more than {max_bytes}")
+                raise EntryUnreadable(f"{parent / name}: {status.st_size} bytes, more than {max_bytes}")
             content = os.read(descriptor, status.st_size)
             return content, _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise spool_error(path, error) from error
+        raise spool_error(parent / name, error) from error
 
 
 def spool_error(path: Path, error: OSError) -> SpoolError:

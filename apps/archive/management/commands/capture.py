@@ -20,6 +20,7 @@ from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import JournalError
 from apps.archive.capture.keeper_process import KeeperProcess
 from apps.archive.capture.keeping import RETIRED, RETRY_SIGNAL, KeeperDied
+from apps.archive.capture.resources import give_memory_back, go_first
 from apps.archive.capture.rules import KnownRules
 from apps.archive.capture_report import printable
 from apps.archive.management.heart import Heart, places_of
@@ -112,10 +113,12 @@ class Command(BaseCommand):
         opened = _open_spool(cluster, scheduler, spool)
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.set_threshold(50_000)  # what passes through is many small objects without cycles
+        give_memory_back()
         with (
             closing(Nursery([open_sink(url) for url in urls])) as nursery,
             closing(KeeperProcess(directory, nursery)) as keeper,
         ):
+            go_first()
             heart = Heart(cluster=cluster, places=places_of(urls), rules=_known_rules(directory), masker=_masker)
             capture = Capture(
                 cluster=cluster,

@@ -22,11 +22,11 @@ from apps.clusters.schedulers.base import (
     identity_of,
 )
 from apps.clusters.schedulers.environment import COUNT, texts_in
-from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file
+from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file_in
 
 _HASH_DIRECTORY = re.compile(r"hash\.[0-9]")
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
-_JOB_FILES = {"script", "environment"}
+_EVENT = re.compile(r"(hash\.[0-9]/job\.([1-9][0-9]*))(/(?:script|environment))?")
 
 
 class SlurmSpool:
@@ -65,11 +65,10 @@ class SlurmSpool:
     def entry_at(self, path: Path) -> SpoolEntry | None:
         """Return the entry of a job directory, or of a file in it."""
         text = str(path)  # asked for each event: made of text, which is quicker than of paths
-        parts = text[len(self._prefix) :].split("/") if text.startswith(self._prefix) else []
-        if len(parts) not in (2, 3) or not _HASH_DIRECTORY.fullmatch(parts[0]) or not _JOB_FILES.issuperset(parts[2:]):
+        found = _EVENT.fullmatch(text, len(self._prefix)) if text.startswith(self._prefix) else None
+        if not found:
             return None
-        job = _JOB_DIRECTORY.fullmatch(parts[1])
-        return SpoolEntry(job_id=job[1], path=path if len(parts) == 2 else path.parent) if job else None
+        return SpoolEntry(job_id=found[2], path=path.parent if found[3] else path)
 
     def is_index(self, path: Path) -> bool:
         """Slurm has no list of jobs beside their directories."""
@@ -86,8 +85,8 @@ class SlurmSpool:
         if f"{root}/" != self._prefix or not is_job:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
         with opened_directory(self.directory, hash_directory, job_directory) as directory:
-            environment, _ = self._read_file(directory, entry.path / "environment")
-            script, submitted_at = self._read_file(directory, entry.path / "script")
+            environment, _ = self._read_file(directory, entry.path, "environment")
+            script, submitted_at = self._read_file(directory, entry.path, "script")
         if not script.endswith(b"\0"):
             raise EntryIncomplete(f"{entry.path}/script: not written to its end yet")
         texts = _split_environment(environment, entry.path)
@@ -124,14 +123,14 @@ class SlurmSpool:
         with opened_directory(self.directory, name) as directory:
             return os.listdir(directory)
 
-    def _read_file(self, directory: int, path: Path) -> tuple[bytes, datetime]:
+    def _read_file(self, directory: int, parent: Path, name: str) -> tuple[bytes, datetime]:
         """Return the bytes of a file in an open job directory, and its modification time."""
         try:
-            return read_file(directory, path, max_bytes=self.max_file_bytes)
+            return read_file_in(directory, parent, name, max_bytes=self.max_file_bytes)
         except EntryVanished as error:
             if os.fstat(directory).st_nlink == 0:
                 raise
-            raise EntryIncomplete(f"{path}: not there yet") from error
+            raise EntryIncomplete(f"{parent / name}: not there yet") from error
 
 
 def _split_environment(content: bytes, job_directory: Path) -> list[bytes]:
