@@ -327,7 +327,7 @@ def test_sink_that_is_no_longer_given_shows_in_the_report(make_capture, spool, s
         pass
     write_job(spool, 1)
     with closing(Journal(tmp_path / "both", sinks=["store"])) as journal:
-        capture = make_capture(journal=journal)
+        capture = make_capture(keeper=Keeper(journal, [sink]))
         capture.run_once()
         detail = report_of(capture.status()).as_detail()
 

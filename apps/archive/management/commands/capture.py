@@ -131,10 +131,10 @@ class Command(BaseCommand):
             with _told_by_signals(capture):
                 if once:
                     capture.run_once(patience_seconds=patience_seconds)
-                    self._tell_retired(held)
+                    self._tell_retired(capture.status())
                     self._tell(cluster, capture.status())
                 else:
-                    self._tell_retired(held)
+                    self._tell_retired(capture.status())
                     self._run(cluster, capture, heart, rescan_seconds)
 
     def _run(self, cluster: str, capture: Capture, heart: Heart, rescan_seconds: float) -> None:
@@ -146,10 +146,10 @@ class Command(BaseCommand):
         heart.stop()
         self.stdout.write(f"stopped; captured {capture.captured} jobs of {cluster}")
 
-    def _tell_retired(self, journal: Journal) -> None:
-        for name in journal.retired():
-            (behind, _), (refused, _) = journal.backlog(name), journal.refusals(name, newest=0)
-            self.stderr.write(f"{name}: {behind} jobs behind, {refused} refused: {RETIRED}")
+    def _tell_retired(self, status: CaptureStatus) -> None:
+        for sink in status.sinks:
+            if sink.retired:
+                self.stderr.write(f"{sink.name}: {sink.behind} jobs behind, {sink.refused_count} refused: {RETIRED}")
 
     def _tell(self, cluster: str, status: CaptureStatus) -> None:
         """Say what was captured. Raises `CommandError` where something that can be read is not in the archive."""
