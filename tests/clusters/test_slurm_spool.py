@@ -188,8 +188,8 @@ def test_scan_names_an_unreadable_directory_after_all_others(tmp_path: Path, mon
     entry = write_job(tmp_path, 2)
     real_open = os.open
 
-    def refuse_first(path: str, flags: int, *, dir_fd: int | None = None) -> int:
-        if path == "hash.1":
+    def refuse_first(path: str | Path, flags: int, *, dir_fd: int | None = None) -> int:
+        if str(path).endswith("hash.1"):
             raise PermissionError(13, "Permission denied")
         return real_open(path, flags, dir_fd=dir_fd)
 

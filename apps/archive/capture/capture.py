@@ -14,6 +14,7 @@ from pathlib import Path
 from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.keeping import KeeperDied, Keeping, SinkStatus
 from apps.archive.capture.reader import Reader
+from apps.archive.capture.resources import Tidying
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
@@ -165,6 +166,7 @@ class Capture:
             raise self._died
 
     def _write(self, stopping: threading.Event) -> None:
+        tidying = Tidying()
         while not (stopping.is_set() and self._jobs.idle()):
             self._stopping.wait(_GATHER_SECONDS)
             batch = self._jobs.take(timeout=0.2)
@@ -172,6 +174,8 @@ class Capture:
                 if stopping.wait(_RETRY_SECONDS):
                     return
             self._jobs.written()
+            del batch
+            tidying.tidy()
 
     def _commit(self, batch: list[tuple[CapturedJob, Identity]]) -> None:
         self.captured += self._keeper.add(batch)

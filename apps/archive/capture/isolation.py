@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 
 from apps.archive.capture.entry import CapturedJob
+from apps.archive.capture.resources import Tidying
 from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailable
 
 logger = logging.getLogger(__name__)
@@ -36,11 +37,11 @@ class Nursery:
             warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
             self._pid = os.fork()
         if not self._pid:
-            let_go(there.fileno())
-            leave(lambda: _nurse(there, sinks))
+            _let_go(keep=there.fileno())
+            _leave(lambda: _nurse(there, sinks))
         there.close()
-        self._asking = threading.Lock()  # drains start at the same time: each is to get its own
-        self.sinks = [IsolatedSink(sink.name, self, number) for number, sink in enumerate(sinks)]
+        self.names = [sink.name for sink in sinks]
+        self.sinks = isolated_sinks(self.names, self._here)
 
     def fileno(self) -> int:
         return self._here.fileno()
@@ -50,6 +51,14 @@ class Nursery:
         self._here.close()
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
+
+
+class _Door:
+    """Where a nursery is asked for processes, from whatever process holds its socket."""
+
+    def __init__(self, nursery: socket.socket) -> None:
+        self._here = nursery
+        self._asking = threading.Lock()  # drains start at the same time: each is to get its own
 
     def start(self, number: int) -> Connection:
         """Start the process of a sink. Raises `SinkUnavailable`."""
@@ -65,7 +74,7 @@ class Nursery:
 class IsolatedSink:
     """Stands for a sink that lives in another process."""
 
-    def __init__(self, name: str, nursery: Nursery, number: int) -> None:
+    def __init__(self, name: str, nursery: _Door, number: int) -> None:
         self.name = name
         self._nursery = nursery
         self._number = number
@@ -100,6 +109,12 @@ class IsolatedSink:
         return SinkRefused("its process died twice of writing this")
 
 
+def isolated_sinks(names: Sequence[str], nursery: socket.socket) -> list[IsolatedSink]:
+    """Return the sinks of these names, in the order in which the nursery knows them."""
+    door = _Door(nursery)
+    return [IsolatedSink(name, door, number) for number, name in enumerate(names)]
+
+
 def _nurse(requests: socket.socket, sinks: Sequence[Sink]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
     while number := requests.recv(1):
@@ -118,6 +133,7 @@ def _serve(jobs: Connection, sink: Sink) -> None:
     """Write what comes and answer how that went, until capture has gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.nice(_LATER)
+    tidying = Tidying()
     with suppress(EOFError, OSError):
         while True:
             batch = [CapturedJob(*values) for values in jobs.recv()]
@@ -130,10 +146,11 @@ def _serve(jobs: Connection, sink: Sink) -> None:
                 answer = SinkRefused(str(error).strip() or repr(error))
             del batch
             jobs.send(answer)
+            tidying.tidy()
     sink.close()
 
 
-def leave(last: Callable[[], None]) -> None:
+def _leave(last: Callable[[], None]) -> None:
     """Do one last thing in this process, and nothing that was meant for the process it was forked from."""
     try:
         last()
@@ -143,15 +160,12 @@ def leave(last: Callable[[], None]) -> None:
         os._exit(0)
 
 
-def let_go(*kept: int) -> None:
+def _let_go(*, keep: int) -> None:
     """Give up the files and sockets of the process that was forked, and leave it to say when to end.
 
     Ctrl-C and service managers tell the whole group; what capture has read is written before all end.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    first = 3
-    for keep in sorted(kept):
-        os.closerange(first, keep)
-        first = keep + 1
-    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))

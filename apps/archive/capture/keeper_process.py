@@ -1,10 +1,17 @@
-"""The keeper in a process of its own: what reads the spool shares no interpreter with what writes the journal."""
+"""The keeper in a process of its own: what reads the spool shares no interpreter with what writes the journal.
+
+The process knows nothing of Django and is small: `python -m apps.archive.capture.keeper_process`.
+"""
 
 import gc
+import json
+import logging
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from multiprocessing import Pipe
@@ -13,29 +20,38 @@ from pathlib import Path
 from typing import Any
 
 from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture.isolation import Nursery, leave, let_go, values_of
+from apps.archive.capture.isolation import Nursery, isolated_sinks, values_of
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.capture.keeping import RETRY_SIGNAL, Keeper, KeeperDied, SinkStatus
+from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back
 from apps.clusters.schedulers.base import Identity
 
+_ROOT = Path(__file__).parents[3]
 _Row = tuple[tuple[Any, ...], int, int]
 
 
 class KeeperProcess:
     """Stands for a `Keeper` in another process, which ends with this one, whatever this one ends of."""
 
-    def __init__(self, directory: Path, nursery: Nursery) -> None:
-        """To be made before any thread is started. Raises `JournalError`."""
+    def __init__(self, directory: Path, nursery: Nursery, *, log_format: str = logging.BASIC_FORMAT) -> None:
+        """Raises `JournalError` where the journal cannot be used."""
         self._asking = threading.Lock()
         self._here, there = Pipe()
-        gc.freeze()  # what is there now stays, and is shared by all
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
-            self._pid = os.fork()
-        if not self._pid:
-            let_go(there.fileno(), nursery.fileno())
-            leave(lambda: _keep(there, directory, nursery))
-        there.close()
+        told = {
+            "requests": there.fileno(),
+            "nursery": nursery.fileno(),
+            "sinks": nursery.names,
+            "directory": str(directory.absolute()),
+            "log": {"format": log_format, "level": logging.getLogger().getEffectiveLevel()},
+        }
+        with there:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, json.dumps(told)],
+                cwd=_ROOT,
+                pass_fds=(there.fileno(), nursery.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
         try:
             self._answer()
         except BaseException:
@@ -45,8 +61,7 @@ class KeeperProcess:
     def close(self) -> None:
         """Let it end: what was added is in the journal."""
         self._here.close()
-        with suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+        self._process.wait()
 
     def start(self) -> None:
         self._ask("start")
@@ -72,8 +87,7 @@ class KeeperProcess:
         return self._ask("statuses")  # type: ignore[no-any-return]
 
     def retry_refused(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, RETRY_SIGNAL)
+        self._process.send_signal(RETRY_SIGNAL)
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         with self._asking:
@@ -100,13 +114,13 @@ class _Served(Keeper):
         return super().add([(CapturedJob(*values), Identity(inode, at)) for values, inode, at in captured])
 
 
-def _keep(requests: Connection, directory: Path, nursery: Nursery) -> None:
+def _keep(requests: Connection, nursery: socket.socket, sinks: Sequence[str], directory: Path) -> None:
     try:
-        journal = Journal(directory, sinks=[sink.name for sink in nursery.sinks])
+        journal = Journal(directory, sinks=sinks)
     except JournalError as error:
         requests.send(error)
         return
-    keeper = _Served(journal, nursery.sinks)
+    keeper = _Served(journal, isolated_sinks(sinks, nursery))
     signal.signal(RETRY_SIGNAL, lambda *_: keeper.retry_refused())
     requests.send(None)
     with closing(journal), suppress(EOFError, OSError):
@@ -118,3 +132,23 @@ def _keep(requests: Connection, directory: Path, nursery: Nursery) -> None:
                 answer = error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
             del arguments
             requests.send(answer)
+
+
+def _main(told: dict[str, Any]) -> None:
+    """Keep what comes until capture has gone. It is capture that says when to end: signals are to its whole group."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(**told["log"])
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(50_000)  # what passes through is many small objects without cycles
+    give_memory_back()
+    nursery = socket.socket(fileno=told["nursery"])
+    try:
+        _keep(Connection(told["requests"]), nursery, told["sinks"], Path(told["directory"]))
+    finally:
+        logging.shutdown()
+        os._exit(0)  # a drain may still wait for its sink
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))

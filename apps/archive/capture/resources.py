@@ -2,8 +2,11 @@
 
 import ctypes
 import os
+import time
 from contextlib import suppress
 
+SWITCH_SECONDS = 0.0005  # threads make many small calls: none must wait 5 ms after each for a busy one
+_TIDY_SECONDS = 2.0
 _HURRY = -10
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 _LARGE_BYTES = 256 * 1024
@@ -13,6 +16,19 @@ def go_first() -> None:
     """Let this process, and threads it starts from now on, run before others. Only root may: else it stays as it is."""
     with suppress(OSError):
         os.nice(_HURRY)
+
+
+class Tidying:
+    """Gives back to the system, now and then, what the heap no longer needs: many jobs pass through it."""
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._at = time.monotonic()
+
+    def tidy(self) -> None:
+        if self._trim and (moment := time.monotonic()) > self._at + _TIDY_SECONDS:
+            self._trim(0)
+            self._at = moment
 
 
 def give_memory_back() -> None:

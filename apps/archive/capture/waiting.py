@@ -11,7 +11,7 @@ from apps.archive.capture.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 20_000
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 12 * 1024 * 1024
 BATCH_BYTES = 2 * 1024 * 1024
 LONGEST_EASE_SECONDS = 0.05
 

@@ -20,7 +20,7 @@ from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import JournalError
 from apps.archive.capture.keeper_process import KeeperProcess
 from apps.archive.capture.keeping import RETIRED, RETRY_SIGNAL, KeeperDied
-from apps.archive.capture.resources import give_memory_back, go_first
+from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back, go_first
 from apps.archive.capture.rules import KnownRules
 from apps.archive.capture_report import printable
 from apps.archive.management.heart import Heart, places_of
@@ -32,7 +32,7 @@ from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.masking import Masker, Rule
 from apps.core.plugins import UnknownPlugin
 
-SWITCH_SECONDS = 0.0005  # the reader makes many small calls: it must not wait 5 ms after each for a busy drain
+_LOG_FORMAT = settings.LOGGING["formatters"]["line"]["format"]
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -116,7 +116,7 @@ class Command(BaseCommand):
         give_memory_back()
         with (
             closing(Nursery([open_sink(url) for url in urls])) as nursery,
-            closing(KeeperProcess(directory, nursery)) as keeper,
+            closing(KeeperProcess(directory, nursery, log_format=_LOG_FORMAT)) as keeper,
         ):
             go_first()
             heart = Heart(cluster=cluster, places=places_of(urls), rules=_known_rules(directory), masker=_masker)
