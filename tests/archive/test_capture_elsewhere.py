@@ -1,6 +1,7 @@
 """Capture on a host that has none of the servers, as an operator runs it: a process with an empty environment."""
 
 import io
+import re
 import subprocess
 import sys
 from contextlib import closing, contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.dead_letters import running_capture
 from apps.archive.capture.drain import Drain
 from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import RESERVE_BYTES, Journal
@@ -122,6 +123,20 @@ def test_hundred_kills_under_load_lose_and_double_nothing(portal, spool):
     portal.run(*portal.capture(spool, "--once"))
 
     assert_kept(written, portal)
+
+
+def test_capture_ends_when_the_process_of_its_journal_was_killed(portal, spool):
+    write_job(spool, 1)
+    with portal.capturing(spool, "--rescan-seconds", "0.5") as capture:
+        wait_for(lambda: ArchivedJob.objects.count() == 1)
+        os.kill(running_capture(Path(portal.environment["VAR_DIR"]) / "journal/alps"), signal.SIGKILL)
+        write_job(spool, 2)
+        assert capture.wait(30) == 1
+        assert b"the process of the journal has died" in capture.stderr.read()
+
+    portal.run(*portal.capture(spool, "--once"))
+
+    assert_kept([1, 2], portal)
 
 
 @pytest.mark.slow

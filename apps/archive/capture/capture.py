@@ -83,6 +83,7 @@ class Capture:
             self._look_again.clear()
             self._guarded("watch", watcher.refresh)
             self._guarded("scan", self.scan)
+            self._guarded("keeper", self._keeper.progress)
             self._look_again.wait(_RETRY_SECONDS if self._waiting.overflowed else rescan_seconds)
         self._finish()
         watcher.close()
