@@ -81,12 +81,14 @@ EXPECTED = {
     "api:request-supersede": OF_EXPERIMENT,  # it asks for the successor first
     "api:request-check": ALL,
     "api:request-estimate": ALL,
+    "api:request-import-yaml": ALL,  # whose experiment it is, the text says
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
     "api:request-set-priority": OPG_APPROVER,
     "api:request-signatures": OF_EXPERIMENT,
     "api:request-submit": REQUESTER,
     "api:request-withdraw-signature": OF_EXPERIMENT,  # and then told that there is no such signature
+    "api:request-yaml": OF_EXPERIMENT,
     "api:service-detail": ALL,
     "api:service-list": ALL,
     "api:stage-located": "hyhyyn",
@@ -139,6 +141,9 @@ EXPECTED = {
     "portal:metrics": OPG,
     "production:check-new": "nyynnn",
     "production:check-typed": REQUESTER,
+    "production:comment": OF_EXPERIMENT,
+    "production:comment-change": NONE,  # it does nothing called “submit”
+    "production:comment-edit": NONE,  # it is somebody else's, or nobody's
     "production:hold-lift": OPERATOR,
     "production:holds": ALL,
     "production:delegation-revoke": NONE,
@@ -146,14 +151,21 @@ EXPECTED = {
     "production:inbox": ALL,
     "production:queue": ALL,
     "production:request-changes": OF_EXPERIMENT,
+    "production:request-clone": REQUESTER,
     "production:request-detail": OF_EXPERIMENT,
     "production:request-edit": REQUESTER,
+    "production:request-import": "nyynnn",
     "production:request-list": ALL,
     "production:request-move": REQUESTER,
     "production:request-new": "nyynnn",
+    "production:request-next-names": REQUESTER,
     "production:request-priority": OPG_APPROVER,
     "production:rules": ALL,
     "production:signature-withdraw": OF_EXPERIMENT,
+    "production:template-delete": NONE,  # there is none
+    "production:template-make": OF_EXPERIMENT,
+    "production:template-rename": NONE,
+    "production:templates": ALL,
     "production:workflow": ALL,
     "production:workflows": ALL,
     "submission:again": "hnhhhn",  # nothing was sent of this one
@@ -162,6 +174,7 @@ EXPECTED = {
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,
     "submission:script": NONE,
+    "production:request-yaml": OF_EXPERIMENT,
     "services:board": ALL,
     "services:cancel-window": OPG,
     "services:close-incident": OPG,

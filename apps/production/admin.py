@@ -15,11 +15,13 @@ from apps.core.errors import DomainError
 from apps.production import services
 from apps.production.enums import Verb
 from apps.production.models import (
+    Comment,
     Hold,
     OutputReport,
     Request,
     RequestCounter,
     RequestRevision,
+    RequestTemplate,
     Stage,
     WorkflowType,
     WorkflowVersion,
@@ -106,6 +108,20 @@ class RequestCounterAdmin(ReadOnlyAdmin):
 class HoldAdmin(ReadOnlyAdmin):
     list_display = ["__str__", "reason", "by", "at", "lifted_by", "lifted_at"]
     list_select_related = ["experiment", "by", "lifted_by"]
+
+
+@admin.register(Comment)
+class CommentAdmin(ReadOnlyAdmin):
+    list_display = ["request", "place", "by", "at", "resolved_at", "withdrawn_at"]
+    list_select_related = ["request", "by"]
+    search_fields = ["request__key", "text"]
+
+
+@admin.register(RequestTemplate)
+class RequestTemplateAdmin(ReadOnlyAdmin):
+    list_display = ["name", "experiment", "workflow_key", "workflow_number", "saved_at", "saved_by"]
+    list_filter = ["experiment"]
+    list_select_related = ["experiment"]
 
 
 @admin.register(RequestRevision)

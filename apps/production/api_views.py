@@ -17,6 +17,7 @@ from apps.production import services
 from apps.production.approval_api import SignatureRoutes, SignWriter
 from apps.production.content import RequestContent
 from apps.production.enums import Verb
+from apps.production.exchange_api import YamlActions
 from apps.production.filters import RequestFilter
 from apps.production.models import Request
 from apps.production.selectors import content_of, queue_ranks, with_stages
@@ -59,7 +60,9 @@ def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = Reaso
     list=extend_schema(description="Requests that you may see, the newest first."),
     retrieve=extend_schema(description="One request with its stages."),
 )
-class RequestViewSet(SignatureRoutes, mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]):
+class RequestViewSet(
+    SignatureRoutes, YamlActions, mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]
+):
     """Production requests."""
 
     queryset = Request.objects.none()

@@ -1,10 +1,11 @@
 """The request form: write, add and move stages, save and submit; works without JavaScript."""
 
+import re
 from typing import Any, cast
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -17,7 +18,9 @@ from apps.production.changing import may_change
 from apps.production.check_views import check_form, panel_context
 from apps.production.checked import Checked
 from apps.production.checks import Severity, messages_of
+from apps.production.clones import content_from, taken_names, templates_for
 from apps.production.content import MAX_STAGES
+from apps.production.discussion import threads_of
 from apps.production.enums import CHANGEABLE, EDITABLE, RequestState, Who
 from apps.production.forms import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.models import Request
@@ -36,7 +39,15 @@ def new_request(request: HttpRequest) -> HttpResponse:
     data: Any = request.POST
     sent = request.POST if request.method == "POST" else request.GET
     workflow = chosen_workflow(request.user, sent.get("workflow", ""))
-    if request.method != "POST":
+    number = request.GET.get("template", "")
+    if request.method != "POST" and re.fullmatch("[0-9]{1,9}", number):
+        template = get_object_or_404(templates_for(request.user).filter(experiment__in=experiments), pk=number)
+        begun = content_from(template)
+        for note in begun.notes[:20]:
+            messages.warning(request, note)
+        workflow = begun.content.workflow
+        data = typed(begun.content, experiment=template.experiment.key, workflow=workflow.key)
+    elif request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
         data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key)
     return _form(request, _forms(data, workflow=workflow, new_for=request.user), None)
@@ -63,10 +74,16 @@ def _forms(data: Any, **more: Any) -> RequestForms:
 
 
 def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> HttpResponse:
-    """Do what the pressed button says."""
     if request.method != "POST":
         return _render(request, forms, wanted)
     action = request.POST.get("do", "save")
+    if action == "autosave":
+        return _autosave(request, forms, wanted)
+    return _pressed(request, forms, wanted, action)
+
+
+def _pressed(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
+    """Do what the pressed button says."""
     new_for = request.user if wanted is None else None
     moved = forms.move_rows(action)
     if moved is not None:
@@ -100,6 +117,35 @@ def _after(request: HttpRequest, forms: RequestForms, saved: Request, action: st
         messages.success(request, f"{saved} is saved with this change.")
         return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1#checks")
     return _submit(request, forms, saved) if action == "submit" else _saved(request, saved)
+
+
+def _autosave(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> JsonResponse:
+    """Save while somebody types, and say how it went; nothing of anybody else is ever overwritten."""
+    if not forms.is_valid():
+        return _not_saved(forms)
+    try:
+        saved = _save(request, forms, wanted, "autosave")
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except InvalidFields as error:
+        forms.add_problems(error.problems)
+        return _not_saved(forms)
+    except (StaleState, InvalidTransition) as error:
+        return JsonResponse({"conflict": f"Not saved: {error} What you typed is still here."})
+    return JsonResponse(
+        {
+            "saved": f"{timezone.localtime():%H:%M}",
+            "key": saved.key,
+            "version": saved.version,
+            "created": wanted is None,
+            "url": reverse("production:request-edit", args=[saved.key]),
+        }
+    )
+
+
+def _not_saved(forms: RequestForms) -> JsonResponse:
+    _, place, message = forms.problems()[0]
+    return JsonResponse({"problem": f"Not saved yet. {place}: {message}"})
 
 
 def _refused(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
@@ -136,7 +182,9 @@ def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None, act
     if wanted is None:
         return services.create_draft(experiment=forms.main.cleaned_data["experiment"], content=content, by=by, at=at)
     version = forms.main.cleaned_data["version"] or 0
-    return services.save_draft(request=wanted, content=content, version=version, by=by, at=at)
+    return services.save_draft(
+        request=wanted, content=content, version=version, by=by, at=at, typing=action == "autosave"
+    )
 
 
 def _saved(request: HttpRequest, saved: Request) -> HttpResponse:
@@ -192,5 +240,7 @@ def _render(
         "full": len(forms.stages.forms) >= MAX_STAGES,
         "max_stages": MAX_STAGES,
         **panel_context(forms, found),
+        "taken": taken_names(wanted) if wanted else [],
+        "threads": threads_of(wanted) if wanted else [],
     }
     return render(request, "production/request_form.html", context, status=status)

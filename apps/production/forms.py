@@ -407,6 +407,25 @@ class PriorityForm(ReasonForm):
     field_order = ("priority", "reason")
 
 
+class CommentForm(forms.Form):
+    """Something to say about a field of a request; without `fields` the text alone."""
+
+    field = forms.ChoiceField(required=False, label="About")
+    text = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 5}),
+        label="What you say",
+        help_text="@name tells somebody who sees this request.",
+    )
+
+    def __init__(self, *args: Any, fields: list[tuple[str, str]] | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if fields is None:
+            del self.fields["field"]
+        else:
+            self.fields["field"].choices = fields  # type: ignore[attr-defined]
+
+
 def add_problems(form: forms.Form, problems: Mapping[str, list[str]]) -> None:
     """Put problems found by a service beside the fields of a plain form."""
     for name, messages in problems.items():

@@ -87,6 +87,9 @@ class Request(models.Model):
     superseded_by = models.ForeignKey(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="supersedes", help_text="Takes its place."
     )
+    cloned_from = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="clones", help_text="It began as a copy."
+    )
     priority = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="Set by the OPG; the higher, the sooner."
     )
@@ -194,6 +197,64 @@ class Stage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.request_id}: {self.position + 1} {self.name}"
+
+
+class TemplateQuerySet(ExperimentQuerySet[M]):
+    """`visible_to(user)` keeps the templates of the person's experiments; all, for the OPG."""
+
+
+class RequestTemplate(models.Model):
+    """What new requests of an experiment may begin with. It names its workflow version, which may be gone one day."""
+
+    name = models.CharField(max_length=80)
+    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.CASCADE, related_name="request_templates")
+    workflow_key = models.CharField(max_length=40)
+    workflow_number = models.PositiveIntegerField()
+    content = models.JSONField(help_text="As `plain` writes it.")
+    saved_at = models.DateTimeField()
+    saved_by = models.CharField(max_length=150)
+
+    objects = TemplateQuerySet["RequestTemplate"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["experiment", "name"], name="template_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Comment(models.Model):
+    """Something said about a request or one of its fields; without `thread` it begins one."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="comments")
+    thread = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="answers")
+    field = models.CharField(max_length=120, blank=True, help_text="Path, such as stages.0.jobs; empty: the request.")
+    place = models.CharField(max_length=200, help_text="Words for the field, as it was when this was written.")
+    text = models.TextField(blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField()
+    edited_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+
+    class Meta:
+        indexes = [models.Index(fields=["request", "id"]), models.Index(fields=["by", "at"])]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(resolved_at=None, resolved_by=None) | Q(thread=None, resolved_at__isnull=False),
+                name="comment_resolved_pair",
+            ),
+            models.CheckConstraint(condition=Q(withdrawn_at=None) ^ Q(text=""), name="comment_withdrawn_is_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.place}"
+
+    def get_absolute_url(self) -> str:
+        return f"{self.request.get_absolute_url()}#comment-{self.pk}"
 
 
 class RequestRevision(models.Model):

@@ -24,9 +24,10 @@ from apps.services.selectors import Row, board
 
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Load stages, their services and the people along with requests, in a fixed number of queries."""
-    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by", "workflow__type", "superseded_by")
+    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
+    others = ("workflow__type", "superseded_by", "cloned_from")
     stages = Stage.objects.order_by("position").prefetch_related("services")
-    return requests.select_related(*people).prefetch_related(Prefetch("stages", stages))
+    return requests.select_related(*people, *others).prefetch_related(Prefetch("stages", stages))
 
 
 def content_of(request: Request) -> RequestContent:

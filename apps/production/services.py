@@ -37,7 +37,7 @@ from apps.production.gathering import basic_facts, facts_for
 from apps.production.guards import refusal_of
 from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
-from apps.production.revisions import keep_revision
+from apps.production.revisions import TOGETHER, keep_revision
 from apps.production.selectors import content_of, queue_ranks
 from apps.production.workflow_types import version_of
 from apps.services.models import Service
@@ -70,11 +70,19 @@ def create_draft(*, experiment: Experiment, content: RequestContent, by: User, a
 
 @transaction.atomic
 def save_draft(
-    *, request: Request, content: RequestContent, version: int, by: User, at: datetime, reason: str = ""
+    *,
+    request: Request,
+    content: RequestContent,
+    version: int,
+    by: User,
+    at: datetime,
+    reason: str = "",
+    typing: bool = False,
 ) -> Request:
     """Write a request anew, as the person saw it at `version`; nothing happens when nothing differs.
 
     A material change of one that is signed, or about to be, withdraws its signatures and sends it to be checked again.
+    With `typing`, saves of a draft by one person that follow each other are one event; what is signed is never saved so.
     Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
     else changed it since that version: then nothing is overwritten.
     """
@@ -82,7 +90,7 @@ def save_draft(
         raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
     _lock(request, version)
     old = content_of(request)
-    if request.state not in EDITABLE and not may_change(request.state, old):
+    if request.state not in EDITABLE and (typing or not may_change(request.state, old)):
         raise InvalidTransition(f"{request} is {_words(request)} and can be changed no more.")
     _check_shape(content, at)
     judged = judge(request.state, old, content)
@@ -104,8 +112,14 @@ def save_draft(
     request.version += 1
     request.save(update_fields=["version"])
     keep_revision(request=request, by=by, at=at)
-    publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
+        publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
     return request
+
+
+def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
+    last = events_of(request).last()
+    return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < TOGETHER
 
 
 @transaction.atomic
@@ -359,7 +373,7 @@ def _lock(request: Request, version: int | None) -> None:
     """Hold the row, and make sure that it still is as it was read, and as the person has seen it: `version`."""
     current: Request = Request.objects.select_for_update().get(pk=request.pk)
     if request.version != current.version or version not in {None, current.version}:
-        last = events_of(request).exclude(actor=PORTAL).last()
+        last = events_of(request).exclude(actor=PORTAL).exclude(kind__startswith="request.comment").last()
         who = f" by {last.actor}" if last else ""
         raise StaleState(f"{request} was changed{who} meanwhile: it is now {_words(current)}. Nothing was overwritten.")
 

@@ -20,13 +20,15 @@ from apps.production import services
 from apps.production.approval_pages import approval_of, said
 from apps.production.changing import may_change
 from apps.production.checked import said_at_submission
-from apps.production.enums import CLOSED, RequestState, Verb
+from apps.production.clones import may_manage
+from apps.production.discussion import threads_of
+from apps.production.enums import CLOSED, RequestState, Verb, Who
 from apps.production.filters import RequestFilter
 from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
 from apps.production.gathering import estimate_for
 from apps.production.holds import holds_over, wide_holds
 from apps.production.models import Request
-from apps.production.permissions import may_edit, may_prioritise, moves_for
+from apps.production.permissions import may, may_edit, may_prioritise, moves_for
 from apps.production.selectors import (
     content_of,
     ingredients_of,
@@ -147,7 +149,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         form = PriorityForm(initial={"version": wanted.version, "priority": wanted.priority}, reason_needed=True)
     elif form is not None and step is None and not (asked == "priority" and prioritises):
         raise PermissionDenied
-    queued = wanted.state == RequestState.QUEUED
+    queued, threads = wanted.state == RequestState.QUEUED, threads_of(wanted)
     ranks = queue_ranks() if queued else {}
     context = {
         "object": wanted,
@@ -169,5 +171,10 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "may_prioritise": prioritises,
         "rank": ranks.get(wanted.pk),
         "queue_length": len(ranks),
+        "threads": threads,
+        "may_clone": may(user, Who.LIAISON, wanted),
+        "may_keep": may_manage(user, wanted.experiment_id),
+        "clones": list(wanted.clones.order_by("pk")[:20]),
+        "open_threads": sum(thread.is_open for thread in threads),
     }
     return render(request, "production/request_detail.html", context, status=status)

@@ -1,0 +1,69 @@
+// The request form saves itself as one types, and stages move with Alt and the arrow keys. Both work without it, by buttons.
+const form = document.querySelector("form[data-autosave]");
+if (form) {
+  const note = document.querySelector("#autosave");
+  const WAIT = 2000;
+  const type = form.elements.workflow;
+  const shownType = type?.value;
+  let timer, running, stopped = false;
+
+  const say = (text, failed = false) => {
+    note.textContent = text;
+    note.classList.toggle("problem", failed);
+  };
+
+  // The new form has become the draft that was made of it: what is fixed now cannot be chosen any more.
+  const become = (answer) => {
+    form.action = answer.url;
+    history.replaceState(null, "", answer.url);
+    for (const name of ["experiment", "workflow"]) if (form.elements[name]) form.elements[name].disabled = true;
+    for (const button of form.querySelectorAll("button[value=workflow]")) button.disabled = true;
+  };
+
+  const save = async () => {
+    const sent = new FormData(form);
+    sent.set("do", "autosave");
+    say("saving…");
+    try {
+      const response = await fetch(form.action, { method: "POST", body: sent, redirect: "error" });
+      const answer = await response.json();
+      if (answer.saved) {
+        form.elements.version.value = answer.version;
+        if (answer.created) become(answer);
+        say(`${answer.key} saved ${answer.saved}`);
+      } else {
+        stopped = Boolean(answer.conflict);
+        say(answer.conflict || answer.problem, true);
+      }
+    } catch {
+      say("Not saved: the portal does not answer, or your login has ended. It is tried again as you type.", true);
+    }
+  };
+
+  const later = () => {
+    // Another type is chosen but its fields are not shown yet: that is no request to save.
+    if (type && !type.disabled && type.value !== shownType) return;
+    clearTimeout(timer);
+    if (!stopped) timer = setTimeout(() => { running = (running || Promise.resolve()).then(save); }, WAIT);
+  };
+  form.addEventListener("input", later);
+
+  // A button waits for the save that is under way, so that no draft is made twice and no version is stale.
+  form.addEventListener("submit", (event) => {
+    clearTimeout(timer);
+    if (!running) return;
+    event.preventDefault();
+    const button = event.submitter;
+    running.then(() => { running = undefined; form.requestSubmit(button); });
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const direction = { ArrowUp: "up", ArrowDown: "down" }[event.key];
+    const stage = event.altKey && direction && event.target.closest?.("fieldset[data-stage]");
+    const button = stage && stage.querySelector(`button[value^="${direction}-"]`);
+    if (button) {
+      event.preventDefault();
+      button.click();
+    }
+  });
+}

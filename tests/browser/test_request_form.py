@@ -1,0 +1,105 @@
+"""Writing a request in a browser: saved as one types, cloned, kept as a template, exported, imported and discussed."""
+
+import pytest
+
+from apps.production import services
+from apps.production.models import Request
+from apps.production.selectors import content_of
+from tests.production.written import AT, content, draft
+
+
+def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
+    page = open_as(liaison)
+    page.goto("/requests/new/")
+    page.get_by_label("Title").fill("Rock muons")
+    page.get_by_text("NOVA-0001 saved").wait_for()
+    assert page.url.endswith("/requests/NOVA-0001/edit/")
+    page.get_by_label("Memory").fill("a lot")
+    page.get_by_text("Not saved yet. Stage 1 · Memory").wait_for()
+    page.get_by_label("Memory").fill("6 GB")
+    page.get_by_text("NOVA-0001 saved").wait_for()
+    made = Request.objects.get()
+    assert (made.title, made.stages.get().memory_bytes) == ("Rock muons", 6_000_000_000)
+
+    services.save_draft(request=made, content=content(title="theirs"), version=made.version, by=liaison, at=AT)
+    page.get_by_label("Title").fill("mine")
+    page.get_by_text("Nothing was overwritten. What you typed is still here.").wait_for()
+    assert Request.objects.get().title == "theirs"
+    assert page.get_by_label("Title").input_value() == "mine"
+    assert page.problems == []
+
+
+def test_button_pressed_while_it_is_saved_makes_one_draft(transactional_db, nova, liaison, open_as):
+    page = open_as(liaison)
+    page.goto("/requests/new/")
+    page.get_by_label("Title").fill("Rock muons")
+    page.wait_for_timeout(2_005)
+    page.get_by_role("button", name="Save draft").first.click()
+    page.get_by_text("NOVA-0001 is saved as a draft.").wait_for()
+    assert Request.objects.count() == 1
+    assert page.problems == []
+
+
+def test_stage_moves_by_keyboard(transactional_db, nova, liaison, open_as):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.get_by_label("Name", exact=True).nth(1).focus()
+    page.keyboard.press("Alt+ArrowUp")
+    page.wait_for_function("document.querySelector('#id_stages-0-name').value === 'simulation'")
+    assert page.evaluate("document.activeElement.id") == "id_stages-0-name"
+    assert page.problems == []
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_clone_template_file_and_discussion(
+    javascript, transactional_db, nova, liaison, shifter, open_as, assert_accessible
+):
+    draft(liaison, nova)
+    page = open_as(shifter, javascript=javascript)
+    page.goto("/requests/NOVA-0001/")
+    page.get_by_role("link", name="Discuss stage 1").click()
+    page.get_by_label("What you say").fill(f"Why so few? @{liaison.username}")
+    page.get_by_role("button", name="Send").click()
+    assert page.get_by_text("1 open of 1", exact=True).is_visible()
+
+    page = open_as(liaison, javascript=javascript)
+    page.goto("/requests/NOVA-0001/")
+    page.get_by_role("link", name="Answer").click()
+    page.get_by_label("What you say").fill("It is enough.")
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Resolve").click()
+    assert page.get_by_text("0 open of 1", exact=True).is_visible()
+    page.get_by_role("button", name="Clone").click()
+    page.get_by_role("button", name="Use the new names").click()
+    assert page.get_by_label("Output dataset").first.input_value() == "nova.mc.generation_v2"
+    page.goto("/requests/NOVA-0002/")
+    assert page.get_by_role("link", name="NOVA-0001").first.is_visible()
+    page.get_by_role("link", name="Keep as template").click()
+    page.get_by_label("Name").fill("Muons")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("link", name="Use Muons").click()
+    assert page.get_by_label("Output dataset").first.input_value() == "nova.mc.generation_v2"
+
+    page.goto("/requests/NOVA-0002/")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download YAML").click()
+    text = download.value.path().read_text()
+    page.goto("/requests/import/")
+    page.get_by_label("Request in YAML").fill(text.replace("jobs: 4000", "jobs: many", 1))
+    page.get_by_role("button", name="Import").click()
+    assert page.get_by_text("stages.0.jobs: ").is_visible()
+    page.get_by_label("Request in YAML").fill(text)
+    page.get_by_role("button", name="Import").click()
+    assert page.get_by_text("NOVA-0003 is made from the text").is_visible()
+    assert content_of(Request.objects.get(key="NOVA-0003")) == content_of(Request.objects.get(key="NOVA-0002"))
+    assert [problem for problem in page.problems if "400" not in problem] == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_of_the_form_are_accessible(width, transactional_db, nova, liaison, open_as, assert_accessible):
+    made = draft(liaison, nova)
+    page = open_as(liaison, width=width)
+    for path in ("import/", "templates/", f"{made.key}/changes/", f"{made.key}/comment/", f"{made.key}/template/"):
+        page.goto(f"/requests/{path}")
+        assert_accessible(page)

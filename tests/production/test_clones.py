@@ -1,0 +1,191 @@
+"""Clones and templates: what they keep, what they say was lost, and who may."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.models import Event
+from apps.production import clones, services
+from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
+from apps.production.selectors import content_of
+from apps.production.workflow_types import load_builtin_workflows, newest_version, save_workflow, workflow_of
+from apps.production.workflows.builtin import builtin_texts
+from tests.production.test_workflows import monte_carlo
+from tests.production.written import AT, content, draft, stage
+
+
+@pytest.mark.parametrize(
+    ("name", "following"),
+    [
+        ("nova.mc.gen", "nova.mc.gen_v2"),
+        ("nova.mc.gen_v2", "nova.mc.gen_v3"),
+        ("nova_v09_x", "nova_v10_x"),
+        ("a.v1.b-v2", "a.v1.b-v3"),
+        ("rev2", "rev2_v2"),
+        ("V9", "V10"),
+        ("", ""),
+    ],
+)
+def test_name_of_the_next_version(name, following):
+    assert clones.bumped(name) == following
+
+
+def clone(request, by, at=AT):
+    return clones.clone_request(request=Request.objects.get(pk=request.pk), by=by, at=at)
+
+
+def test_clone_holds_the_same_and_both_pages_link_to_the_other(nova, liaison, samweb, browse):
+    made = draft(liaison, nova, stages=(stage("a", services=("samweb",)), stage("b")))
+    browse(liaison).post(f"/requests/{made.key}/clone/")
+    copy = Request.objects.get(key="NOVA-0002")
+
+    assert content_of(copy) == content_of(made)
+    assert copy.cloned_from == made
+    assert "NOVA-0002" in browse(liaison).get("/requests/NOVA-0001/").content.decode()
+    assert "Cloned from" in browse(liaison).get("/requests/NOVA-0002/").content.decode()
+    assert Event.objects.get(kind="request.cloned").data == {"clone": "NOVA-0002"}
+
+
+def test_clone_leaves_out_a_deadline_that_has_passed(nova, liaison):
+    copy, _ = clone(draft(liaison, nova), liaison, at=AT + timedelta(days=90))
+    assert copy.deadline is None
+
+
+def test_only_a_liaison_clones(nova, liaison, other_liaison, approver, browse):
+    made = draft(liaison, nova)
+    assert browse(approver).post(f"/requests/{made.key}/clone/").status_code == 403
+    assert browse(other_liaison).post(f"/requests/{made.key}/clone/").status_code == 404
+    assert Request.objects.count() == 1
+
+
+def test_outputs_of_a_clone_get_new_names_along_the_chain(nova, liaison, browse):
+    chain = (stage("a"), stage("b", input_dataset="nova.mc.a"), stage("c", input_dataset="raw_v1"))
+    copy, _ = clone(draft(liaison, nova, stages=chain), liaison)
+    page = browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
+    assert "nova.mc.a_v2" in page
+
+    browse(liaison).post(f"/requests/{copy.key}/next-names/")
+
+    stages = content_of(Request.objects.get(pk=copy.pk)).stages
+    assert [(s.input_dataset, s.output_dataset) for s in stages] == [
+        ("", "nova.mc.a_v2"),
+        ("nova.mc.a_v2", "nova.mc.b_v2"),
+        ("raw_v1", "nova.mc.c_v2"),
+    ]
+    assert "Use the new names" not in browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
+
+
+@pytest.fixture
+def typed_request(nova, liaison):
+    load_builtin_workflows(at=AT)
+    return draft(liaison, nova, **vars(monte_carlo(workflow=workflow_of(newest_version("monte_carlo")))))
+
+
+def keep(request, by, name="Rock muons"):
+    return clones.save_template(request=Request.objects.get(pk=request.pk), name=name, by=by, at=AT)
+
+
+def test_template_begins_a_request_with_all_but_the_deadline(typed_request, liaison, browse):
+    template = keep(typed_request, liaison)
+    found = clones.content_from(template)
+    assert found.content == replace(content_of(typed_request), deadline=None)
+    assert found.notes == []
+
+    page = browse(liaison).get(f"/requests/new/?template={template.pk}")
+    forms = page.context["stages"]
+    assert [form["name"].value() for form in forms] == ["generation", "reco"]
+    assert forms[0]["generator"].value() == "GENIE"
+
+
+def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
+    template = keep(typed_request, liaison)
+    text = (
+        builtin_texts()["monte_carlo"]
+        .replace("name: generator,", "name: creator,")
+        .replace("name: generator\n", "name: creator\n")
+    )
+    text = text.replace("  reconstruction:\n", "  rebuilding:\n").replace("reconstruction]", "rebuilding]")
+    save_workflow(workflow_type=WorkflowType.objects.get(key="monte_carlo"), declaration=text, by="a", at=AT)
+
+    found = clones.content_from(template)
+
+    assert found.content.workflow.number == 2
+    assert "It was written for version 1 of Monte Carlo; this is now version 2." in found.notes
+    assert any("“generator” could not be kept, it was GENIE." in note for note in found.notes)
+    assert any("there is no kind “reconstruction” any more" in note for note in found.notes)
+    assert [s.name for s in found.content.stages] == ["generation", "reco"]
+
+
+@pytest.mark.parametrize("gone", ["disabled", "deleted"])
+def test_template_of_a_type_that_is_gone_is_mapped_and_says_so(gone, typed_request, nova, liaison, browse):
+    template = keep(typed_request, liaison)
+    if gone == "disabled":
+        WorkflowType.objects.filter(key="monte_carlo").update(enabled=False)
+    else:
+        Request.objects.all().delete()
+        WorkflowVersion.objects.filter(type__key="monte_carlo").delete()
+        WorkflowType.objects.filter(key="monte_carlo").delete()
+
+    answer = browse(liaison).get(f"/requests/new/?template={template.pk}")
+    page = answer.content.decode()
+
+    assert answer.status_code == 200
+    assert "is not in use any more: this is now General" in page
+    assert "“generator” could not be kept, it was GENIE." in page
+    assert [form["name"].value() for form in answer.context["stages"]] == ["generation", "reco"]
+    assert RequestTemplate.objects.get().content == template.content
+
+
+def test_clone_of_a_disabled_type_says_what_was_lost(typed_request, liaison):
+    WorkflowType.objects.filter(key="monte_carlo").update(enabled=False)
+    copy, notes = clone(typed_request, liaison)
+    assert copy.workflow.type.key == "general"
+    assert any("“run_block” could not be kept" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("role", "may"), [("liaison", True), ("approver", True), ("shifter", True), ("other_liaison", False)]
+)
+def test_who_manages_templates(role, may, nova, liaison, browse, request):
+    made, client = draft(liaison, nova), browse(request.getfixturevalue(role))
+    assert (client.post(f"/requests/{made.key}/template/", {"name": "T"}).status_code == 302) is may
+    template = RequestTemplate.objects.first() or keep(made, liaison)
+    assert (template.name in client.get("/requests/templates/").content.decode()) is may
+    assert (client.post(f"/requests/templates/{template.pk}/rename/", {"name": "U"}).status_code == 302) is may
+    assert (client.post(f"/requests/templates/{template.pk}/delete/").status_code == 302) is may
+    assert RequestTemplate.objects.exists() is not may
+
+
+def test_services_refuse_others(nova, liaison, other_liaison):
+    made = draft(liaison, nova)
+    template = keep(made, liaison)
+    for attempt in (
+        lambda: keep(made, other_liaison),
+        lambda: clones.rename_template(template=template, name="x", by=other_liaison, at=AT),
+        lambda: clones.delete_template(template=template, by=other_liaison, at=AT),
+    ):
+        with pytest.raises(NotAllowed):
+            attempt()
+
+
+def test_names_of_templates_are_one_each(nova, liaison, browse):
+    made = draft(liaison, nova)
+    keep(made, liaison, "A")
+    services.save_draft(request=made, content=content(title="newer"), version=1, by=liaison, at=AT)
+    keep(made, liaison, "A")
+    assert RequestTemplate.objects.get().content["title"] == "newer"
+    other = keep(made, liaison, "B")
+    with pytest.raises(InvalidFields):
+        clones.rename_template(template=other, name="A", by=liaison, at=AT)
+    answer = browse(liaison).post(f"/requests/templates/{other.pk}/rename/", {"name": "A"})
+    assert (answer.status_code, RequestTemplate.objects.count()) == (400, 2)
+    for name in ("", "x" * 81, "\0"):
+        with pytest.raises(InvalidFields):
+            keep(made, liaison, name)
+
+
+def test_template_of_another_experiment_is_not_found(nova, liaison, other_liaison, browse):
+    template = keep(draft(liaison, nova), liaison)
+    assert browse(other_liaison).get(f"/requests/new/?template={template.pk}").status_code == 404
