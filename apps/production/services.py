@@ -82,7 +82,7 @@ def save_draft(
     """Write a request anew, as the person saw it at `version`; nothing happens when nothing differs.
 
     A material change of one that is signed, or about to be, withdraws its signatures and sends it to be checked again.
-    With `typing`, saves of a draft by one person that follow each other are one event; what is signed is never saved so.
+    With `typing`, saves of a draft by one person that follow each other are one event; nothing signed is saved so.
     Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
     else changed it since that version: then nothing is overwritten.
     """
