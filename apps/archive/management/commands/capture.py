@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -32,7 +32,7 @@ from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.masking import Masker, Rule
 from apps.core.plugins import UnknownPlugin
 
-_LOG_FORMAT = settings.LOGGING["formatters"]["line"]["format"]
+_LOG_FORMAT = cast(dict[str, Any], settings.LOGGING["formatters"])["line"]["format"]
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
