@@ -1,5 +1,22 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db import connection
+from django.db.models.signals import post_migrate
+from django.utils import timezone
 
 
 class ProductionConfig(AppConfig):
     name = "apps.production"
+
+    def ready(self) -> None:
+        post_migrate.connect(_load_workflows, sender=self)
+
+
+def _load_workflows(**_: Any) -> None:
+    """Make the workflow types that this version of the portal brings."""
+    from apps.production.models import WorkflowVersion
+    from apps.production.workflow_types import load_builtin_workflows
+
+    if WorkflowVersion._meta.db_table in connection.introspection.table_names():
+        load_builtin_workflows(at=timezone.now())

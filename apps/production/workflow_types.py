@@ -46,7 +46,9 @@ def load_builtin_workflows(*, at: datetime) -> None:
     for key, text in builtin_texts().items():
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
         if made:
-            save_workflow(workflow_type=workflow_type, declaration=text, by="opsportal", at=at)
+            title = read_declaration(text, key=key, states=STATES).title
+            values = {"title": title, "declaration": text, "created_at": at, "created_by": "opsportal"}
+            WorkflowVersion.objects.create(type=workflow_type, number=1, **values)
 
 
 def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:

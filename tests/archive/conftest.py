@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connection
 
+from apps.archive import word_index
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal
 from apps.clusters.schedulers.base import Identity
@@ -99,3 +100,14 @@ def wait_for(condition, seconds=20):
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
+
+
+def index_words(at=START) -> int:
+    """Index all there is and return how many jobs; transactions of other tests on the same server hold it up."""
+    done = 0
+    end = time.monotonic() + 60
+    while word_index.jobs_waiting(at_most=1):
+        assert time.monotonic() < end, "waited in vain"
+        done += word_index.index_batch(at=at)
+        time.sleep(0.01)
+    return done

@@ -72,7 +72,7 @@ def answer_by(monkeypatch, answer):
         ("kafka://localhost:9092/a/b", "needs a topic"),
         ("kafka://localhost:9092/..", "needs a topic"),
         ("kafka://localhost:9092/a%20b", "needs a topic"),
-        ("kafka://localhost:port/jobs", "no URL"),
+        ("kafka://localhost:port/jobs", "bad host or port"),
         (f"{URL}?acks=0", "no option 'acks'"),
         (f"{URL}?compression=rar", "compression is one of"),
         (f"{URL}?max_message_bytes=many", "max_message_bytes is a number"),

@@ -12,13 +12,12 @@ from apps.archive import retention
 from apps.archive.models import ArchivedJob, Blob, Pin, RetentionRule, ScriptWords
 from apps.archive.retention import content_size, delete_expired, excesses, pin_job, save_retention_rule, unpin_job
 from apps.archive.services import store_jobs
-from apps.archive.word_index import index_batch
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
 from tests import people
 
-from .conftest import START, captured_job
+from .conftest import START, captured_job, index_words
 
 pytestmark = pytest.mark.django_db
 
@@ -61,7 +60,7 @@ def test_jobs_past_the_age_go_with_the_contents_that_nobody_else_has():
 def test_words_go_with_the_last_job_of_a_day():
     script = captured_job(1).script
     store(captured_job(1), captured_job(2, script=script, minutes=5), captured_job(3, script=script, minutes=50 * DAY))
-    index_batch(at=AT)
+    index_words(at=AT)
     rule(max_age_days=60)
     assert ScriptWords.objects.count() == 2
 

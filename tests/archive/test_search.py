@@ -5,11 +5,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from apps.accounts.models import ClusterLogin
-from apps.archive import search, word_index
+from apps.archive import search
 from apps.archive.models import ArchivedJob
 from tests import people
 
-from .conftest import START, captured_job
+from .conftest import captured_job, index_words
 from .test_services import store
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def archived():
     )
     ArchivedJob.objects.filter(job_id="1").update(state="completed")
     ArchivedJob.objects.filter(job_id="2").update(state="timeout")
-    word_index.index_for(seconds=30, at=START)
+    index_words()
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_pages_hold_every_hit_once_newest_first(client, find, query, monkeypatch
             for i in range(1, 240)
         )
     )
-    word_index.index_for(seconds=30, at=START)
+    index_words()
     found, response = [], find(**query)
     while True:
         found += response.context["page"].rows
@@ -215,7 +215,7 @@ def test_environments_want_a_role(client, nova, liaison):
 
 def test_page_asks_as_often_for_many(client, find, django_assert_max_num_queries):
     store(*(captured_job(i, minutes=i, script=f"srun same {i}".encode()) for i in range(1, 60)))
-    word_index.index_for(seconds=30, at=START)
+    index_words()
 
     with django_assert_max_num_queries(22):
         assert len(ids(find(words="same"))) == 50
@@ -224,7 +224,7 @@ def test_page_asks_as_often_for_many(client, find, django_assert_max_num_queries
 def test_hits_of_huge_and_hostile_scripts_come_soon(find):
     lines = b"\x1b[2J <script> \xff needle\n" * 50_000
     store(*(captured_job(i, user="ana", script=b"x%d\n" % i + lines) for i in range(1, 6)))
-    word_index.index_for(seconds=30, at=START)
+    index_words()
 
     page = find(words="needle", user="ana").content.decode()
 

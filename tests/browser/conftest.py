@@ -75,6 +75,7 @@ def assert_accessible():
     axe = Axe()
 
     def check(page: Page) -> None:
+        page.wait_for_function("!document.querySelector('.htmx-request')")  # what is loading is pale
         found = axe.run(page).response["violations"]
         serious = [
             f"{v['id']} ({v['impact']}): {v['help']}: {[n['target'] for n in v['nodes']][:3]}"

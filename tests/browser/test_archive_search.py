@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
-from apps.archive import word_index
 from apps.archive.models import ArchivedJob
-from tests.archive.conftest import START, captured_job
+from tests.archive.conftest import captured_job, index_words
 from tests.archive.spool_writer import environment_bytes
 from tests.archive.test_services import store
 
@@ -44,7 +44,7 @@ def archived(nova):
     )
     ArchivedJob.objects.filter(job_id="4711").update(state="completed")
     ArchivedJob.objects.filter(job_id="4712").update(state="out_of_memory")
-    word_index.index_for(seconds=30, at=START)
+    index_words()
 
 
 def picture(page, name):
@@ -69,7 +69,7 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     assert page.get_by_text("Best effort:").is_visible()
     page.locator("#L6 > a").first.click(modifiers=["Shift"])
     assert page.url.endswith("#L4-L6")
-    assert page.locator(".code > div.chosen").count() == 3
+    expect(page.locator(".code > div.chosen")).to_have_count(3)
     assert_accessible(page)
     picture(page, f"{shot}-job")
 

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from apps.production.models import Request
+from apps.production.tasks import check_waiting
 from apps.services.models import Service
 from tests.production.written import request_in, stage
 
@@ -40,6 +41,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_role("button", name="Submit").first.click()
     assert page.get_by_text("NOVA-0001 is sent for approval.").is_visible()
     assert page.problems == []
+    check_waiting()
 
     page = open_as(approver, javascript=javascript)
     page.goto("/requests/?mine=turn")

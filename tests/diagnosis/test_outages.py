@@ -9,6 +9,7 @@ from apps.diagnosis.enums import Overlap
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.selectors import needed_services, outages_while
 from apps.production.models import Request, Stage
+from apps.production.workflow_types import newest_version
 from apps.services.enums import State, Watch
 from apps.services.services.incidents import close_incident, open_incident
 from apps.services.services.tree import ensure_service
@@ -21,7 +22,9 @@ def samweb(db, at):
 
 @pytest.fixture
 def stage(nova, samweb, liaison, at):
-    request = Request.objects.create(key="NOVA-0001", experiment=nova, created_at=at, created_by=liaison)
+    request = Request.objects.create(
+        key="NOVA-0001", experiment=nova, workflow=newest_version("general"), created_at=at, created_by=liaison
+    )
     stage = Stage.objects.create(request=request, position=0, name="reco")
     stage.services.add(samweb)
     return stage
