@@ -57,7 +57,6 @@ def test_jobs_past_the_age_go_with_the_contents_that_nobody_else_has():
     call_command("archive", "verify")
 
 
-@pytest.mark.xdist_group("words")
 def test_words_go_with_the_last_job_of_a_day():
     script = captured_job(1).script
     store(captured_job(1), captured_job(2, script=script, minutes=5), captured_job(3, script=script, minutes=50 * DAY))

@@ -12,8 +12,7 @@ from tests import people
 from .conftest import captured_job, index_words
 from .test_services import store
 
-# Two tests that index at once, each in its transaction, would wait for each other.
-pytestmark = [pytest.mark.django_db, pytest.mark.xdist_group("words")]
+pytestmark = pytest.mark.django_db
 
 GROMACS = b"#!/bin/bash\n#SBATCH --mem=4G\nmodule load gromacs/2023.3\ngmx mdrun -s top.tpr\n"
 OTHER = b"#!/bin/bash\n#SBATCH --mem=8G\nmodule   load  gromacs/2024.1\necho '<b>mem=4G</b>'\n"

@@ -10,9 +10,6 @@ from apps.archive.search import with_words
 from .conftest import START, captured_job, index_words
 from .test_services import store
 
-# Two tests that index at once, each in its transaction, would wait for each other.
-pytestmark = pytest.mark.xdist_group("words")
-
 
 def index():
     return index_words()
