@@ -48,7 +48,9 @@ def test_batches_break_off_and_go_on(monkeypatch):
     monkeypatch.setattr(word_index, "BATCH", 10)
     store(*(captured_job(i, script=f"word{i}".encode()) for i in range(1, 36)))
 
-    assert next(filter(None, iter(lambda: word_index.index_batch(at=START), None))) == 10
+    first = word_index.index_batch(at=START)
+    WordIndex.objects.update(goal_xid=0)
+    assert (first or word_index.index_batch(at=START)) == 10
     with monkeypatch.context() as broken:
         broken.setattr(words, "words_of", lambda script: 1 / 0)
         with pytest.raises(ZeroDivisionError):
