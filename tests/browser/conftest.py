@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright, expect
 
 from tests import people
 
@@ -75,7 +75,7 @@ def assert_accessible():
     axe = Axe()
 
     def check(page: Page) -> None:
-        page.wait_for_function("!document.querySelector('.htmx-request')")  # what is loading is pale
+        expect(page.locator(".htmx-request")).to_have_count(0)  # what is loading is pale
         found = axe.run(page).response["violations"]
         serious = [
             f"{v['id']} ({v['impact']}): {v['help']}: {[n['target'] for n in v['nodes']][:3]}"
