@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Page, sync_playwright, expect
+from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from tests import people
 
