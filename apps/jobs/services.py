@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -17,6 +16,7 @@ from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, LogPaths, Scheduler, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
+from apps.core.locks import alone_with
 from apps.core.masking import Masker, rules_in_force
 from apps.core.plugins import UnknownPlugin
 from apps.core.services import beat_heart, publish
@@ -61,7 +61,7 @@ def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None
     Each chunk of jobs commits with its event, so that a kill loses and doubles nothing: the next run asks again for
     the same window. A cluster that cannot be asked has the reason in its `Collection`; nothing is raised.
     """
-    with _alone_with(cluster) as alone:
+    with alone_with(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
             return None
         collection, _ = Collection.objects.get_or_create(
@@ -112,20 +112,6 @@ def adapter_of(cluster: Cluster) -> Scheduler:
         raise SchedulerError(str(error)) from error
     except (ValueError, TypeError, LookupError) as error:
         raise SchedulerError(f"options of cluster {cluster.name}: {error}") from error
-
-
-@contextmanager
-def _alone_with(cluster: Cluster) -> Iterator[bool]:
-    """Hold the cluster's lock for this database session, so that it goes with a killed process."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_COLLECTOR_LOCK, cluster.pk])
-        alone = bool(cursor.fetchone()[0])
-    try:
-        yield alone
-    finally:
-        if alone:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_COLLECTOR_LOCK, cluster.pk])
 
 
 def _slices(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:

@@ -1,12 +1,10 @@
 """Handing submissions to schedulers, each once: intent first, then the scheduler, then the note."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
@@ -20,7 +18,8 @@ from apps.submission.selectors import in_flight, index_of, jobs_of, lost, planne
 
 log = logging.getLogger(__name__)
 
-_LOCK = 4_716_005
+#: Held by the one run that sends to a cluster.
+SENDING_LOCK = 4_716_005
 #: Beyond the time limit of a command: then nothing that was begun is still on its way.
 MARGIN = timedelta(seconds=60)
 BACK_OFF_SECONDS = (15, 60, 300, 900)
@@ -37,20 +36,6 @@ def grace_of(cluster: Cluster) -> timedelta:
         return timedelta(seconds=float(cluster.options.get("timeout_seconds", 60))) + MARGIN
     except (TypeError, ValueError):
         return timedelta(minutes=10)
-
-
-@contextmanager
-def alone_with(cluster: Cluster) -> Iterator[bool]:
-    """Hold the cluster's lock for this database session, so that it goes with a killed process."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK, cluster.pk])
-        alone = bool(cursor.fetchone()[0])
-    try:
-        yield alone
-    finally:
-        if alone:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK, cluster.pk])
 
 
 @transaction.atomic

@@ -8,6 +8,7 @@ from django.utils import timezone
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.errors import InvalidFields
+from apps.core.locks import alone_with
 from apps.submission import sending
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
@@ -33,7 +34,7 @@ def send_to(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
-    with sending.alone_with(cluster) as alone:  # one that hangs must not keep a worker for each turn
+    with alone_with(sending.SENDING_LOCK, cluster.pk) as alone:  # one that hangs must not keep a worker for each turn
         if alone:
             sending.refresh_progress(cluster=cluster, at=timezone.now())
             sending.look_for_lost(cluster=cluster, at=timezone.now())

@@ -9,6 +9,7 @@ from django.db import connection
 from apps.archive.models import MaskingRule
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
+from apps.core.locks import alone_with
 from apps.core.models import Event
 from apps.jobs import services
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job
@@ -234,7 +235,7 @@ def test_second_collector_at_once_leaves_the_cluster_to_the_first(planned):
         answers.append(collect_finished_jobs(cluster=cluster, at=AT))
         connection.close()
 
-    with services._alone_with(cluster):
+    with alone_with(services._COLLECTOR_LOCK, cluster.pk):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=20)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,14 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def subdirectories(root: Path, pattern: re.Pattern[str]) -> list[str]:
+    """Return the names of the directories in `root` that fit `pattern`, in order; links are none. Raises `OSError`."""
+    with os.scandir(root) as entries:
+        return sorted(
+            entry.name for entry in entries if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        )
 
 
 def read_file(directory: int, path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:

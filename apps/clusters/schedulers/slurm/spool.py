@@ -22,7 +22,7 @@ from apps.clusters.schedulers.base import (
     identity_of,
 )
 from apps.clusters.schedulers.environment import COUNT, texts_in
-from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file_in
+from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file_in, subdirectories
 
 _HASH_DIRECTORY = re.compile(r"hash\.[0-9]")
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
@@ -110,12 +110,7 @@ class SlurmSpool:
 
     def _hash_directories(self) -> list[str]:
         try:
-            with os.scandir(self.directory) as entries:
-                return sorted(
-                    entry.name
-                    for entry in entries
-                    if _HASH_DIRECTORY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-                )
+            return subdirectories(self.directory, _HASH_DIRECTORY)
         except OSError as error:
             raise SpoolError(f"{self.directory}: {error.strerror}") from error
 

@@ -24,7 +24,7 @@ from apps.clusters.schedulers.base import (
     identity_of,
 )
 from apps.clusters.schedulers.environment import pack
-from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file
+from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file, subdirectories
 
 from .description import (
     BadDescription,
@@ -122,12 +122,7 @@ class TorqueSpool:
 
     def _subdirectories(self) -> list[str]:
         try:
-            with os.scandir(self.directory) as entries:
-                return sorted(
-                    entry.name
-                    for entry in entries
-                    if _SUBDIRECTORY.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-                )
+            return subdirectories(self.directory, _SUBDIRECTORY)
         except OSError as error:
             raise SpoolError(f"{self.directory}: no Torque spool: {error.strerror}") from error
 

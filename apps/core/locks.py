@@ -1,0 +1,20 @@
+"""Locks that PostgreSQL keeps for a session: they go with a killed process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+
+@contextmanager
+def alone_with(lock: int, key: int) -> Iterator[bool]:
+    """Hold the lock of this number and key for this database session; yield whether nobody else has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
+        alone = bool(cursor.fetchone()[0])
+    try:
+        yield alone
+    finally:
+        if alone:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, key])
