@@ -180,6 +180,8 @@ def test_journal_files_are_private(journal):
 KILLED_WRITER = """
 import sys
 from pathlib import Path
+import django
+django.setup()
 from apps.archive.capture.journal import Journal
 from tests.archive.conftest import captured_job, with_identity
 journal = Journal(Path(sys.argv[1]), sinks=["store"])
