@@ -18,6 +18,7 @@ from apps.notifications.enums import DEFAULTS, Channel, Group, Level, MessageSta
 from apps.notifications.hours import Hours
 from apps.notifications.kinds import Concerned, group_for, kind_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
+from apps.production.approvals import asked_of, people_of, slots_of
 from apps.production.models import Request
 
 #: The count beside “Notifications” goes no further.
@@ -96,7 +97,9 @@ def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
     found = {
         Concerned.REQUESTER: requester,
         Concerned.LIAISONS: members.get(Role.LIAISON, set()),
-        Concerned.APPROVERS: members.get(Role.APPROVER, set()) - requester,
+        Concerned.APPROVERS: _signers(event, request)
+        if event.kind == "request.pass"
+        else members.get(Role.APPROVER, set()) - requester,
         Concerned.WATCHERS: set(watchers),
     }
     data = event.data if isinstance(event.data, dict) else {}
@@ -105,6 +108,14 @@ def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
         names = [str(name) for name in named]
         found[Concerned.MENTIONED] = set(User.objects.filter(username__in=names).values_list("pk", flat=True))
     return found
+
+
+def _signers(event: Event, request: Request) -> set[int]:
+    """Return who can give a signature that is missing, also in the place of somebody who is away."""
+    missing = [slot.group for slot in slots_of(request) if slot.signature is None]
+    people = people_of(missing, asked_of(request), event.at)
+    names = {person.name for group in people.values() for person in group}
+    return set(User.objects.filter(username__in=names).values_list("pk", flat=True))
 
 
 def webhooks_for(user: Any) -> QuerySet[Webhook]:

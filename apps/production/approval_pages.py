@@ -58,7 +58,9 @@ def _filled(request: Request, slot: Slot, people: dict[int | None, list[Person]]
     names = [str(person) for person in people.get(group, [])]
     more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
     slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
-    earlier = next((one for one in reversed(given) if one.group_id == group), None)
+    # Before a rule named this group others may have signed: what changed since then is what it has to look at.
+    before = [one for one in reversed(given) if one.withdrawn_at is not None]
+    earlier = next((one for one in before if one.group_id == group), before[0] if before else None)
     if slot.signature is not None or earlier is None:
         return slot
     now = content_of(request)

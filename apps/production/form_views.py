@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts.models import Experiment, User
@@ -22,6 +23,7 @@ from apps.production.clones import content_from, taken_names, templates_for
 from apps.production.content import MAX_STAGES
 from apps.production.discussion import threads_of
 from apps.production.enums import CHANGEABLE, EDITABLE, RequestState, Who
+from apps.production.form_keys import save_new
 from apps.production.forms import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit
@@ -37,6 +39,7 @@ def new_request(request: HttpRequest) -> HttpResponse:
     if first is None:
         raise PermissionDenied("Only a liaison may write requests.")
     data: Any = request.POST
+    key = {"form_key": get_random_string(32)}
     sent = request.POST if request.method == "POST" else request.GET
     workflow = chosen_workflow(request.user, sent.get("workflow", ""))
     number = request.GET.get("template", "")
@@ -46,10 +49,10 @@ def new_request(request: HttpRequest) -> HttpResponse:
         for note in begun.notes[:20]:
             messages.warning(request, note)
         workflow = begun.content.workflow
-        data = typed(begun.content, experiment=template.experiment.key, workflow=workflow.key)
+        data = typed(begun.content, experiment=template.experiment.key, workflow=workflow.key, **key)
     elif request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
-        data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key)
+        data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key, **key)
     return _form(request, _forms(data, workflow=workflow, new_for=request.user), None)
 
 
@@ -179,11 +182,12 @@ def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None, act
     if action.startswith("mend:") and experiment is not None:
         rule, path = f"{action}::".split(":")[1:3]
         content = check_form(forms, experiment, wanted, by).mended(content, rule, path) or content
+    given, typing = forms.main.cleaned_data, action == "autosave"
     if wanted is None:
-        return services.create_draft(experiment=forms.main.cleaned_data["experiment"], content=content, by=by, at=at)
-    version = forms.main.cleaned_data["version"] or 0
+        key = given["form_key"]
+        return save_new(experiment=given["experiment"], content=content, key=key, by=by, at=at, typing=typing)
     return services.save_draft(
-        request=wanted, content=content, version=version, by=by, at=at, typing=action == "autosave"
+        request=wanted, content=content, version=given["version"] or 0, by=by, at=at, typing=typing
     )
 
 
@@ -194,7 +198,9 @@ def _saved(request: HttpRequest, saved: Request) -> HttpResponse:
 
 def _changed(request: HttpRequest, saved: Request, version: int) -> HttpResponse:
     """Say what a change of a request past its draft came to."""
-    if saved.version == version:
+    if not version:  # the form was sent twice
+        messages.info(request, f"{saved} was submitted already.")
+    elif saved.version == version:
         messages.info(request, f"Nothing of {saved} was changed.")
     elif saved.state == RequestState.SUBMITTED:
         messages.warning(request, f"{saved} is changed: it is checked again and needs its signatures anew.")

@@ -125,6 +125,7 @@ class NewRequestForm(RequestForm):
     workflow = forms.ChoiceField(
         required=False, label="Workflow type", help_text="What is asked for depends on it. Fixed once saved."
     )
+    form_key = forms.CharField(required=False, widget=forms.HiddenInput)
     field_order = ("experiment", "workflow", "title")
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:

@@ -257,6 +257,22 @@ class Comment(models.Model):
         return f"{self.request.get_absolute_url()}#comment-{self.pk}"
 
 
+class FormKey(models.Model):
+    """The draft that a form made, so that it makes no second one when the answer was lost."""
+
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=64)
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, related_name="+")
+    version = models.PositiveIntegerField(default=0, help_text="Of the request, as the form saved it last.")
+    by_button = models.BooleanField(default=False, help_text="It was saved by a button, so that its answer was seen.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["author", "key"], name="form_key_once")]
+
+    def __str__(self) -> str:
+        return f"{self.author_id}: {self.key}"
+
+
 class RequestRevision(models.Model):
     """What a request held when it was saved or submitted; `content` is as `plain` writes it."""
 

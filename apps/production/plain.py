@@ -1,13 +1,13 @@
 """What a request holds as plain data, as JSON and YAML have it, and back with every fault by field path."""
 
 import re
-from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
 from apps.production.content import FIELDS, MAX_STAGES, NUMBERS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.workflows.arguments import Argument, Value
 from apps.production.workflows.declaration import CORE, StageType, Workflow
+from apps.production.workflows.reading import Reader
 
 Problems = dict[str, list[str]]
 
@@ -45,14 +45,11 @@ def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]
     return reader.request(data, workflow), reader.problems
 
 
-class _Reader:
-    """Collects faults instead of stopping at the first."""
-
-    def __init__(self) -> None:
-        self.problems: Problems = {}
+class _Reader(Reader):
+    """Reads a request."""
 
     def request(self, data: Any, workflow: Workflow) -> RequestContent:
-        values = self._mapping(data, "", {*FIELDS, "arguments", "stages", *APART})
+        values = self.mapping(data, "", {*FIELDS, "arguments", "stages", *APART})
         fields: dict[str, Any] = {
             name: self._text(values[name], name)
             for name in FIELDS
@@ -67,7 +64,7 @@ class _Reader:
         )
 
     def _stages(self, data: Any, workflow: Workflow) -> tuple[StageContent, ...]:
-        items = self._list(data, "stages")
+        items = self.sequence(data, "stages")
         if len(items) > MAX_STAGES:
             self.fault("stages", f"At most {MAX_STAGES} stages; this has {len(items):,}. Split the request.")
         return tuple(
@@ -75,7 +72,7 @@ class _Reader:
         )
 
     def _stage(self, data: Any, path: str, workflow: Workflow) -> StageContent:
-        values = self._mapping(data, path, {*STAGE_FIELDS, "kind", "services", "arguments"})
+        values = self.mapping(data, path, {*STAGE_FIELDS, "kind", "services", "arguments"})
         given = {name: value for name, value in values.items() if value is not None}
         kind = self._text(given.get("kind", workflow.stages[0].key), f"{path}.kind")
         fields: dict[str, Any] = {
@@ -88,14 +85,15 @@ class _Reader:
         return StageContent(
             kind=kind,
             services=tuple(
-                self._text(slug, f"{path}.services") for slug in self._list(given.get("services"), f"{path}.services")
+                self._text(slug, f"{path}.services")
+                for slug in self.sequence(given.get("services"), f"{path}.services")
             ),
             arguments=self._arguments(given.get("arguments"), f"{path}.arguments", workflow.stage(kind)),
             **fields,
         )
 
     def _arguments(self, data: Any, path: str, declared: Workflow | StageType) -> dict[str, Value]:
-        given = self._mapping({} if data is None else data, path, None)
+        given = self.mapping({} if data is None else data, path, None)
         found: dict[str, Value] = {}
         for name, value in given.items():
             argument, here = declared.argument(name), f"{path}.{name[:40]}"
@@ -155,24 +153,3 @@ class _Reader:
             self.fault(path, "Text cannot hold the character NUL, nor half of a surrogate pair.")
             return ""
         return value
-
-    def _mapping(self, data: Any, path: str, known: set[str] | None) -> dict[str, Any]:
-        if not isinstance(data, Mapping):
-            self.fault(path, "This must be names with values.")
-            return {}
-        for name in data:
-            if known is not None and name not in known:
-                here = f"{path}.{str(name)[:40]}" if path else str(name)[:40]
-                self.fault(here, f"There is no such field; there are: {', '.join(sorted(known))}.")
-        return {str(name): value for name, value in data.items() if known is None or name in known}
-
-    def _list(self, data: Any, path: str) -> list[Any]:
-        if data is None or isinstance(data, list):
-            return data or []
-        self.fault(path, "This must be a list.")
-        return []
-
-    def fault(self, path: str, message: str) -> None:
-        messages = self.problems.setdefault(path, [])
-        if message not in messages:
-            messages.append(message)

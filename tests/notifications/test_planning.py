@@ -1,5 +1,7 @@
 """Who is told of which event."""
 
+from datetime import timedelta
+
 import pytest
 
 from apps.core.services import publish
@@ -9,6 +11,8 @@ from apps.notifications.kinds import KINDS, kind_of
 from apps.notifications.models import Follow, Notification
 from apps.notifications.selectors import unread_count, visible_notifications
 from apps.notifications.services import notify_of_event
+from apps.production.approval_models import ApprovalGroup, ApprovalRule
+from apps.production.delegations import delegate
 from apps.production.enums import Verb
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
@@ -30,6 +34,17 @@ def test_every_verb_has_words():
 def test_waiting_request_is_the_turn_of_approvers_and_news_to_the_requester(asked):
     told = dict(Notification.objects.values_list("user__username", "group"))
     assert told == {"opg-one": Group.TURN, "nova-liaison": Group.PROGRESS}
+
+
+def test_groups_that_must_sign_are_asked_and_who_signs_for_them_but_no_other_approver(waiting, approver, nova):
+    convener, stand_in = person("convener", ("shifter", nova)), person("stand-in", ("shifter", nova))
+    group = ApprovalGroup.objects.create(name="Physics of NOvA", experiment=nova)
+    group.members.add(convener)
+    ApprovalRule.objects.create(experiment=nova).groups.add(group)
+    delegate(by=convener, to_user=stand_in, from_at=AT, until_at=AT + timedelta(days=1), at=AT)
+    deliver()
+    told = dict(Notification.objects.filter(event__kind="request.pass").values_list("user__username", "group"))
+    assert told == {"convener": Group.TURN, "stand-in": Group.TURN, "nova-liaison": Group.PROGRESS}
 
 
 def test_requester_who_may_approve_is_not_asked(waiting, nova):

@@ -145,6 +145,22 @@ def test_database_refuses_a_signature_of_the_requester(waiting, liaison, approve
             Signature.objects.create(**plain, **people)
 
 
+def test_group_sees_what_changed_since_others_signed_before_there_was_a_rule(
+    nova, physics, liaison, approver, convener, browse
+):
+    signed = request_in("queued", by=liaison, experiment=nova, approver=approver)
+    ApprovalRule.objects.create(experiment=nova).groups.add(physics)
+    heavier = content(stages=(stage("generation", jobs=8000), stage("simulation")))
+    services.save_draft(request=signed, content=heavier, version=signed.version, by=liaison, at=AT)
+    waiting = services.check_request(request=signed, at=AT)
+
+    slot = approval_of(waiting, convener, AT).slots[0]
+
+    assert (slot.name, slot.earlier.by) == ("Physics of NOvA", approver)
+    assert [(c["path"], c["old"], c["new"]) for c in slot.changes] == [("stages.0.jobs", "4,000", "8,000")]
+    assert "1 change since opg-one signed" in browse(convener).get(f"/requests/{waiting.key}/").content.decode()
+
+
 def test_stand_in_signs_in_the_own_name_while_it_lasts(waiting, approver, shifter):
     given = away(approver, shifter)
     with pytest.raises(NotAllowed):

@@ -41,6 +41,50 @@ def test_first_save_of_a_new_form_makes_the_draft(nova, form):
     assert form.post(answer["url"], post_of(content(title="whole"), version=2)).json()["version"] == 2
 
 
+KEY = "k" * 32
+
+
+def test_form_that_is_sent_again_as_its_answer_was_lost_makes_no_second_draft(nova, form):
+    sent = post_of(content(title="half"), experiment="NOVA", form_key=KEY)
+    first = form.post(NEW, sent).json()
+    assert form.post(NEW, sent).json() == first
+    later = form.post(NEW, post_of(content(title="whole"), experiment="NOVA", form_key=KEY)).json()
+    assert (later["key"], later["version"], later["created"]) == ("NOVA-0001", 2, True)
+    button = post_of(content(title="whole"), experiment="NOVA", form_key=KEY) | {"do": "save"}
+    assert form.post(NEW, button)["Location"] == form.post(NEW, button)["Location"] == "/requests/NOVA-0001/edit/"
+    assert Request.objects.get().title == "whole"
+
+
+def test_form_that_is_submitted_twice_is_one_request(nova, form):
+    sent = post_of(content(), experiment="NOVA", form_key=KEY) | {"do": "submit"}
+    form.post(NEW, sent)
+    assert "NOVA-0001 was submitted already." in form.post(NEW, sent, follow=True).content.decode()
+    assert Request.objects.get().state == "submitted"
+
+
+def test_form_that_was_gone_back_to_after_a_button_makes_another_draft(nova, form):
+    button = {"do": "save"}
+    form.post(NEW, post_of(content(title="one"), experiment="NOVA", form_key=KEY) | button)
+    form.post(NEW, post_of(content(title="two"), experiment="NOVA", form_key=KEY) | button)
+    assert set(Request.objects.values_list("key", "title")) == {("NOVA-0001", "one"), ("NOVA-0002", "two")}
+
+
+def test_form_that_is_sent_again_overwrites_nothing_of_others(nova, form, both):
+    form.post(NEW, post_of(content(title="mine"), experiment="NOVA", form_key=KEY))
+    services.save_draft(request=Request.objects.get(), content=content(title="theirs"), version=1, by=both, at=AT)
+    sent = post_of(content(title="mine too"), experiment="NOVA", form_key=KEY)
+    assert "was saved as NOVA-0001, which was changed since" in form.post(NEW, sent).json()["conflict"]
+    assert form.post(NEW, sent | {"do": "save"}).status_code == 409
+    assert Request.objects.get().title == "theirs"
+
+
+def test_key_is_of_its_author_and_new_on_each_page(nova, form, both, browse):
+    keys = {form.get(NEW).context["main"]["form_key"].value() for _ in range(2)}
+    assert [len(key) for key in keys] == [32, 32]
+    sent = post_of(content(), experiment="NOVA", form_key=keys.pop())
+    assert form.post(NEW, sent).json()["key"] != browse(both).post(NEW, sent).json()["key"]
+
+
 def test_conflict_overwrites_nothing_and_says_so(nova, form, both, liaison):
     made = draft(liaison, nova)
     services.save_draft(request=made, content=content(title="theirs"), version=1, by=both, at=AT)

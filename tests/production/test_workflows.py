@@ -77,8 +77,8 @@ stages:
     )
 
     assert set(told) == {
-        "declaration",
-        "declaration.title",
+        "surplus",
+        "title",
         "arguments.0",
         "arguments.1",
         "arguments.2.type",

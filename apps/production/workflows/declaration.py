@@ -10,6 +10,7 @@ import re2
 import yaml
 
 from apps.production.workflows.arguments import TYPES, Argument
+from apps.production.workflows.reading import Reader
 
 MAX_BYTES = 100_000
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -154,25 +155,27 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-class _Reader:
-    """Collects faults instead of stopping at the first."""
+class _Reader(Reader):
+    """Reads a declaration."""
+
+    root = "declaration"
 
     def __init__(self, states: frozenset[str]) -> None:
+        super().__init__()
         self._states = states
-        self._problems: list[tuple[str, str]] = []
 
     def workflow(self, data: Any, key: str, number: int) -> Workflow:
-        values = self._mapping(data, "declaration", {"title", "help", "arguments", "stages", "begins_with"})
+        values = self.mapping(data, "", {"title", "help", "arguments", "stages", "begins_with"})
         arguments = self._arguments(values.get("arguments"), "arguments", core=False)
         stages = tuple(self._stages(values.get("stages")))
         begins_with = tuple(self._strings(values.get("begins_with", []), "begins_with"))
         known = [stage.key for stage in stages]
         for name in begins_with:
             if name not in known:
-                self._fault("begins_with", f"There is no stage {name!r}; there are: {', '.join(known) or 'none'}.")
-        title = self._string(values, "title", "declaration")
-        if self._problems:
-            raise DeclarationError(self._problems)
+                self.fault("begins_with", f"There is no stage {name!r}; there are: {', '.join(known) or 'none'}.")
+        title = self._string(values, "title", "")
+        if self.problems:
+            raise DeclarationError([(place, what) for place, whats in self.problems.items() for what in whats])
         return Workflow(
             key=key,
             number=number,
@@ -184,17 +187,17 @@ class _Reader:
         )
 
     def _stages(self, data: Any) -> Iterator[StageType]:
-        values = self._mapping(data, "stages", None)
+        values = self.mapping(data, "stages", None)
         if not values:
-            self._fault("stages", "At least one kind of stage is needed.")
+            self.fault("stages", "At least one kind of stage is needed.")
         for key, inner in values.items():
             place = f"stages.{key}"
             if not _NAME.fullmatch(str(key)):
-                self._fault(place, "A key is small letters, digits and _, at most 40.")
-            stage = self._mapping(inner, place, {"title", "help", "arguments", "command"})
+                self.fault(place, "A key is small letters, digits and _, at most 40.")
+            stage = self.mapping(inner, place, {"title", "help", "arguments", "command"})
             arguments = self._arguments(stage.get("arguments"), f"{place}.arguments", core=True)
             if "name" not in {argument.name for argument in arguments}:
-                self._fault(f"{place}.arguments", "A stage has the argument “name”: its jobs carry it.")
+                self.fault(f"{place}.arguments", "A stage has the argument “name”: its jobs carry it.")
             command = tuple(self._strings(stage.get("command", []), f"{place}.command"))
             self._check_command(command, {argument.name for argument in arguments}, f"{place}.command")
             yield StageType(
@@ -207,7 +210,7 @@ class _Reader:
 
     def _arguments(self, data: Any, place: str, *, core: bool) -> tuple[Argument, ...]:
         found: list[Argument] = []
-        for position, item in enumerate(self._list(data, place)):
+        for position, item in enumerate(self.sequence(data, place)):
             here = f"{place}.{position}"
             argument = (
                 self._core(item, here, core=core) if isinstance(item, str) else self._argument(item, here, core=core)
@@ -215,60 +218,60 @@ class _Reader:
             if argument is None:
                 continue
             if argument.name in {other.name for other in found}:
-                self._fault(here, f"{argument.name!r} is declared twice.")
+                self.fault(here, f"{argument.name!r} is declared twice.")
             found.append(argument)
         return tuple(found)
 
     def _core(self, name: str, place: str, *, core: bool) -> Argument | None:
         if core and name in CORE:
             return CORE[name]
-        self._fault(place, f"{name!r} alone is for a stage, and names one of: {', '.join(CORE)}. Declare others.")
+        self.fault(place, f"{name!r} alone is for a stage, and names one of: {', '.join(CORE)}. Declare others.")
         return None
 
     def _argument(self, data: Any, place: str, *, core: bool) -> Argument | None:
-        values = dict(self._mapping(data, place, {f.name for f in fields(Argument)}))
+        values = dict(self.mapping(data, place, {f.name for f in fields(Argument)}))
         name = values.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            self._fault(place, "An argument has a name of small letters, digits and _, at most 40.")
+            self.fault(place, "An argument has a name of small letters, digits and _, at most 40.")
             return None
         if not core and name in _TAKEN:
-            self._fault(place, f"{name!r} is taken: every request has it.")
+            self.fault(place, f"{name!r} is taken: every request has it.")
         if core and name in CORE:
             if values.get("type", CORE[name].type) != CORE[name].type:
-                self._fault(f"{place}.type", f"{name!r} is always of the type {CORE[name].type}.")
+                self.fault(f"{place}.type", f"{name!r} is always of the type {CORE[name].type}.")
             values["type"] = CORE[name].type
         values["choices"] = tuple(self._strings(values.get("choices", []), f"{place}.choices"))
         values["editable_in"] = frozenset(self._strings(values.get("editable_in", []), f"{place}.editable_in"))
         argument = replace(CORE[name], **values) if core and name in CORE else Argument(**values)
-        before = len(self._problems)
+        before = self.count
         self._check_argument(argument, place)
-        return argument if len(self._problems) == before else None
+        return argument if self.count == before else None
 
     def _check_argument(self, argument: Argument, place: str) -> None:
         for name in ("type", "label", "help", "unit", "missing", "pattern"):
             if not isinstance(getattr(argument, name), str):
-                self._fault(f"{place}.{name}", "This must be text.")
+                self.fault(f"{place}.{name}", "This must be text.")
                 return
         for name in ("minimum", "maximum"):
             if not isinstance(getattr(argument, name), int | float | None):
-                self._fault(f"{place}.{name}", "This must be a number, in the unit of the API.")
+                self.fault(f"{place}.{name}", "This must be a number, in the unit of the API.")
         if argument.type not in TYPES or (argument.type == "services" and argument.name != "services"):
-            self._fault(f"{place}.type", f"There is no type {argument.type!r}; there are: {', '.join(TYPES)}.")
+            self.fault(f"{place}.type", f"There is no type {argument.type!r}; there are: {', '.join(TYPES)}.")
             return
         if (argument.type == "choice") != bool(argument.choices):
-            self._fault(f"{place}.choices", "Choices belong to the type “choice”, which needs them.")
+            self.fault(f"{place}.choices", "Choices belong to the type “choice”, which needs them.")
         if unknown := sorted(argument.editable_in - self._states):
-            self._fault(f"{place}.editable_in", f"There is no state {unknown[0]!r}.")
+            self.fault(f"{place}.editable_in", f"There is no state {unknown[0]!r}.")
         self._check_pattern(argument, place)
 
     def _check_pattern(self, argument: Argument, place: str) -> None:
         try:
             re2.compile(argument.pattern, _quiet())
         except re2.error as error:
-            self._fault(f"{place}.pattern", f"This is no regular expression: {error.args[0].decode(errors='replace')}.")
+            self.fault(f"{place}.pattern", f"This is no regular expression: {error.args[0].decode(errors='replace')}.")
         else:
             if argument.default is not None and (problem := argument.problem(argument.default)):
-                self._fault(f"{place}.default", problem)
+                self.fault(f"{place}.default", problem)
 
     def _check_command(self, command: Sequence[str], arguments: set[str], place: str) -> None:
         """A word is text with `{argument}` in it; it is filled in and handed on whole, never read by a shell."""
@@ -276,40 +279,22 @@ class _Reader:
             try:
                 names = [(name, spec, change) for _, name, spec, change in Formatter().parse(word) if name is not None]
             except ValueError as error:
-                self._fault(place, f"{word!r}: {error}. Write {{{{ for a brace.")
+                self.fault(place, f"{word!r}: {error}. Write {{{{ for a brace.")
                 continue
             for name, spec, change in names:
                 if name not in arguments | JOB_WORDS or spec or change:
-                    self._fault(place, f"{word!r} takes {name!r}, which is no argument of this stage.")
-
-    def _mapping(self, data: Any, place: str, known: set[str] | None) -> Mapping[str, Any]:
-        if not isinstance(data, Mapping):
-            self._fault(place, "This must be names with values.")
-            return {}
-        for name in data:
-            if known is not None and name not in known:
-                self._fault(place, f"{name!r} is not known here; known are: {', '.join(sorted(known))}.")
-        return {str(name): value for name, value in data.items() if known is None or name in known}
-
-    def _list(self, data: Any, place: str) -> list[Any]:
-        if data is None or isinstance(data, list):
-            return data or []
-        self._fault(place, "This must be a list.")
-        return []
+                    self.fault(place, f"{word!r} takes {name!r}, which is no argument of this stage.")
 
     def _strings(self, data: Any, place: str) -> list[str]:
-        items = self._list(data, place)
+        items = self.sequence(data, place)
         if all(isinstance(item, str) for item in items):
             return items
-        self._fault(place, "This must be a list of texts.")
+        self.fault(place, "This must be a list of texts.")
         return []
 
     def _string(self, values: Mapping[str, Any], name: str, place: str) -> str:
         value = values.get(name)
         if isinstance(value, str) and value:
             return value
-        self._fault(f"{place}.{name}", "This is needed.")
+        self.fault(f"{place}.{name}".lstrip("."), "This is needed.")
         return ""
-
-    def _fault(self, place: str, what: str) -> None:
-        self._problems.append((place, what))
