@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import Experiment
 from apps.production.checked import Checked, checked
-from apps.production.checks import Severity
+from apps.production.checks import Finding, Severity
 from apps.production.checks.page import rules_by_severity
 from apps.production.enums import Who
 from apps.production.forms import RequestForms, chosen_workflow, writable_experiments
@@ -65,8 +65,14 @@ def panel_context(forms: RequestForms, found: Checked | None) -> dict[str, Any]:
     """Return what the panel shows: each severity with its findings and where in the form these are."""
     if found is None:
         return {"checked": None}
-    groups = [
-        (severity, [(finding, *forms.place_of(finding.path)) for finding in found.of(severity)])
-        for severity in Severity
-    ]
+    groups = [(severity, len(found.of(severity)), _lines(forms, found.of(severity))) for severity in Severity]
     return {"checked": found, "groups": [group for group in groups if group[1]], "estimate": found.estimate}
+
+
+def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:
+    """Return each finding with where it is in the form; what is said of several fields, without a mend, is one line."""
+    lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
+    for finding in findings:
+        key = (finding.message, finding.path if finding.mend else "")
+        lines.setdefault(key, (finding, []))[1].append(forms.place_of(finding.path))
+    return list(lines.values())

@@ -52,6 +52,14 @@ class Said:
     warnings: list[dict[str, str]]
     count: int
 
+    @property
+    def groups(self) -> list[tuple[str, list[str]]]:
+        """Return each message once, with the paths of all fields of which it was said."""
+        paths: dict[str, list[str]] = {}
+        for one in self.warnings:
+            paths.setdefault(one["message"], []).append(one["path"])
+        return list(paths.items())
+
 
 def said_at_submission(events: Iterable[Event]) -> Said | None:
     """Return what the checks last said when the request was submitted or passed on."""

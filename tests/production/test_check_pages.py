@@ -11,6 +11,7 @@ from apps.production import services
 from apps.production.forms import typed
 from apps.production.models import Request
 from apps.production.selectors import content_of
+from apps.production.templatetags.requests import places
 from tests.production.test_gathering import history
 from tests.production.written import AT, S, content, draft, request_in, stage
 
@@ -59,6 +60,15 @@ def test_panel_for_what_is_typed(nova, form, past):
     assert re.search(r"<b>generation</b>: .*Rests on 100 past jobs of NOVA-0001", text)
     assert '<b>simulation</b>: <span class="soft">no past jobs.</span>' in text
     assert Request.objects.count() == 1
+
+
+def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
+    empty = (stage("generation", release=""), stage("simulation", release=""))
+    text = form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")).content.decode()
+    assert text.count("Say which software release runs.") == 1
+    assert 'href="#id_stages-0-release"' in text
+    assert 'href="#id_stages-1-release"' in text
+    assert "2 things that must be mended" in text
 
 
 def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):
@@ -116,7 +126,7 @@ def test_warnings_do_not_block_and_approvers_read_them(nova, liaison, approver, 
     assert obj.state == S.SUBMITTED
     services.check_request(request=obj, at=AT + timedelta(minutes=1))
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
-    assert "The checks said" in text
+    assert "1 to look at" in text
     assert "The first stage runs v09_72. Is another one meant here?" in text
 
 
@@ -125,6 +135,34 @@ def test_page_of_a_request_shows_its_estimate_or_that_there_is_none(nova, liaiso
     assert "Rests on 100 past jobs of NOVA-0001: same release and configuration" in text
     other = draft(liaison, nova, stages=(stage("skim"),))
     assert "no past jobs" in form.get(other.get_absolute_url()).content.decode()
+
+
+def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, browse):
+    alike = (stage("generation"), stage("simulation", release="v09_73"), stage("reco", release="v09_73"))
+    form.post(NEW, post_of(content(stages=alike), experiment="NOVA", do="submit"))
+    obj = Request.objects.get()
+    services.check_request(request=obj, at=AT + timedelta(minutes=1))
+    text = browse(approver).get(obj.get_absolute_url()).content.decode()
+    assert text.count("The first stage runs v09_72.") == 1
+    assert "stages 2–3 › release" in text
+    assert "let it through, with 2 warnings" in text
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        ([""], ""),
+        (["title"], "title"),
+        (["stages.0.memory_bytes"], "stage 1 › memory"),
+        (["stages.2"], "stage 3"),
+        ([f"stages.{n}.services" for n in (4, 0, 1, 2)], "stages 1–3, 5 › services"),
+        (["stages.0.jobs", "stages.1.jobs", "stages.0.events"], "stages 1–2 › jobs · stage 1 › events"),
+        (["stages.0.arguments.geometry", "stages.1.arguments.geometry"], "stages 1–2 › geometry"),
+        (["stages", "title"], "stages · title"),
+    ],
+)
+def test_places_of_several_fields(paths, words):
+    assert places(paths) == words
 
 
 def test_rules_are_listed(form):

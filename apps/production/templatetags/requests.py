@@ -14,7 +14,7 @@ WORDS = {
     "request.edited": "changed it",
     "request.submit": "sent it for approval",
     "request.check": "began to check it",
-    "request.pass": "found nothing to mend",
+    "request.pass": "let it through",
     "request.fail": "gave it back",
     "request.approve": "approved it",
     "request.sign": "signed it",
@@ -96,6 +96,8 @@ def exact_duration(seconds: int | None) -> str:
 @register.filter
 def did(event: Event) -> str:
     """Say what the actor of this event did."""
+    if event.kind == "request.pass":
+        return WORDS[event.kind] + _warned(event)
     if event.kind != "request.priority_set":
         return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event)
     old = f"{event.old} → " if event.old else ""
@@ -113,6 +115,14 @@ def _signed_for(event: Event) -> str:
     groups, absent = event.data.get("groups", []), event.data.get("for", [])
     whose = [*groups, *([f"in the place of {' and '.join(absent)}"] if absent else [])]
     return f" for {', '.join(whose)}" if groups else "".join(f", {words}" for words in whose)
+
+
+def _warned(event: Event) -> str:
+    """Say of how much the checks warned when they let a request through."""
+    if "checks_count" not in event.data:
+        return ""
+    count = event.data["checks_count"]
+    return f", with {count} warning{'' if count == 1 else 's'}" if count else ", with nothing to mend"
 
 
 def _ranks(event: Event) -> str:
@@ -144,6 +154,35 @@ def _place(path: str) -> str:
         return name
     stage = f"stage {int(parts[1]) + 1}"
     return f"{stage} › {name}" if len(parts) > 2 else stage
+
+
+@register.filter
+def places(paths: list[str]) -> str:
+    """Paths of the same field in several stages as `stages 1–3, 5 › services`; other paths one by one."""
+    stages: dict[str, list[int]] = {}
+    for path in paths:
+        before, number, field = [*path.split(".", 2), "", ""][:3]
+        stages.setdefault(field if before == "stages" and number else path, []).append(
+            int(number) if before == "stages" and number else -1
+        )
+    return " · ".join(_stages(numbers, field) for field, numbers in stages.items() if field or numbers != [-1])
+
+
+def _stages(numbers: list[int], field: str) -> str:
+    """`[0, 1, 2, 4]` and `services` as `stages 1–3, 5 › services`."""
+    if numbers[0] < 0:
+        return _place(field)
+    numbers = sorted(set(numbers))
+    if len(numbers) == 1:
+        return _place(f"stages.{numbers[0]}.{field}".removesuffix("."))
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = ", ".join(f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1) for run in runs)
+    return f"stages {words}" + (f" › {_place(field)}" if field else "")
 
 
 @register.filter
