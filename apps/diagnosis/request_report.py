@@ -32,7 +32,11 @@ class _Percentile(Aggregate):
 def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     """Return how the request's jobs ran, as known now, in a fixed number of queries; plain values, for JSON."""
     jobs = Job.objects.filter(request=request).order_by()
-    stages = jobs.values("stage").annotate(**_sums()).order_by("stage")
+    chain = {
+        name: place for place, name in enumerate(request.stages.order_by("position").values_list("name", flat=True))
+    }
+    stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
+    stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
     sites: list[dict[str, Any]] = [dict(row) for row in jobs.values("site__name").annotate(**_sums())]
     sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
     return {

@@ -45,6 +45,17 @@ def test_figures_are_those_of_the_jobs(ran):
     assert [(site["site"], site["jobs"]) for site in report["sites"]] == [("", 4)]
 
 
+def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
+    others = store(Cluster.objects.get(), record(11), record(12), record(13))
+    names = ("a_stage_of_no_request", "simulation", "simulation")
+    attach_origin(origins={job.pk: (ran.key, name) for job, name in zip(others, names, strict=True)}, at=AT)
+    stages = [stage["stage"] for stage in report_of(ran, at=AT)["stages"]]
+    assert stages == ["generation", "simulation", "a_stage_of_no_request"]
+    client.force_login(liaison)
+    text = client.get(reverse("diagnosis:request-report", args=[ran.key])).content.decode()
+    assert "6 of 7 jobs completed." in text
+
+
 def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, liaison, other_liaison, client):
     client.force_login(liaison)
     page = reverse("diagnosis:request-report", args=[ran.key])
