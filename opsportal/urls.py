@@ -3,6 +3,8 @@
 from django.contrib import admin
 from django.urls import include, path
 
+handler400 = "apps.core.views.bad_request"
+handler404 = "apps.core.views.not_found"
 handler500 = "apps.core.views.server_error"
 urlpatterns = [
     path("", include("apps.core.urls")),

@@ -77,6 +77,22 @@ def _first_bad(data: Any) -> str | None:
     return None
 
 
+def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
+    """Flatten nested errors to one message list by field path, such as `stages.0.memory_bytes`."""
+    if isinstance(errors, Mapping):
+        parts = errors.items()
+    elif any(isinstance(error, Mapping | list) for error in errors):
+        parts = dict(enumerate(errors)).items()
+    else:
+        return {path: [str(error) for error in errors]} if errors else {}
+    found: dict[str, list[str]] = {}
+    for name, inner in parts:
+        here = path if name == "non_field_errors" and path else f"{path}.{name}" if path else str(name)
+        for place, messages in problems(inner, here).items():
+            found.setdefault(place, []).extend(messages)
+    return found
+
+
 def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
     """Answer a `DomainError` with 403, 409 or 400 and its message, too much with 413; all else as DRF does."""
     if isinstance(error, InvalidFields):
@@ -87,4 +103,9 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
         error = answer
     elif isinstance(error, RequestDataTooBig):
         error = TooLarge()
-    return exception_handler(error, context)
+    response = exception_handler(error, context)
+    if response is not None and isinstance(error, ValidationError):
+        found = problems(response.data)
+        # Told of nothing in particular, it is about the call as a whole.
+        response.data = found if "" not in found else {"detail": " ".join(found[""])}
+    return response

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, JsonResponse
 
 Answer = Callable[[HttpRequest], HttpResponse]
 
@@ -18,16 +18,18 @@ class CleanRequestMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
-            return _refuse("The address holds a NUL character.")
+            return _refuse(request, "The address holds a NUL character.")
         if any("\0" in value for value in request.COOKIES.values()):
-            return _refuse("A cookie holds a NUL character.")
+            return _refuse(request, "A cookie holds a NUL character.")
         credentials = request.META.get("HTTP_AUTHORIZATION", "")
         if not credentials.isascii() or "\0" in credentials:
-            return _refuse("The Authorization header is not ASCII.")
+            return _refuse(request, "The Authorization header is not ASCII.")
         return self.get_response(request)
 
 
-def _refuse(why: str) -> HttpResponse:
+def _refuse(request: HttpRequest, why: str) -> HttpResponse:
+    if request.path.startswith("/api/"):
+        return JsonResponse({"detail": why}, status=400)
     return HttpResponseBadRequest(f"{why}\n", content_type="text/plain")
 
 

@@ -7,6 +7,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.utils import timezone
+from django.views import defaults
 from django.views.decorators.http import require_safe
 
 from apps.core.selectors import readiness
@@ -27,6 +28,20 @@ def readyz(request: HttpRequest) -> HttpResponse:
     ready = all(check.ok for check in checks)
     body = {"ready": ready, "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]}
     return JsonResponse(body, status=200 if ready else 503)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer what makes no sense, such as a cookie that nobody set, with 400."""
+    return _of_api(request, 400, "This call makes no sense.") or defaults.bad_request(request, exception)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer an address that leads nowhere with 404: tools in JSON, as of everything of the API."""
+    return _of_api(request, 404, "There is nothing at this address.") or defaults.page_not_found(request, exception)
+
+
+def _of_api(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
+    return JsonResponse({"detail": detail}, status=status) if request.path.startswith("/api/") else None
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

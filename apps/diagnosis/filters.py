@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
+from apps.core.moments import MomentFilter
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, Verdict
 
@@ -52,8 +53,8 @@ class FailedJobs(_OfExperiment):
         empty_label="All",
         label="Cluster",
     )
-    start = django_filters.IsoDateTimeFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
-    end = django_filters.IsoDateTimeFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)
+    start = MomentFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
+    end = MomentFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)
 
     class Meta:
         model = Verdict

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster
+from apps.core.moments import MomentFilter
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES, TAKEN_AWAY, TAKEN_AWAY_STATES
 from apps.jobs.models import Job
 from apps.jobs.selectors import matches_id
@@ -48,12 +49,10 @@ class JobFilter(filters.FilterSet):
     user = filters.CharFilter(label="User", max_length=255)
     account = filters.CharFilter(label="Account", max_length=255)
     exit_code = WholeNumberFilter(label="Exit code", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT)
-    ended_from = filters.DateTimeFilter(
+    ended_from = MomentFilter(
         field_name="ended_at", lookup_expr="gte", label="Ended from", widget=_moment("2026-11-20 09:00")
     )
-    ended_to = filters.DateTimeFilter(
-        field_name="ended_at", lookup_expr="lt", label="Ended before", widget=_moment("2026-11-21")
-    )
+    ended_to = MomentFilter(field_name="ended_at", lookup_expr="lt", label="Ended before", widget=_moment("2026-11-21"))
 
     class Meta:
         model = Job

@@ -2,6 +2,7 @@
 
 from rest_framework import serializers
 
+from apps.jobs.enums import LogPathSource
 from apps.jobs.models import Job
 from apps.jobs.records import RECORD_FIELDS
 
@@ -10,8 +11,9 @@ class JobSerializer(serializers.ModelSerializer):
     """One attempt of one finished job."""
 
     cluster = serializers.CharField(source="cluster.name")
-    experiment = serializers.CharField(source="experiment.key", default=None)
-    site = serializers.CharField(source="site.name", default=None)
+    experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
+    site = serializers.CharField(source="site.name", allow_null=True, default=None)
+    log_path_source = serializers.ChoiceField(choices=LogPathSource.choices, read_only=True, allow_blank=True)
     request = serializers.CharField(source="request_key")
 
     class Meta:

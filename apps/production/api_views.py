@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
+from apps.core.api import problems
 from apps.core.errors import InvalidFields
 from apps.production import services
 from apps.production.approval_api import SignatureRoutes, SignWriter
@@ -28,7 +29,6 @@ from apps.production.serializers import (
     ReasonWriter,
     RequestReader,
     SuccessorWriter,
-    problems,
 )
 from apps.production.workflow_types import workflow_of
 

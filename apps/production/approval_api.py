@@ -13,6 +13,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.enums import Role
 from apps.accounts.models import User
+from apps.core.api import problems
 from apps.core.errors import InvalidFields
 from apps.production import services
 from apps.production.approval_models import ApprovalGroup, Delegation, Signature
@@ -21,7 +22,7 @@ from apps.production.approvals import Slot
 from apps.production.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.models import Request
 from apps.production.selectors import waiting_for, with_stages
-from apps.production.serializers import ReasonWriter, problems
+from apps.production.serializers import ReasonWriter
 from apps.production.turns import MAX_SHOWN, Turn, turns_of
 
 _REFUSED: dict[int, OpenApiResponse] = {

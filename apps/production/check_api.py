@@ -10,10 +10,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.permissions import scope_of
+from apps.core.api import problems
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.checked import Checked, checked
 from apps.production.checks import Severity
-from apps.production.serializers import NewRequestWriter, problems
+from apps.production.serializers import NewRequestWriter
 
 
 class RangeReader(serializers.Serializer[Any]):

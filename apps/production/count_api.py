@@ -10,10 +10,10 @@ from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from apps.core.api import problems
 from apps.core.errors import InvalidFields
 from apps.production import counts
 from apps.production.models import OutputReport, Request, Stage, StageLocation
-from apps.production.serializers import problems
 
 
 class OutputWriter(serializers.Serializer[Any]):

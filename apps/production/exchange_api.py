@@ -14,10 +14,10 @@ from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api import JSONParser
+from apps.core.api import JSONParser, problems
 from apps.core.errors import InvalidFields
 from apps.production.exchange import export_request, import_request
-from apps.production.serializers import RequestReader, problems
+from apps.production.serializers import RequestReader
 
 
 class YamlParser(parsers.BaseParser):
@@ -43,7 +43,10 @@ class YamlRenderer(renderers.BaseRenderer):
     charset = "utf-8"
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        return (data if isinstance(data, str) else json.dumps(data)).encode()
+        if isinstance(data, str):
+            return data.encode()
+        renderer_context["response"]["Content-Type"] = "application/json"
+        return json.dumps(data).encode()
 
 
 class YamlWriter(serializers.Serializer[Any]):
@@ -56,7 +59,7 @@ class YamlActions:
     """Routes of `RequestViewSet`."""
 
     @extend_schema(
-        responses={(200, "application/yaml"): OpenApiTypes.STR, 404: OpenApiResponse(description="No such request.")}
+        responses={(200, "application/yaml"): OpenApiTypes.ANY, 404: OpenApiResponse(description="No such request.")}
     )
     @action(detail=True, methods=["get"], renderer_classes=[YamlRenderer, renderers.JSONRenderer])
     def yaml(self: Any, request: ApiRequest, key: str) -> Response:

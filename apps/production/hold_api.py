@@ -13,10 +13,10 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
+from apps.core.api import problems
 from apps.core.errors import InvalidFields
 from apps.production import holds
 from apps.production.models import Hold, Stage
-from apps.production.serializers import problems
 
 
 class HoldReader(serializers.ModelSerializer[Hold]):
@@ -24,8 +24,8 @@ class HoldReader(serializers.ModelSerializer[Hold]):
 
     level = serializers.SerializerMethodField()
     what = serializers.SerializerMethodField()
-    experiment = serializers.CharField(source="experiment.key", default=None)
-    request = serializers.CharField(source="stage.request.key", default=None)
+    experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
+    request = serializers.CharField(source="stage.request.key", allow_null=True, default=None)
     stage = serializers.SerializerMethodField()
     by = serializers.CharField(source="by.username")
 

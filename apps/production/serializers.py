@@ -218,19 +218,3 @@ class PriorityWriter(ReasonWriter):
     """A number for the queue: the higher, the sooner."""
 
     priority = serializers.IntegerField(min_value=0, max_value=MAX_PRIORITY)
-
-
-def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
-    """Flatten nested errors to one message list by field path, such as `stages.0.memory_bytes`."""
-    if isinstance(errors, Mapping):
-        parts = errors.items()
-    elif any(isinstance(error, Mapping | list) for error in errors):
-        parts = dict(enumerate(errors)).items()
-    else:
-        return {path: [str(error) for error in errors]} if errors else {}
-    found: dict[str, list[str]] = {}
-    for name, inner in parts:
-        here = path if name == "non_field_errors" and path else f"{path}.{name}" if path else str(name)
-        for place, messages in problems(inner, here).items():
-            found.setdefault(place, []).extend(messages)
-    return found

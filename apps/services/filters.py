@@ -2,6 +2,7 @@
 
 import django_filters
 
+from apps.core.moments import MomentFilter
 from apps.services.models import Incident
 
 
@@ -9,8 +10,8 @@ class IncidentFilter(django_filters.FilterSet):
     service = django_filters.CharFilter(field_name="service__slug")
     source = django_filters.CharFilter(field_name="source__slug")
     open = django_filters.BooleanFilter(field_name="ended_at", lookup_expr="isnull")
-    started_after = django_filters.IsoDateTimeFilter(field_name="started_at", lookup_expr="gte")
-    started_before = django_filters.IsoDateTimeFilter(field_name="started_at", lookup_expr="lt")
+    started_after = MomentFilter(field_name="started_at", lookup_expr="gte")
+    started_before = MomentFilter(field_name="started_at", lookup_expr="lt")
 
     class Meta:
         model = Incident

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 
 from apps.accounts.models import Experiment
+from apps.core.moments import MomentField
 from apps.services.enums import TROUBLE
 from apps.services.models import Service, UnmappedAlert
 
@@ -14,7 +15,7 @@ NO_SERVICE = ":none"
 _STATES = [(state.value, state.label) for state in TROUBLE]
 
 
-class Moment(forms.DateTimeField):
+class Moment(MomentField):
     """A date and time, as the browser's own control gives it."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")

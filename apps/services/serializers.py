@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
-from apps.services.enums import TROUBLE, State
+from apps.services.enums import TROUBLE, Closing, State
 from apps.services.models import Announcement, DowntimeWindow, Incident, Service
 from apps.services.selectors import Row
 
@@ -35,7 +35,9 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
     """An incident; `lapsed_at`: not heard of since, so from then on nobody knows."""
 
     service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
+    url = serializers.CharField(read_only=True)  # or empty
+    closing = serializers.ChoiceField(choices=Closing.choices, read_only=True, allow_blank=True)
 
     class Meta:
         model = Incident

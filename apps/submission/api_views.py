@@ -13,11 +13,11 @@ from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
+from apps.core.api import problems
 from apps.core.errors import InvalidFields
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.selectors import with_stages
-from apps.production.serializers import problems
 from apps.submission import services
 from apps.submission.bundle import write_bundle
 from apps.submission.selectors import may_submit

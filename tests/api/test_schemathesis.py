@@ -1,0 +1,39 @@
+"""Whatever a client sends, whoever it is: no 5xx, and no answer that the schema does not tell of."""
+
+import os
+
+import pytest
+
+from apps.production.enums import RequestState as S
+from tests.api.schema_walk import Walk
+from tests.production.written import request_in
+
+#: Calls of each operation, each as somebody else. `SCHEMATHESIS_EXAMPLES=300` is a run of an hour.
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
+SEED = int(os.environ.get("SCHEMATHESIS_SEED", "1"))
+#: Only operations whose method and path hold this, such as `POST /api/v1/requests/`.
+ONLY = os.environ.get("SCHEMATHESIS_ONLY", "")
+STATES = (S.CHANGES_ASKED, S.AWAITING_APPROVAL, S.QUEUED, S.RUNNING, S.DATA_QUALITY, S.DONE)
+
+
+@pytest.fixture
+def places(world, nova, liaison, approver):
+    """What is there to be found, by the beginning of the path."""
+    requests = [request_in(state, by=liaison, experiment=nova, approver=approver) for state in STATES]
+    keys = [world.request.key, *(request.key for request in requests)]
+    return {
+        "/api/v1/archive/": {"id": [world.archived.pk]},
+        "/api/v1/announcements/": {"id": [world.announcement.pk]},
+        "/api/v1/windows/": {"id": [world.window.pk]},
+        "/api/v1/incidents/": {"id": [world.incident.pk]},
+        "/api/v1/services/": {"slug": [world.service.slug]},
+        "/api/v1/workflow-types/": {"key": ["monte_carlo"]},
+        "/api/v1/": {"key": keys, "number": [1], "id": [world.job.pk], "job": [world.job.pk]},
+    }
+
+
+def test_api_keeps_to_its_schema(places, liaison, approver, shifter, admin):
+    users = {"admin": admin, "liaison": liaison, "approver": approver, "shifter": shifter, "stranger": None}
+    walk = Walk(users=users, places=places, examples=EXAMPLES, seed=SEED).everywhere(ONLY)
+    print(walk.calls, "calls:", dict(sorted(walk.answers.items())))
+    assert not walk.problems, "\n\n".join(walk.problems.values())
