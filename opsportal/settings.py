@@ -284,6 +284,7 @@ _EVERY_SECONDS = {
     "apps.production.tasks.check_waiting": 30,
     "apps.production.tasks.count_reports": 5,
     "apps.production.tasks.remind_of_waiting": 600,
+    "apps.production.tasks.rescore_queue": 60,
     "apps.jobs.tasks.collect_all": 15,
     "apps.submission.tasks.send_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,

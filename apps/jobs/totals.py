@@ -6,7 +6,7 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import F, Max, QuerySet, Sum
+from django.db.models import Max, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
 from apps.clusters.schedulers.base import JobState
@@ -15,7 +15,7 @@ from apps.jobs.models import HourlyTotals
 from apps.jobs.records import hour_of
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
-from apps.production.selectors import queue
+from apps.production.priority.order import by_place, startable
 
 DAYS = 7
 #: How many rows a table of stages and how many requests the home page shows.
@@ -95,9 +95,9 @@ def progress_of(request: Request) -> list[StageProgress]:
 def production_now(user: object) -> list[StageProgress]:
     """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
     visible = Request.objects.visible_to(user)
-    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(F("priority").desc(nulls_last=True), "pk")
+    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
     requests = list(started[:MOST_REQUESTS])
-    requests += queue().filter(pk__in=visible)[: MOST_REQUESTS - len(requests)]
+    requests += startable().filter(pk__in=visible)[: MOST_REQUESTS - len(requests)]
     return [row for rows in progress_of_many(requests).values() for row in rows]
 
 

@@ -21,7 +21,8 @@ from apps.production.enums import Verb
 from apps.production.exchange_api import YamlActions
 from apps.production.filters import RequestFilter
 from apps.production.models import Request
-from apps.production.selectors import content_of, queue_ranks, with_stages
+from apps.production.priority.order import queue_ranks
+from apps.production.selectors import content_of, with_stages
 from apps.production.serializers import (
     ChangedRequestWriter,
     NewRequestWriter,

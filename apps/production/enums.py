@@ -61,7 +61,7 @@ IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.HELD, _S.COMPLETING, _S.DA
 
 
 class RequestedPriority(models.TextChoices):
-    """How urgent the experiment says it is; the OPG sets the number that counts."""
+    """How urgent the experiment says it is; the OPG sets the class that counts, one of the same."""
 
     LOW = "low", "low"
     NORMAL = "normal", "normal"

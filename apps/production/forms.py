@@ -23,7 +23,7 @@ from apps.production.content import (
     written,
 )
 from apps.production.enums import RequestedPriority
-from apps.production.models import MAX_PRIORITY
+from apps.production.models import MAX_PRIORITY, MIN_PRIORITY
 from apps.production.workflow_types import newest_version, visible_types, workflow_of
 from apps.production.workflows.arguments import Argument, Value
 from apps.production.workflows.builtin import general
@@ -400,12 +400,19 @@ class SuccessorForm(ReasonForm):
 
 
 class PriorityForm(ReasonForm):
-    """A number for the queue, with its reason."""
+    """Class and number for the queue, with the reason; what is left empty stays as it is."""
 
-    priority = forms.IntegerField(
-        min_value=0, max_value=MAX_PRIORITY, help_text=f"0 to {MAX_PRIORITY:,}; the higher, the sooner."
+    priority_class = forms.TypedChoiceField(
+        choices=[("", "not set"), *reversed(RequestedPriority.choices)], required=False, label="Class", empty_value=None
     )
-    field_order = ("priority", "reason")
+    priority = forms.IntegerField(
+        required=False,
+        min_value=MIN_PRIORITY,
+        max_value=MAX_PRIORITY,
+        label="Number",
+        help_text=f"{MIN_PRIORITY} to {MAX_PRIORITY} within the class; the higher, the sooner. Not set counts as 5.",
+    )
+    field_order = ("priority_class", "priority", "reason")
 
 
 class CommentForm(forms.Form):

@@ -13,10 +13,11 @@ from apps.accounts.models import ExperimentQuerySet, M
 from apps.production import approvals
 from apps.production.content import MAX_LENGTH, STAGE_MAX_LENGTH
 from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
+from apps.production.priority.models import QueueEntry  # noqa: F401  # models are found here
 
 _S = RequestState
 _SENT = (_S.SUBMITTED, _S.CHECKING, _S.AWAITING_APPROVAL)
-MAX_PRIORITY = 1000
+MIN_PRIORITY, MAX_PRIORITY = 1, 9
 
 
 def _pair(name: str, *, set_in: list[str], free_in: list[str]) -> models.CheckConstraint:
@@ -90,8 +91,11 @@ class Request(models.Model):
     cloned_from = models.ForeignKey(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="clones", help_text="It began as a copy."
     )
+    priority_class = models.CharField(
+        max_length=16, choices=RequestedPriority, blank=True, help_text="Set by the OPG; empty: not yet."
+    )
     priority = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Set by the OPG; the higher, the sooner."
+        null=True, blank=True, help_text="Set by the OPG within the class; the higher, the sooner."
     )
     version = models.PositiveIntegerField(default=1, help_text="Grows with every change; who writes must know it.")
     created_at = models.DateTimeField()
@@ -117,7 +121,12 @@ class Request(models.Model):
             models.CheckConstraint(
                 condition=Q(requested_priority__in=RequestedPriority.values), name="request_requested_priority"
             ),
-            models.CheckConstraint(condition=Q(priority=None) | Q(priority__lte=MAX_PRIORITY), name="request_priority"),
+            models.CheckConstraint(
+                condition=Q(priority=None) | Q(priority__range=(MIN_PRIORITY, MAX_PRIORITY)), name="request_priority"
+            ),
+            models.CheckConstraint(
+                condition=Q(priority_class__in=["", *RequestedPriority.values]), name="request_priority_class"
+            ),
             _pair(
                 "submitted",
                 set_in=[*_SENT, *SIGNED, _S.CHANGES_ASKED, _S.REJECTED],

@@ -15,6 +15,7 @@ from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageC
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
 from apps.production.permissions import may
+from apps.production.priority.order import queue_ranks
 from apps.production.turns import signable
 from apps.production.workflow_types import workflow_of
 from apps.production.workflows.arguments import Argument, Value
@@ -71,18 +72,6 @@ def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
 def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[Ingredient]:
     given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
     return [Ingredient(argument.title, argument.write(value)) for argument, value in given if value is not None]
-
-
-def queue() -> QuerySet[Request]:
-    """Return the requests in the queue, first to be produced first."""
-    return Request.objects.filter(state=RequestState.QUEUED).order_by(
-        F("priority").desc(nulls_last=True), "deadline", "submitted_at", "pk"
-    )
-
-
-def queue_ranks() -> dict[int, int]:
-    """Return the rank of each request in the queue, by its primary key: 1 is next."""
-    return {pk: rank for rank, pk in enumerate(queue().values_list("pk", flat=True), start=1)}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from apps.accounts.models import Experiment
 from apps.production.checks import unknown_service
 from apps.production.content import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH, RequestContent, StageContent
 from apps.production.enums import RequestedPriority
-from apps.production.models import MAX_PRIORITY, Request, Stage
+from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
 from apps.production.workflow_types import newest_version, workflow_of
 from apps.production.workflows.builtin import general
 from apps.production.workflows.declaration import Workflow
@@ -69,6 +69,7 @@ class RequestReader(serializers.ModelSerializer[Request]):
             "state",
             "held_from",
             "superseded_by",
+            "priority_class",
             "priority",
             "rank",
             "version",
@@ -215,6 +216,11 @@ class SuccessorWriter(ReasonWriter):
 
 
 class PriorityWriter(ReasonWriter):
-    """A number for the queue: the higher, the sooner."""
+    """A class, a number within it (the higher, the sooner), or both; what is not sent stays."""
 
-    priority = serializers.IntegerField(min_value=0, max_value=MAX_PRIORITY)
+    priority_class = serializers.ChoiceField(
+        choices=RequestedPriority.choices, required=False, allow_null=True, default=None
+    )
+    priority = serializers.IntegerField(
+        required=False, allow_null=True, default=None, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY
+    )

@@ -35,10 +35,13 @@ from apps.production.enums import (
 )
 from apps.production.gathering import basic_facts, facts_for
 from apps.production.guards import refusal_of
-from apps.production.models import MAX_PRIORITY, Request, RequestCounter, Stage
+from apps.production.models import Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
+from apps.production.priority import standing
+from apps.production.priority.level import check_level, level_of
+from apps.production.priority.order import SCORED, rank_of
 from apps.production.revisions import TOGETHER, keep_revision
-from apps.production.selectors import content_of, queue_ranks
+from apps.production.selectors import content_of
 from apps.production.workflow_types import version_of
 from apps.services.models import Service
 
@@ -111,6 +114,8 @@ def save_draft(
         return request
     request.version += 1
     request.save(update_fields=["version"])
+    if request.state in SCORED:
+        standing.follow_request(request=request, at=at)
     keep_revision(request=request, by=by, at=at)
     if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
         publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
@@ -228,34 +233,44 @@ def make_move(
 
 @transaction.atomic
 def set_priority(
-    *, request: Request, priority: int, by: User, at: datetime, reason: str, version: int | None = None
+    *,
+    request: Request,
+    by: User,
+    at: datetime,
+    reason: str,
+    priority: int | None = None,
+    priority_class: str | None = None,
+    version: int | None = None,
 ) -> Request:
-    """Set the number that ranks a request in the queue; the event tells the number and rank before and after.
+    """Set the class, the number within it, or both; what is None stays. The score decides again where it goes.
 
-    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`, `StaleState`.
+    The event tells both, and the rank, before and after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
+    `StaleState`.
     """
     if not may(by, Who.APPROVER, request):
         raise NotAllowed(_refusal(request, by, Who.APPROVER))
     _lock(request, version)
     if request.state not in PRIORITISED:
         raise InvalidTransition(f"{request} is {_words(request)}: its priority does not matter now.")
-    problems = _reason_problems(reason, needed=True)
-    if not 0 <= priority <= MAX_PRIORITY:
-        problems["priority"] = [f"A whole number from 0 to {MAX_PRIORITY:,}."]
+    problems = _reason_problems(reason, needed=True) | check_level(priority_class, priority)
     if problems:
         raise InvalidFields(problems)
-    old, rank_before = request.priority, _rank(request)
-    request.priority, request.version = priority, request.version + 1
-    request.save(update_fields=["priority", "version"])
+    old, rank_before = level_of(request), rank_of(request)
+    request.priority = request.priority if priority is None else priority
+    request.priority_class = request.priority_class if priority_class is None else priority_class
+    request.version += 1
+    request.save(update_fields=["priority", "priority_class", "version"])
+    standing.let_score_decide(request=request)
+    standing.follow_request(request=request, at=at)
     publish(
         kind="request.priority_set",
         target=request,
         by=by,
         at=at,
-        old="" if old is None else str(old),
-        new=str(priority),
+        old=old,
+        new=level_of(request),
         reason=reason.strip(),
-        data={"rank_old": rank_before, "rank_new": _rank(request)},
+        data={"rank_old": rank_before, "rank_new": rank_of(request)},
     )
     return request
 
@@ -295,9 +310,11 @@ def _move(
     problems = _reason_problems(reason, needed=step.reason_needed)
     if problems:
         raise InvalidFields(problems)
-    rank_before = _rank(request)
+    rank_before = rank_of(request)
     changes |= _stamps(request, step, by, at)
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
+    if {step.old, step.new} & SCORED:
+        standing.follow_request(request=request, at=at)
     publish(
         kind=f"request.{step.verb.name.lower()}",
         target=request,
@@ -449,14 +466,10 @@ def _write_stages(request: Request, content: RequestContent) -> None:
     getattr(request, "_prefetched_objects_cache", {}).clear()
 
 
-def _rank(request: Request) -> int | None:
-    return queue_ranks().get(request.pk) if request.state == RequestState.QUEUED else None
-
-
 def _ranks(step: Transition, request: Request, before: int | None) -> dict[str, int | None]:
     if RequestState.QUEUED not in {step.old, step.new}:
         return {}
-    return {"rank_old": before, "rank_new": _rank(request)}
+    return {"rank_old": before, "rank_new": rank_of(request)}
 
 
 def _words(request: Request) -> str:

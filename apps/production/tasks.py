@@ -7,6 +7,7 @@ from apps.core.errors import InvalidTransition
 from apps.production import counts, reminders, services
 from apps.production.enums import RequestState
 from apps.production.models import Request
+from apps.production.priority import standing
 
 
 @shared_task(acks_late=True)
@@ -36,3 +37,9 @@ def count_reports() -> None:
 def remind_of_waiting() -> None:
     """Remind of what waits long for people, once."""
     reminders.remind_of_waiting(at=timezone.now())
+
+
+@shared_task
+def rescore_queue() -> None:
+    """Score the queue anew: deadlines come nearer, shares are used, estimates change."""
+    standing.rescore_all(at=timezone.now())

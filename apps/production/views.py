@@ -29,13 +29,13 @@ from apps.production.gathering import estimate_for
 from apps.production.holds import holds_over, wide_holds
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit, may_prioritise, moves_for
+from apps.production.priority.order import queue_ranks
 from apps.production.selectors import (
     content_of,
     ingredients_of,
     needs_of,
     queue_history,
     queue_part,
-    queue_ranks,
     stages_shown,
     standing_of,
     steps_of,

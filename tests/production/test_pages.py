@@ -127,7 +127,7 @@ def test_priority_is_set_from_the_queue_and_told_in_its_history(nova, liaison, a
     second = request_in("queued", by=liaison, experiment=nova, approver=approver, title="The other")
     path = reverse("production:request-priority", args=[second.key])
     page = browse(approver).post(
-        path, {"priority": 50, "reason": "freeze", "version": second.version, "back": "queue"}, follow=True
+        path, {"priority": 7, "reason": "freeze", "version": second.version, "back": "queue"}, follow=True
     )
     assert page.redirect_chain == [(reverse("production:queue"), 302)]
     assert [row.request.key for row, _ in page.context["rows"]] == [second.key, first.key]
@@ -139,7 +139,7 @@ def test_priority_with_garbage_is_shown_beside_its_field(nova, liaison, approver
     path = reverse("production:request-priority", args=[obj.key])
     page = browse(approver).post(path, {"priority": "100000", "reason": ""})
     assert page.status_code == 400
-    assert "less than or equal to 1000" in page.content.decode()
+    assert "less than or equal to 9" in page.content.decode()
     assert browse(liaison).post(path, {"priority": 5, "reason": "x"}).status_code == 403
 
 

@@ -11,7 +11,8 @@ from apps.core.selectors import events_of
 from apps.production import services
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.selectors import content_of, queue, queue_history, queue_part, queue_ranks, waiting_for
+from apps.production.priority.order import queue_ranks, startable
+from apps.production.selectors import content_of, queue_history, queue_part, waiting_for
 from tests.people import person
 from tests.production.written import AT, content, draft, request_in, stage
 
@@ -112,7 +113,7 @@ def test_last_submitter_cannot_approve_what_another_made(nova, liaison, both, ap
     with pytest.raises(NotAllowed, match="somebody else of the OPG must decide"):
         services.approve_request(request=made, by=both, at=AT)
     with pytest.raises(NotAllowed):
-        services.set_priority(request=made, priority=1000, by=both, at=AT, reason="mine")
+        services.set_priority(request=made, priority=9, by=both, at=AT, reason="mine")
 
 
 @pytest.mark.parametrize("field", ["created_by", "submitted_by"])
@@ -123,7 +124,7 @@ def test_database_refuses_an_approver_who_is_the_requester(field, nova, liaison,
 
 
 @pytest.mark.parametrize(
-    "changes", [{"approved_at": None}, {"state": "draft"}, {"closed_at": AT}, {"state": "lost"}, {"priority": 1001}]
+    "changes", [{"approved_at": None}, {"state": "draft"}, {"closed_at": AT}, {"state": "lost"}, {"priority": 10}]
 )
 def test_database_refuses_what_no_service_writes(changes, approved):
     obj = approved()
@@ -139,27 +140,27 @@ def test_reason_must_be_one(reason, nova, liaison, approver):
     assert set(error.value.problems) == {"reason"}
 
 
-def test_queue_is_ranked_by_priority_then_deadline_then_submission(approved, approver):
-    late, early, high, zero = (
+def test_queue_is_ranked_by_class_number_and_deadline(approved, approver):
+    late, early, high, low = (
         approved(),
         approved(deadline=date(2026, 12, 1)),
         approved(deadline=date(2027, 1, 1)),
         approved(),
     )
-    services.set_priority(request=high, priority=10, by=approver, at=AT, reason="first")
-    services.set_priority(request=zero, priority=0, by=approver, at=AT, reason="last, but named")
-    assert list(queue()) == [high, zero, early, late]
+    services.set_priority(request=high, priority=7, priority_class="high", by=approver, at=AT, reason="first")
+    services.set_priority(request=low, priority_class="low", by=approver, at=AT, reason="last")
+    assert list(startable()) == [high, early, late, low]
 
 
-def test_priority_event_tells_number_and_rank_before_and_after(approved, approver):
+def test_priority_event_tells_level_and_rank_before_and_after(approved, approver):
     approved()
     obj = approved()
-    services.set_priority(request=obj, priority=10, by=approver, at=AT, reason="freeze")
-    services.set_priority(request=obj, priority=20, by=approver, at=AT, reason="still")
+    services.set_priority(request=obj, priority=7, by=approver, at=AT, reason="freeze")
+    services.set_priority(request=obj, priority_class="high", by=approver, at=AT, reason="still")
     told = [(e.old, e.new, e.reason, e.data) for e in events_of(obj).filter(kind="request.priority_set")]
     assert told == [
-        ("", "10", "freeze", {"rank_old": 2, "rank_new": 1}),
-        ("10", "20", "still", {"rank_old": 1, "rank_new": 1}),
+        ("", "7", "freeze", {"rank_old": 2, "rank_new": 1}),
+        ("7", "high 7", "still", {"rank_old": 1, "rank_new": 1}),
     ]
 
 

@@ -49,7 +49,8 @@ def _do(step: Step, request: Request, by: User, at: datetime) -> None:
         if step.verb is Verb.SUBMIT:
             check_request(request=request, at=at + timedelta(seconds=2))
     elif step.priority is not None:
-        set_priority(request=request, priority=step.priority, by=by, at=at, reason=step.reason)
+        number, name = step.priority, step.priority_class
+        set_priority(request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason)
     elif step.edit:
         old = content_of(request)
         stages = tuple(replace(stage, **step.edit.get(stage.name, {})) for stage in old.stages)

@@ -23,6 +23,7 @@ class Step:
     reason: str = ""
     edit: Mapping[str, Mapping[str, Any]] | None = None
     priority: int | None = None
+    priority_class: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,17 @@ def _submitted(hours_ago: float, by: str) -> Step:
     return Step(hours_ago, by, Verb.SUBMIT)
 
 
-def _approved(hours_ago: float, priority: int, reason: str, by: str = "approver") -> tuple[Step, ...]:
+def _approved(hours_ago: float, level: str, reason: str, by: str = "approver") -> tuple[Step, ...]:
+    name, number = level.split()
     return (
         Step(hours_ago, by, Verb.APPROVE),
-        Step(hours_ago - 0.2, by, priority=priority, reason=reason),
+        Step(hours_ago - 0.2, by, priority=int(number), priority_class=name, reason=reason),
     )
 
 
-def _started(hours_ago: float, priority: int, reason: str, by: str = "approver") -> tuple[Step, ...]:
+def _started(hours_ago: float, level: str, reason: str, by: str = "approver") -> tuple[Step, ...]:
     """Approved, and in production a little later."""
-    return (*_approved(hours_ago, priority, reason, by), Step(hours_ago - 0.5, "shifter", Verb.START))
+    return (*_approved(hours_ago, level, reason, by), Step(hours_ago - 0.5, "shifter", Verb.START))
 
 
 _NOVA = Campaign("NOVA", "", "", "v09_72", "", "novapro", 1.0)
@@ -92,7 +94,7 @@ BEAM = Story(
         Step(120, "approver", Verb.ASK_FOR_CHANGES, "Reconstruction v09_70 loses slices at the edge: take v09_72."),
         Step(118, "liaison", edit={"reco": {"release": "v09_72"}}),
         _submitted(117.9, "liaison"),
-        *_started(100, 80, "The analysis freeze of December."),
+        *_started(100, "high 7", "The analysis freeze of December."),
     ),
     (
         _NOVA.running("generation", "generation", "genie_fd.fcl", 1.2, release="v09_71", memory_mb=2_000),
@@ -113,7 +115,7 @@ KEEP_UP = Story(
             _stage("merge", "merge", "v10_04", "merge_hist.fcl", events=5_000_000, jobs=3_000, memory_bytes=2 * GB),
         ),
     ),
-    (_submitted(149, "dune-liaison"), *_started(140, 60, "Keep-up follows data taking.", "approver-two")),
+    (_submitted(149, "dune-liaison"), *_started(140, "normal 7", "Keep-up follows data taking.", "approver-two")),
     (
         _DUNE.running("keep-up", "keep-up", "keepup_decode.fcl", 2.0, memory_mb=4_000, array=8),
         _DUNE.running("merge", "merge", "merge_hist.fcl", 0.5, array=4),
@@ -131,7 +133,7 @@ COSMICS = Story(
             _stage("simulation", "simulation", "v11_01", "ce_digi.fcl", events=20_000_000, jobs=20_000),
         ),
     ),
-    (_submitted(108, "mu2e-liaison"), *_started(90, 40, "Normal, behind keep-up.")),
+    (_submitted(108, "mu2e-liaison"), *_started(90, "normal 5", "Normal, behind keep-up.")),
     (
         _MU2E.running("generation", "generation", "cry_background.fcl", 1.4, flaw="crash", flaw_rate=0.03),
         _MU2E.running("simulation", "simulation", "ce_digi.fcl", 1.0, release="v11_01", flaw="slow", flaw_rate=0.02),
@@ -149,7 +151,7 @@ CALIBRATION = Story(
     ),
     (
         _submitted(690, "nova-second"),
-        *_started(680, 50, "Small, and needed first."),
+        *_started(680, "normal 6", "Small, and needed first."),
         Step(402, "shifter", Verb.COMPLETE),
         Step(401, "shifter", Verb.EXAMINE),
         Step(400, "approver", Verb.DONE, "All 800 files are declared."),
@@ -213,7 +215,7 @@ ELECTRONS = Story(
             _stage("simulation", "simulation", "v09_72", "g4_nd.fcl", events=1_000_000, jobs=500),
         ),
     ),
-    (_submitted(66, "nova-second"), *_approved(44, 20, "After the samples of the December freeze.")),
+    (_submitted(66, "nova-second"), *_approved(44, "low 5", "After the samples of the December freeze.")),
 )  # fmt: skip
 
 DRAFT = Story(

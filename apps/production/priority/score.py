@@ -1,0 +1,152 @@
+"""The formula: what each fact gives to the score of a request. Knows nothing of the database; docs/priority.md.
+
+Every term but waiting has its bounds, and waiting has none: whoever waits comes first some day.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from apps.production.enums import RequestedPriority
+
+#: What the class gives that the OPG has set; one that is not set counts as normal.
+CLASS_POINTS = {
+    RequestedPriority.LOW: 0.0,
+    RequestedPriority.NORMAL: 40.0,
+    RequestedPriority.HIGH: 80.0,
+    RequestedPriority.URGENT: 160.0,
+}
+#: What the wish of the experiment gives.
+ASKED_POINTS = {
+    RequestedPriority.LOW: -5.0,
+    RequestedPriority.NORMAL: 0.0,
+    RequestedPriority.HIGH: 5.0,
+    RequestedPriority.URGENT: 10.0,
+}
+LEAST_NUMBER, USUAL_NUMBER, MOST_NUMBER = 1, 5, 9
+NUMBER_POINTS = 4.0
+#: One point for each day fewer than these to spare before the deadline.
+DEADLINE_DAYS = 40.0
+#: Small requests come first: all points up to the first size in core-hours, none from the second on.
+SIZE_POINTS = 15.0
+SMALL_HOURS, LARGE_HOURS = 100.0, 1_000_000.0
+SHARE_POINTS = 30.0
+WAITING_POINTS_PER_DAY = 2.0
+
+_DAY = timedelta(days=1)
+_EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a score is counted from. `share` and `used` are parts of all production, 0 to 1; None is not known."""
+
+    priority_class: str = ""
+    number: int | None = None
+    asked: str = RequestedPriority.NORMAL
+    deadline: date | None = None
+    takes_days: float | None = None
+    core_seconds: float | None = None
+    size_basis: str = ""
+    experiment: str = ""
+    share: float = 0.0
+    used: float | None = None
+    used_days: int = 0
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a score: its points, and a sentence of how they came about."""
+
+    key: str
+    title: str
+    points: float
+    why: str
+
+
+def terms_of(facts: Facts, *, today: date) -> list[Term]:
+    """Return every term but waiting and the move by hand."""
+    parts = (_class(facts), _number(facts), _asked(facts), _deadline(facts, today), _size(facts), _share(facts))
+    return list(parts)
+
+
+def waiting_term(submitted_at: datetime, at: datetime) -> Term:
+    """Return the points of waiting, which grow without end."""
+    days = (at - submitted_at) / _DAY
+    why = f"{_days(days)} since it was submitted; {WAITING_POINTS_PER_DAY:g} points for each."
+    return Term("waiting", "Waiting", WAITING_POINTS_PER_DAY * days, why)
+
+
+def hand_term(points: float, *, by: str, reason: str) -> Term:
+    return Term("hand", "Moved by hand", points, f"By {by}: “{reason}”")
+
+
+def total(terms: Iterable[Term]) -> float:
+    return math.fsum(term.points for term in terms)
+
+
+def sort_key(points: float, submitted_at: datetime) -> float:
+    """Return what orders requests as their scores do, at any moment: all of them wait equally fast."""
+    return points - WAITING_POINTS_PER_DAY * ((submitted_at - _EPOCH) / _DAY)
+
+
+def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:
+    """Return terms as an entry keeps them."""
+    return [asdict(term) for term in terms]
+
+
+def _class(facts: Facts) -> Term:
+    if not facts.priority_class:
+        return Term("class", "Class: not set", CLASS_POINTS[RequestedPriority.NORMAL], "Counts as normal until it is.")
+    chosen = RequestedPriority(facts.priority_class)
+    return Term("class", f"Class: {chosen.label}", CLASS_POINTS[chosen], "Set by the OPG.")
+
+
+def _number(facts: Facts) -> Term:
+    if facts.number is None:
+        return Term("number", "Number: not set", 0.0, f"Counts as {USUAL_NUMBER} until it is.")
+    points = NUMBER_POINTS * (facts.number - USUAL_NUMBER)
+    why = f"Set by the OPG; {NUMBER_POINTS:g} points for each above or below {USUAL_NUMBER}."
+    return Term("number", f"Number: {facts.number}", points, why)
+
+
+def _asked(facts: Facts) -> Term:
+    asked = RequestedPriority(facts.asked)
+    return Term("asked", f"Asked for: {asked.label}", ASKED_POINTS[asked], "What the experiment says.")
+
+
+def _deadline(facts: Facts, today: date) -> Term:
+    if facts.deadline is None:
+        return Term("deadline", "No deadline", 0.0, "Nothing is said of when it is needed.")
+    left = float((facts.deadline - today).days)
+    slack = left - (facts.takes_days or 0.0)
+    points = min(DEADLINE_DAYS, max(0.0, DEADLINE_DAYS - slack))
+    takes = "how long it takes is not known" if facts.takes_days is None else f"it takes {_days(facts.takes_days)}"
+    title = f"Deadline in {left:.0f} d" if left >= 0 else f"Deadline {-left:.0f} d ago"
+    spare = f"{_days(slack)} to spare" if slack >= 0 else f"{_days(-slack)} short"
+    why = f"{takes.capitalize()}: {spare}. A point for each day fewer than {DEADLINE_DAYS:g}."
+    return Term("deadline", title, round(points, 2), why)
+
+
+def _size(facts: Facts) -> Term:
+    if facts.core_seconds is None:
+        return Term("size", "Size not known", 0.0, "No past jobs, and it does not say how many jobs and how long.")
+    hours = facts.core_seconds / 3600
+    part = math.log(LARGE_HOURS / min(LARGE_HOURS, max(SMALL_HOURS, hours))) / math.log(LARGE_HOURS / SMALL_HOURS)
+    why = f"From {facts.size_basis}. Small requests first."
+    return Term("size", f"Size: {hours:,.0f} core-hours", round(SIZE_POINTS * part, 2), why)
+
+
+def _share(facts: Facts) -> Term:
+    title = f"Share of {facts.experiment}" if facts.experiment else "Share"
+    if facts.used is None:
+        return Term("share", title, 0.0, "No job was counted lately, so no share was used.")
+    most = max(facts.share, facts.used)
+    points = SHARE_POINTS * (facts.share - facts.used) / most if most else 0.0
+    why = f"{facts.used:.0%} of the core-hours of the last {facts.used_days} days; its share is {facts.share:.0%}."
+    return Term("share", title, round(points, 1) + 0.0, why)
+
+
+def _days(days: float) -> str:
+    return f"{days:.1f} days" if abs(days) < 10 else f"{days:,.0f} days"
