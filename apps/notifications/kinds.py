@@ -79,6 +79,7 @@ KINDS: dict[str, Kind] = {
     "request.supersede": _ours("was superseded", _G.OUTCOME),
     "request.reminder": Kind("still waits", _NOBODY),  # but for those whom it names
     "request.priority_set": _ours("has another priority", _G.CHANGE),
+    "request.moved": _ours("was moved in the queue", _G.CHANGE),
     "hold.placed": _ours("has a stage held", _G.TROUBLE),
     "hold.lifted": _ours("has a stage released", _G.PROGRESS),
     "webhook.disabled": Kind("is switched off: it failed for too long", _NOBODY),

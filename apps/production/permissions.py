@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from apps.accounts.enums import Role
-from apps.accounts.permissions import is_approver, is_liaison, scope_of
+from apps.accounts.permissions import is_admin, is_approver, is_liaison, scope_of
 from apps.production.enums import (
     BY_ARGUMENT,
     EDITABLE,
@@ -93,3 +93,13 @@ def may_edit(user: Any, request: "Request") -> bool:
 
 def may_prioritise(user: Any, request: "Request") -> bool:
     return request.state in PRIORITISED and _approver(user, request)
+
+
+def may_move(user: Any, request: "Request") -> bool:
+    """Tell whether the person may move it in the queue by hand, if it is there."""
+    return _approver(user, request)
+
+
+def may_set_shares(user: Any) -> bool:
+    """Shares are of all experiments: an approver for all of them, or an admin, sets them."""
+    return is_approver(user) or is_admin(user)

@@ -37,7 +37,7 @@ from apps.production.gathering import basic_facts, facts_for
 from apps.production.guards import refusal_of
 from apps.production.models import Request, RequestCounter, Stage
 from apps.production.permissions import is_requester, may
-from apps.production.priority import standing
+from apps.production.priority import placing, standing
 from apps.production.priority.level import check_level, level_of
 from apps.production.priority.order import SCORED, rank_of
 from apps.production.revisions import TOGETHER, keep_revision
@@ -262,6 +262,7 @@ def set_priority(
     request.save(update_fields=["priority", "priority_class", "version"])
     standing.let_score_decide(request=request)
     standing.follow_request(request=request, at=at)
+    placing.note_change(standing.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
     publish(
         kind="request.priority_set",
         target=request,
@@ -390,7 +391,7 @@ def _lock(request: Request, version: int | None) -> None:
     """Hold the row, and make sure that it still is as it was read, and as the person has seen it: `version`."""
     current: Request = Request.objects.select_for_update().get(pk=request.pk)
     if request.version != current.version or version not in {None, current.version}:
-        last = events_of(request).exclude(actor=PORTAL).exclude(kind__startswith="request.comment").last()
+        last = events_of(request).exclude(actor=PORTAL).exclude(kind__regex="^request.(comment|moved)").last()
         who = f" by {last.actor}" if last else ""
         raise StaleState(f"{request} was changed{who} meanwhile: it is now {_words(current)}. Nothing was overwritten.")
 

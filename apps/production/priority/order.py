@@ -67,4 +67,9 @@ def entries_ahead(entry: QueueEntry) -> Any:
 
 def sorted_entries(entries: Iterable[QueueEntry]) -> list[QueueEntry]:
     """Return entries as the database orders them."""
-    return sorted(entries, key=lambda entry: (-entry.sort_key, entry.tie, entry.pk))
+    return sorted(entries, key=place_of)
+
+
+def place_of(entry: QueueEntry) -> tuple[float, float, int]:
+    """Return what entries are ordered by, the smallest first."""
+    return -entry.sort_key, entry.tie, entry.pk

@@ -87,8 +87,11 @@ def total(terms: Iterable[Term]) -> float:
 
 
 def sort_key(points: float, submitted_at: datetime) -> float:
-    """Return what orders requests as their scores do, at any moment: all of them wait equally fast."""
-    return points - WAITING_POINTS_PER_DAY * ((submitted_at - _EPOCH) / _DAY)
+    """Return what orders requests as their scores do, at any moment: all of them wait equally fast.
+
+    It is rounded, so that counting it again gives the same.
+    """
+    return round(points - WAITING_POINTS_PER_DAY * ((submitted_at - _EPOCH) / _DAY), 6)
 
 
 def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:

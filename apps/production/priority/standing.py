@@ -1,5 +1,6 @@
 """Keeping the score of each request: as it enters, changes or leaves, and of all of them from time to time."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,16 +14,15 @@ from apps.production.enums import RequestState
 from apps.production.gathering import estimate_for
 from apps.production.models import Request
 from apps.production.priority.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, ShareUse
-from apps.production.priority.order import SCORED, is_in_line
+from apps.production.priority.order import SCORED, is_in_line, place_of
 from apps.production.priority.score import Facts, as_data, sort_key, terms_of, total
+from apps.production.priority.starts import count_starts
 from apps.production.selectors import content_of, with_stages
 
 #: An estimate of the size is made anew after so long, as there are more past jobs then.
 SIZE_HOLDS = timedelta(days=1)
 #: At most so many in one go of `rescore_all`.
 MOST_SIZED = 50
-#: By how little a promise to stay ahead is kept.
-HAIR = 0.001
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,17 @@ def rescore_all(*, at: datetime) -> int:
     changed = [entry for entry in entries if before[entry.pk] != _figures(entry) or entry in stale]
     QueueEntry.objects.bulk_update(changed, _WRITTEN, batch_size=500)
     state.scored_at = at
-    state.save(update_fields=["scored_at"])
+    count_starts(state, at=at)
+    state.save(update_fields=["scored_at", "starts", "starts_days"])
     return len(changed)
 
 
 _WRITTEN = ["is_queued", "points", "terms", "hand_points", "sort_key", "core_seconds", "days", "size_basis", "sized_at"]
-_WRITTEN += ["sized_version"]
+_WRITTEN += ["sized_version", "tie"]
 
 
 def _figures(entry: QueueEntry) -> tuple[object, ...]:
-    return entry.is_queued, entry.points, entry.terms, entry.hand_points, entry.sort_key
+    return entry.is_queued, entry.points, entry.terms, entry.hand_points, entry.sort_key, entry.tie
 
 
 def _add_missing(at: datetime) -> None:
@@ -139,31 +140,31 @@ def _add_missing(at: datetime) -> None:
 
 
 def keep_promises(entries: Iterable[QueueEntry]) -> None:
-    """Move those by hand on that would fall behind whom they were put ahead of, or pass whom they were put behind."""
+    """Move those by hand on that would fall behind whom they were put ahead of, or pass whom they were put behind.
+
+    Each comes next to the other, and of several the one that was moved last comes nearest.
+    """
     by_pk = {entry.pk: entry for entry in entries if entry.is_queued}
+    nearest: dict[tuple[int, float], float] = {}
     done: set[int] = set()
 
     def keep(entry: QueueEntry) -> None:
-        if entry.pk in done:
+        other = by_pk.get(entry.ahead_of_id or entry.behind_id or 0)
+        if other is None or entry.pk in done:
             return
         done.add(entry.pk)
-        other = by_pk.get(entry.ahead_of_id or entry.behind_id or 0)
-        if other is None:
-            return
         keep(other)
-        gap = other.sort_key - entry.sort_key
-        if entry.ahead_of_id and gap > 0:
-            _give(entry, gap + HAIR)
-        elif entry.behind_id and gap < 0:
-            _give(entry, gap - HAIR)
+        side = -math.inf if entry.ahead_of_id else math.inf
+        if (place_of(entry) < place_of(other)) == (side < 0):
+            return
+        entry.hand_points += other.sort_key - entry.sort_key
+        entry.sort_key = other.sort_key
+        entry.tie = nearest[other.pk, side] = math.nextafter(nearest.get((other.pk, side), other.tie), side)
 
-    for entry in by_pk.values():
+    for entry in sorted(
+        by_pk.values(), key=lambda each: each.hand_at.timestamp() if each.hand_at else 0.0, reverse=True
+    ):
         keep(entry)
-
-
-def _give(entry: QueueEntry, points: float) -> None:
-    entry.hand_points += points
-    entry.sort_key += points
 
 
 def facts_of(entry: QueueEntry, shares: Shares) -> Facts:

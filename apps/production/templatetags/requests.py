@@ -98,6 +98,9 @@ def did(event: Event) -> str:
     """Say what the actor of this event did."""
     if event.kind == "request.pass":
         return WORDS[event.kind] + _warned(event)
+    if event.kind == "request.moved":
+        verb = "let the score decide where it goes" if event.data.get("by_score") else "moved it by hand"
+        return verb + _ranks(event)
     if event.kind != "request.priority_set":
         return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event)
     old = f"{event.old} → " if event.old else ""

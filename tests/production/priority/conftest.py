@@ -1,0 +1,13 @@
+import pytest
+
+from tests.production.written import request_in
+
+
+@pytest.fixture
+def queued(nova, liaison, approver):
+    """Put a request of NOvA into the queue."""
+
+    def make(**changes):
+        return request_in("queued", by=liaison, experiment=nova, approver=approver, **changes)
+
+    return make

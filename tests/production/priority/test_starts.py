@@ -1,0 +1,61 @@
+"""When a request may start: what it rests on, its interval, and when nothing is known."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.production import services
+from apps.production.enums import Verb
+from apps.production.priority.models import QueueState
+from apps.production.priority.standing import rescore_all
+from apps.production.priority.starts import expected_start
+from tests.production.written import AT as MADE
+
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def state(starts: int, days: float = 60.0) -> QueueState:
+    return QueueState(starts=starts, starts_days=days)
+
+
+def test_nothing_is_known_from_too_few():
+    start = expected_start(ahead=0, state=state(2), at=AT)
+    assert not start.is_known
+    assert start.basis == "Not known: 2 requests left the queue to be produced in the last 60 days, too few to tell."
+    assert "Not known" in expected_start(ahead=0, state=QueueState(), at=AT).basis
+
+
+def test_held_one_has_no_start():
+    assert expected_start(ahead=0, state=state(50), at=AT, held="it is held").basis == "Not known while it is held."
+
+
+def test_interval_holds_the_likely_day_and_narrows_with_what_is_known():
+    start = expected_start(ahead=9, state=state(60), at=AT)
+    assert start.early <= start.likely <= start.late
+    assert abs((start.likely - AT.date()).days - 10) <= 1
+    assert "60 requests left the queue" in start.basis
+    assert "9 requests that may start are ahead" in start.basis
+    few = expected_start(ahead=9, state=state(3, 3.0), at=AT)
+    assert few.late - few.early > start.late - start.early
+
+
+@pytest.mark.parametrize("starts", [3, 10, 200])
+def test_further_back_is_never_sooner(starts):
+    found = [expected_start(ahead=ahead, state=state(starts), at=AT) for ahead in (0, 1, 2, 5, 20)]
+    assert [start.likely for start in found] == sorted(start.likely for start in found)
+    assert [start.late for start in found] == sorted(start.late for start in found)
+
+
+def test_next_century_is_not_told():
+    assert not expected_start(ahead=10_000, state=state(3), at=AT).is_known
+
+
+def test_starts_are_counted_from_the_events(queued, approver):
+    for _ in range(3):
+        services.SERVICES[Verb.START](request=queued(), by=approver, at=MADE + timedelta(days=1))
+    rescore_all(at=MADE + timedelta(days=4))
+    found = QueueState.objects.get()
+    assert found.starts == 3
+    assert found.starts_days == pytest.approx(4, abs=0.1)
+    rescore_all(at=MADE + timedelta(days=100))
+    assert QueueState.objects.get().starts == 0
