@@ -257,6 +257,9 @@ class Environment(BaseSettings):
     WEBHOOK_GIVE_UP_DAYS: int = Field(
         default=3, ge=1, le=365, description="A webhook that has failed for so many days is switched off."
     )
+    IDEMPOTENCY_HOURS: int = Field(
+        default=24, ge=1, le=720, description="So long a change over the API that is sent again with its key is known."
+    )
     METRICS_TOKEN: SecretStr | None = Field(
         default=None,
         description="Token with which `/metrics` may be read, as `Authorization: Bearer …`. None: by the OPG alone.",

@@ -51,6 +51,7 @@ ARCHIVE_KAFKA_PASSWORD = _secret(ENV.ARCHIVE_KAFKA_PASSWORD)
 CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
 ARCHIVE_PORTAL_TOKEN = _secret(ENV.ARCHIVE_PORTAL_TOKEN)
 MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
+IDEMPOTENCY_HOURS = ENV.IDEMPOTENCY_HOURS
 METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
 WEBHOOK_HTTP = ENV.WEBHOOK_HTTP
 WEBHOOK_NETWORKS = ENV.WEBHOOK_NETWORKS
@@ -114,6 +115,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
+    "apps.api.middleware.IdempotencyMiddleware",
 ]
 
 ROOT_URLCONF = "opsportal.urls"
@@ -271,6 +273,7 @@ _EVERY_SECONDS = {
     "apps.core.tasks.beat_heart": 10,
     "apps.core.tasks.deliver_waiting": 10,
     "apps.core.tasks.drop_old_deliveries": 86_400,
+    "apps.api.tasks.drop_old_calls": 3_600,
     "apps.accounts.tasks.forget_expired": 86_400,
     "apps.archive.tasks.index_words": 5,
     "apps.archive.tasks.continue_lost_trials": 300,

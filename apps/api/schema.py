@@ -3,6 +3,7 @@
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
+from rest_framework.settings import api_settings
 
 _REFUSED = {
     "400": "What was sent cannot be read, or has problems: `detail`, or messages by the field's path.",
@@ -24,6 +25,14 @@ PROBLEM = {
 }
 
 
+_KEY = {
+    "in": "header",
+    "name": "Idempotency-Key",
+    "schema": {"type": "string", "maxLength": 257},
+    "description": "Any text that you use for this one change: sent again with it, the change is made once.",
+}
+
+
 class Schema(AutoSchema):
     """drf-spectacular's schema of a view, with what all views have in common."""
 
@@ -39,5 +48,7 @@ class Schema(AutoSchema):
         for code, answer in answers.items():
             if code >= "400":
                 answer.setdefault("content", {"application/json": {"schema": PROBLEM}})
+        if self.method != "GET" and self.view.authentication_classes == api_settings.DEFAULT_AUTHENTICATION_CLASSES:
+            operation.setdefault("parameters", []).append(_KEY)
         operation["responses"] = dict(sorted(answers.items()))
         return operation

@@ -1,0 +1,11 @@
+"""Celery tasks: forgetting keys of calls."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.api import idempotency
+
+
+@shared_task
+def drop_old_calls() -> None:
+    idempotency.drop_old_calls(at=timezone.now())
