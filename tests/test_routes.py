@@ -95,6 +95,7 @@ EXPECTED = {
     "api:stage-outputs": "hyhyyn",
     "api:submission-assign": OPERATOR,
     "api:submission-bundle": OPERATOR,
+    "api:submission-cancel": OPERATOR,
     "api:submission-detail": OF_EXPERIMENT,
     "api:submission-retry": OPERATOR,
     "api:verdict-detail": OF_EXPERIMENT,
@@ -171,6 +172,7 @@ EXPECTED = {
     "submission:again": "hnhhhn",  # nothing was sent of this one
     "submission:assign": OPERATOR,
     "submission:bundle": OPERATOR,
+    "submission:cancel": OPERATOR,
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,
     "submission:script": NONE,

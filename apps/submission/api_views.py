@@ -21,7 +21,7 @@ from apps.production.selectors import with_stages
 from apps.submission import services
 from apps.submission.bundle import write_bundle
 from apps.submission.selectors import may_submit
-from apps.submission.serializers import AssignWriter, RetryWriter, SubmissionReader
+from apps.submission.serializers import AssignWriter, CancelWriter, RetryWriter, SubmissionReader
 
 _REFUSALS: dict[Any, Any] = {
     400: OpenApiResponse(description="Problems by field path."),
@@ -69,6 +69,14 @@ class SubmissionViewSet(GenericViewSet[Any]):
         """Send the failed jobs of a stage again."""
         wanted = self._for_operator(key)
         services.retry_failed(request=wanted, by=request.user, at=timezone.now(), **self._read(RetryWriter))  # type: ignore[arg-type]
+        return self._answer(wanted)
+
+    @extend_schema(request=CancelWriter, responses=_LIST)
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: ApiRequest, key: str) -> Response:
+        """Have the schedulers end every job of a request that they have."""
+        wanted = self._for_operator(key)
+        services.cancel_sent(request=wanted, by=request.user, at=timezone.now(), **self._read(CancelWriter))  # type: ignore[arg-type]
         return self._answer(wanted)
 
     @extend_schema(responses={(200, "application/x-tar"): OpenApiResponse(OpenApiTypes.BINARY), **_REFUSALS})

@@ -14,13 +14,13 @@ from apps.production.models import Request
 from apps.production.selectors import content_of
 from apps.submission.indices import write_ranges
 from apps.submission.models import Submission
-from apps.submission.scripts import StagePlan, plan_stage, write_script
+from apps.submission.scripts import StagePlan, plan_stage, stage_in_environment, write_script
 
 
-def plans_of(request: Request) -> list[StagePlan]:
-    """Return how each stage runs. Raises `InvalidFields`."""
-    content = content_of(request)
-    return [plan_stage(key=request.key, content=content, position=n) for n in range(len(content.stages))]
+def plans_of(request: Request, *, test_events: int = 0) -> list[StagePlan]:
+    """Return how each stage runs, or its test of at most so many events. Raises `InvalidFields`."""
+    content, stages = content_of(request), range(len(request.stages.all()))
+    return [plan_stage(key=request.key, content=content, position=n, test_events=test_events) for n in stages]
 
 
 def adapter_that_submits(cluster: Cluster) -> Submits:
@@ -62,6 +62,7 @@ def new_submission(
         number=number,
         position=plan.position,
         stage_name=plan.name,
+        is_test=bool(plan.test_events),
         retry_of=retry_of,
         first=indices[0] if indices else first,
         tasks=len(indices) or tasks,
@@ -93,7 +94,7 @@ def batch_job(submission: Submission) -> BatchJob:
         tasks=submission.tasks,
         environment={
             "OPSPORTAL_REQUEST": submission.request.key,
-            "OPSPORTAL_STAGE": submission.stage_name,
+            "OPSPORTAL_STAGE": stage_in_environment(submission.stage_name, is_test=submission.is_test),
             "OPSPORTAL_SUBMISSION": str(submission.token),
         },
         comment=f"opsportal:{submission.token}",

@@ -21,7 +21,7 @@ class AssignForm(forms.Form):
         required=False,
         choices=[
             ("", "as it stands"),
-            (Verb.TEST.value, "with a test: one job of each stage"),
+            (Verb.TEST.value, "with a test of each stage; production follows when it is good"),
             (Verb.START.value, "with production: all jobs"),
         ],
     )
@@ -53,3 +53,9 @@ class RetryForm(forms.Form):
         ],
     )
     reason = forms.CharField(required=False, max_length=2000)
+
+
+class CancelForm(forms.Form):
+    """Why the jobs are ended."""
+
+    reason = forms.CharField(max_length=2000, help_text=_REASON)

@@ -34,6 +34,7 @@ class Submission(models.Model):
     number = models.PositiveIntegerField(help_text="Counts the submissions of a request.")
     position = models.PositiveSmallIntegerField(help_text="Of the stage, from 0.")
     stage_name = models.CharField(max_length=64)
+    is_test = models.BooleanField(default=False, help_text="One short job, before production.")
     retry_of = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="retries")
     first = models.PositiveIntegerField(help_text="Number of the first job.")
     tasks = models.PositiveIntegerField(help_text="How many jobs.")
@@ -53,6 +54,10 @@ class Submission(models.Model):
     completed = models.PositiveIntegerField(default=0)
     failed_indices = models.TextField(blank=True)
     settled_at = models.DateTimeField(null=True, blank=True, help_text="All jobs have ended.")
+    held_at = models.DateTimeField(null=True, blank=True, help_text="What waits is held in the scheduler's queue.")
+    cancel_asked_at = models.DateTimeField(null=True, blank=True, help_text="Somebody wants its jobs ended.")
+    cancelled_at = models.DateTimeField(null=True, blank=True, help_text="The scheduler was told to end its jobs.")
+    answered_at = models.DateTimeField(null=True, blank=True, help_text="Something was done about a failed test.")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
 
@@ -61,7 +66,14 @@ class Submission(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["request", "number"], name="submission_number_once"),
             models.UniqueConstraint(
-                fields=["request", "position", "first"], condition=Q(retry_of=None), name="submission_of_jobs_once"
+                fields=["request", "position", "first"],
+                condition=Q(retry_of=None, is_test=False),
+                name="submission_of_jobs_once",
+            ),
+            models.UniqueConstraint(
+                fields=["request", "position"],
+                condition=Q(is_test=True, settled_at=None),
+                name="submission_test_once",
             ),
             models.UniqueConstraint(fields=["retry_of", "first"], name="submission_retry_once"),
             models.CheckConstraint(condition=Q(state__in=SubmissionState.values), name="submission_state"),

@@ -17,7 +17,10 @@ JOB_VARIABLES = {
     "first_event": "OPSPORTAL_FIRST_EVENT",
     "events_per_job": "OPSPORTAL_EVENTS_PER_JOB",
     "seed": "OPSPORTAL_SEED",
+    "most_events": "OPSPORTAL_MOST_EVENTS",
 }
+#: Of the stage's name in the environment, and of datasets, while a stage is tested: nothing of it counts as produced.
+TEST = ".test"
 _OF_EVENTS = {"first_event", "events_per_job"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -35,15 +38,25 @@ class StagePlan:
     first_seed: int
     memory_bytes: int
     wall_seconds: int
+    test_events: int = 0
+    reads_dataset: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_stage(*, key: str, content: RequestContent, position: int) -> StagePlan:
-    """Work out how the jobs of a stage run. Raises `InvalidFields` with everything that prevents it."""
+def stage_in_environment(name: str, *, is_test: bool) -> str:
+    """Return the name of a stage that its jobs carry."""
+    return f"{name[: 64 - len(TEST)]}{TEST}" if is_test else name
+
+
+def plan_stage(*, key: str, content: RequestContent, position: int, test_events: int = 0) -> StagePlan:
+    """Work out how the jobs of a stage run, or its test of at most so many events.
+
+    Raises `InvalidFields` with everything that prevents it.
+    """
     stage = content.stages[position]
     command = content.workflow.stage(stage.kind).command
     problems = _problems(stage, command)
-    texts = _texts(key, content, position)
+    texts = _texts(key, content, position, is_test=bool(test_events))
     for name, text in texts.items():
         if "\0" in text:
             problems.append(f"{name} holds the character NUL.")
@@ -66,7 +79,13 @@ def plan_stage(*, key: str, content: RequestContent, position: int) -> StagePlan
         first_seed=seed if isinstance(seed, int) else 1,
         memory_bytes=stage.memory_bytes or 0,
         wall_seconds=stage.wall_seconds or 0,
-        variables={"OPSPORTAL_REQUEST": key, "OPSPORTAL_STAGE": stage.name, "OPSPORTAL_RELEASE": stage.release},
+        test_events=test_events,
+        reads_dataset=bool(texts.get("input_dataset")),
+        variables={
+            "OPSPORTAL_REQUEST": key,
+            "OPSPORTAL_STAGE": stage_in_environment(stage.name, is_test=bool(test_events)),
+            "OPSPORTAL_RELEASE": stage.release,
+        },
     )
 
 
@@ -76,12 +95,15 @@ def write_script(plan: StagePlan, *, first: int | None = 0, indices: Sequence[in
     Task n is job `first` + n, or `indices[n]` where these are given; for `first` None the script takes it as argument.
     """
     variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
+    variables |= {"OPSPORTAL_TEST": "1"} if plan.test_events else {}
     exports = [f"export {name}={shlex.quote(text)}" for name, text in variables.items() if _VARIABLE.fullmatch(name)]
     if indices:
         index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
     else:
         index = [f"first={'${1:-0}' if first is None else first}", "index=$((first + task))"]
     base, more = divmod(plan.events, plan.jobs)
+    if plan.test_events:
+        base, more = min(base, plan.test_events) if base else plan.test_events, 0
     lines = [
         "#!/bin/bash",
         f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
@@ -96,9 +118,16 @@ def write_script(plan: StagePlan, *, first: int | None = 0, indices: Sequence[in
         f"export OPSPORTAL_FIRST_EVENT=$((index * {base} + extra + 1))",
         f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + (index < {more})))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
+        f"export OPSPORTAL_MOST_EVENTS={_most_events(plan)}",
         f"exec -- {' '.join(plan.words)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _most_events(plan: StagePlan) -> str:
+    """Return after how many events a job ends: what reads a dataset reads all that it is given, but for a test."""
+    reads_all = plan.reads_dataset or not plan.events
+    return "-1" if reads_all and not plan.test_events else "$OPSPORTAL_EVENTS_PER_JOB"
 
 
 def _problems(stage: StageContent, command: Sequence[str]) -> list[str]:
@@ -115,13 +144,20 @@ def _problems(stage: StageContent, command: Sequence[str]) -> list[str]:
     return problems
 
 
-def _texts(key: str, content: RequestContent, position: int) -> dict[str, str]:
-    """Return the text of each word that is known now: arguments of the stage, `request` and `stage`."""
+def _texts(key: str, content: RequestContent, position: int, *, is_test: bool) -> dict[str, str]:
+    """Return the text of each word that is known now: arguments of the stage, `request` and `stage`.
+
+    A test writes datasets of its own, and a later stage reads those.
+    """
     stage = content.stages[position]
     declared = content.workflow.stage(stage.kind).arguments
     texts = {argument.name: _text(stage.value(argument.name)) for argument in declared}
     if not texts.get("input_dataset") and position:
         texts["input_dataset"] = content.stages[position - 1].output_dataset
+    if is_test:
+        made = {before.output_dataset for before in content.stages[:position]} - {""}
+        texts |= {"input_dataset": texts["input_dataset"] + TEST} if texts.get("input_dataset") in made else {}
+        texts |= {"output_dataset": texts["output_dataset"] + TEST} if texts.get("output_dataset") else {}
     return texts | {"request": key, "stage": stage.name}
 
 

@@ -44,6 +44,17 @@ def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     return waiting.order_by(F("request__priority").desc(nulls_last=True), "request__submitted_at", "request", "number")
 
 
+def cancellable() -> Q:
+    """Keep submissions whose jobs the scheduler has, or may have, and was not told to end."""
+    return Q(state__in=ABROAD, settled_at=None, cancel_asked_at=None, cancelled_at=None)
+
+
+def last_tests(request: Request) -> dict[int, Submission]:
+    """Return the last test of each stage, by position."""
+    tests = request.submissions.filter(is_test=True).defer("script").order_by("number")
+    return {test.position: test for test in tests}
+
+
 def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submission]:
     """Return those of which nobody knows whether the scheduler has them."""
     unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
@@ -89,8 +100,14 @@ class StageStanding:
 
     stage: Stage
     submissions: list[Submission] = field(default_factory=list)
+    test: Submission | None = None
     longest_seconds: int | None = None
     most_memory_bytes: int | None = None
+
+    @property
+    def rows(self) -> list[Submission]:
+        """Return all that was sent, its last test first."""
+        return [self.test, *self.submissions] if self.test else self.submissions
 
     @property
     def sent(self) -> int:
@@ -114,10 +131,13 @@ class StageStanding:
 def standings_of(request: Request) -> list[StageStanding]:
     """Return each stage with its submissions, and the most that a completed job of it took, in three queries."""
     standings = {stage.position: StageStanding(stage) for stage in request.stages.all()}
-    for submission in request.submissions.select_related("cluster").defer("script").order_by("number"):
-        if submission.position in standings:
+    for submission in request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number"):
+        if submission.position in standings and submission.is_test:
+            standings[submission.position].test = submission
+        elif submission.position in standings:
             standings[submission.position].submissions.append(submission)
-    for position, seconds, memory in _measured(s for each in standings.values() for s in each.submissions):
+    every = [s for each in standings.values() for s in (each.test, *each.submissions) if s]
+    for position, seconds, memory in _measured(every):
         standings[position].longest_seconds, standings[position].most_memory_bytes = seconds, memory
     return list(standings.values())
 
@@ -151,3 +171,9 @@ def assignment_of(request: Request) -> Assignment | None:
 
 def may_submit(user: Any, request: Request) -> bool:
     return may(user, Who.OPERATOR, request)
+
+
+def wished_limit(request: Request) -> int | None:
+    """Return the most jobs in flight that the request itself asks for, as keep-up does."""
+    wished = request.arguments.get("most_in_flight")
+    return wished if isinstance(wished, int) and wished > 0 else None

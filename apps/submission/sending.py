@@ -8,12 +8,14 @@ from django.db import transaction
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
+from apps.clusters.submission import SubmissionOptions
 from apps.core.services import publish
 from apps.production.holds import hold_of
 from apps.submission.batch import adapter_that_submits, batch_job, options_of
 from apps.submission.enums import SubmissionState
 from apps.submission.indices import write_ranges
 from apps.submission.models import Submission
+from apps.submission.outlook import outlook
 from apps.submission.selectors import in_flight, index_of, jobs_of, lost, planned
 
 log = logging.getLogger(__name__)
@@ -48,25 +50,55 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
     locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
     if not locked.submits:
         return None
-    there = in_flight(Submission.objects.filter(cluster=locked))
-    most = options_of(locked).most_in_flight
-    for submission in planned(locked, at):
-        request = submission.request
-        assignment = getattr(request, "assignment", None)
-        limit = assignment.most_in_flight if assignment else None
-        stage = request.stages.filter(position=submission.position).first()
-        mine = in_flight(request.submissions.filter(cluster=locked)) if limit else 0
-        if hold_of(request, stage) or (limit and mine and mine + submission.tasks > limit):
-            continue
-        if there and there + submission.tasks > most:
-            return None
+    submission, _ = _first(locked, at)
+    if submission is not None:
         submission.state = SubmissionState.SENDING
         submission.attempts += 1
         submission.sending_at = at
         submission.save(update_fields=["state", "attempts", "sending_at"])
         _publish("submission.sending", submission, at)
-        return submission
-    return None
+    return submission
+
+
+def has_room(*, cluster: Cluster, at: datetime) -> bool:
+    """Tell whether another request may begin on a cluster: nothing waits for room there, and there is some.
+
+    Raises `SchedulerError` for wrong options of the cluster.
+    """
+    submission, is_full = _first(cluster, at)
+    return submission is None and not is_full
+
+
+def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
+    """Return what may be sent first, and whether the cluster has no room for more."""
+    options = options_of(cluster)
+    there = in_flight(Submission.objects.filter(cluster=cluster))
+    now = outlook(at)
+    for submission in planned(cluster, at):
+        stage = submission.request.stages.filter(position=submission.position).first()
+        if hold_of(submission.request, stage) or now.against(submission.request, [stage] if stage else []):
+            continue
+        if not _has_room_of_its_own(submission, options):
+            continue
+        if there and there + submission.tasks > options.most_in_flight:
+            return None, True
+        return submission, False
+    return None, there >= options.most_in_flight
+
+
+def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
+    """Tell whether the limits of its request and its experiment let a submission go."""
+    request = submission.request
+    assignment = getattr(request, "assignment", None)
+    here = Submission.objects.filter(cluster=submission.cluster_id)
+    limits = [(options.limit_of(request.experiment.key), here.filter(request__experiment=request.experiment_id))]
+    if assignment and assignment.most_in_flight:
+        limits.append((assignment.most_in_flight, here.filter(request=request)))
+    for limit, submissions in limits:
+        there = in_flight(submissions)
+        if there and there + submission.tasks > limit:
+            return False
+    return True
 
 
 def send(*, submission: Submission, at: datetime) -> Submission:

@@ -18,7 +18,8 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
     class Meta:
         model = Submission
         fields = [
-            *("request", "number", "position", "stage_name", "cluster", "retry_of", "first", "tasks", "indices"),
+            *("request", "number", "position", "stage_name", "is_test", "cluster", "retry_of"),
+            *("first", "tasks", "indices", "held_at", "cancel_asked_at", "cancelled_at"),
             *("state", "attempts", "spool_id", "sent_at", "ended", "completed", "failed_indices", "settled_at"),
             *("last_error", "script_sha256", "created_at", "created_by"),
         ]
@@ -44,3 +45,9 @@ class RetryWriter(serializers.Serializer[Any]):
         choices=["service", "resource", "code", "user", "unknown", ""], required=False, default=""
     )
     reason = serializers.CharField(required=False, allow_blank=True, max_length=2000, default="")
+
+
+class CancelWriter(serializers.Serializer[Any]):
+    """Why the jobs are ended."""
+
+    reason = serializers.CharField(max_length=2000)

@@ -1,9 +1,8 @@
-"""Choosing the cluster of a request, planning what is sent next, sending failed jobs again."""
+"""Choosing the cluster of a request, sending failed jobs again, ending jobs that were sent."""
 
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Max
 
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
@@ -12,15 +11,14 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.queue import enqueue
 from apps.core.services import publish
 from apps.diagnosis.enums import VerdictKind
-from apps.production.enums import RequestState, Verb
-from apps.production.holds import hold_of
+from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.selectors import with_stages
 from apps.production.services import MAX_REASON, make_move
 from apps.submission.batch import adapter_that_submits, new_submission, options_of, plans_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
-from apps.submission.selectors import ASSIGNABLE, SENDABLE, failed_of, may_submit
+from apps.submission.planning import locked, next_number, save_planned, tell
+from apps.submission.selectors import ASSIGNABLE, SENDABLE, cancellable, failed_of, may_submit, wished_limit
 
 #: The moves that may come with the choice of a cluster.
 BEGINNINGS = {Verb.TEST, Verb.START}
@@ -43,7 +41,7 @@ def assign_request(
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with what prevents a stage from being sent, `StaleState`.
     """
     _check_allowed(by, request)
-    request = _locked(request)
+    request = locked(request)
     if request.state not in ASSIGNABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_cluster(cluster, request)
@@ -52,7 +50,7 @@ def assign_request(
         if verb not in BEGINNINGS:
             raise InvalidFields({"verb": ["Start with a test, or with production."]})
         make_move(verb=verb, request=request, by=by, at=at, reason=reason, version=version)
-    limit = most_in_flight or _wished_limit(request)
+    limit = most_in_flight or wished_limit(request)
     assignment, _ = Assignment.objects.update_or_create(
         request=request,
         defaults={"cluster": cluster, "most_in_flight": limit, "assigned_at": at, "assigned_by": str(by)},
@@ -71,46 +69,6 @@ def assign_request(
 
 
 @transaction.atomic
-def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan the next array of a request, if one is due: of the first stage that is not yet delivered.
-
-    While it is in test, one job of each stage. A stage begins when every job of the one before has completed.
-    Raises `InvalidFields` where the stage cannot run, `SchedulerError` for wrong options of the cluster.
-    """
-    request = _locked(assignment.request)
-    cluster = assignment.cluster
-    if request.state not in SENDABLE or not cluster.submits:
-        return None
-    sent = list(request.submissions.defer("script"))
-    for stage in request.stages.all():
-        of_stage = [submission for submission in sent if submission.position == stage.position]
-        if {s.state for s in of_stage} & {SubmissionState.PLANNED, SubmissionState.FAILED}:
-            return None
-        wanted = 1 if request.state == RequestState.TESTING else stage.jobs or 0
-        first = max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
-        if first < wanted or not wanted:
-            if hold_of(request, stage):
-                return None
-            most = options_of(cluster)
-            size = min(most.array_size, most.most_in_flight, assignment.most_in_flight or most.array_size)
-            plan = plans_of(request)[stage.position]
-            submission = new_submission(
-                request=request,
-                cluster=cluster,
-                plan=plan,
-                number=_next_number(request),
-                first=first,
-                tasks=min(size, wanted - first),
-                by="opsportal",
-                at=at,
-            )
-            return _save(submission, at)
-        if sum(s.completed for s in of_stage) < wanted:
-            return None
-    return None
-
-
-@transaction.atomic
 def retry_failed(
     *, request: Request, position: int, by: User, at: datetime, verdict: str = "", reason: str = ""
 ) -> list[Submission]:
@@ -119,7 +77,7 @@ def retry_failed(
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where there is nothing to send again.
     """
     _check_allowed(by, request)
-    request = _locked(request)
+    request = locked(request)
     if verdict and verdict not in set(VerdictKind):
         raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
     _check_reason(reason)
@@ -127,25 +85,49 @@ def retry_failed(
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     found: list[Submission] = []
     plans = plans_of(request)
-    for submission in request.submissions.filter(position=position).prefetch_related("retries").select_related():
+    sent = request.submissions.filter(position=position, is_test=False)
+    for submission in sent.prefetch_related("retries").select_related():
         if indices := failed_of(submission, verdict=verdict):
             _check_cluster(submission.cluster, request)
             again = new_submission(
                 request=request,
                 cluster=submission.cluster,
                 plan=plans[position],
-                number=_next_number(request),
+                number=next_number(request),
                 indices=indices,
                 retry_of=submission,
                 by=by,
                 at=at,
             )
-            found.append(_save(again, at, reason=reason.strip()))
+            found.append(save_planned(again, at, reason=reason.strip()))
     if not found:
         raise InvalidTransition(f"{request}: no failed job of this stage is there to be sent again.")
     for cluster_id in {submission.cluster_id for submission in found}:
         enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
     return found
+
+
+@transaction.atomic
+def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int:
+    """Have the scheduler end every job of a request that it has; return how many. What was not sent yet stays.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where nothing is there to be ended.
+    """
+    _check_allowed(by, request)
+    _check_reason(reason)
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Say why: the others will read it."]})
+    request = locked(request)
+    found = list(request.submissions.filter(cancellable()).select_related("cluster"))
+    if not found:
+        raise InvalidTransition(f"{request}: no job of it is with a scheduler.")
+    request.submissions.filter(pk__in=[submission.pk for submission in found]).update(cancel_asked_at=at)
+    jobs = sum(submission.tasks - submission.ended for submission in found)
+    data = {"jobs": jobs, "submissions": [submission.number for submission in found]}
+    publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    for cluster_id in {submission.cluster_id for submission in found}:
+        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+    return jobs
 
 
 @transaction.atomic
@@ -162,45 +144,9 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
     if not changed:
         raise InvalidTransition(f"{submission} was not refused, or somebody has sent it again already.")
     submission.refresh_from_db()
-    _tell("submission.planned_again", submission, by, at, reason=reason.strip())
+    tell("submission.planned_again", submission, by, at, reason=reason.strip())
     enqueue("apps.submission.tasks.send_to", cluster_id=submission.cluster_id)
     return submission
-
-
-def _save(submission: Submission, at: datetime, *, reason: str = "") -> Submission:
-    submission.save(force_insert=True)
-    _tell("submission.planned", submission, submission.created_by, at, reason=reason)
-    return submission
-
-
-def _tell(kind: str, submission: Submission, by: object, at: datetime, *, reason: str = "") -> None:
-    data = {
-        "submission": submission.number,
-        "stage": submission.stage_name,
-        "cluster": submission.cluster.name,
-        "first": submission.first,
-        "tasks": submission.tasks,
-        "retry_of": submission.retry_of.number if submission.retry_of else None,
-        "script_sha256": submission.script_sha256,
-    }
-    publish(kind=kind, target=submission.request, by=by, at=at, new=submission.state, reason=reason, data=data)
-
-
-def _locked(request: Request) -> Request:
-    """Hold the request's row, so that one alone plans for it, and read it anew."""
-    Request.objects.select_for_update().get(pk=request.pk)
-    found: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
-    return found
-
-
-def _next_number(request: Request) -> int:
-    return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
-
-
-def _wished_limit(request: Request) -> int | None:
-    """Return the most jobs in flight that the request itself asks for, as keep-up does."""
-    wished = request.arguments.get("most_in_flight")
-    return wished if isinstance(wished, int) and wished > 0 else None
 
 
 def _check_allowed(by: User, request: Request) -> None:

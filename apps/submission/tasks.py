@@ -12,8 +12,12 @@ from apps.core.locks import alone_with
 from apps.submission import sending
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
+from apps.submission.planning import plan_next
+from apps.submission.recalling import recall_sent
+from apps.submission.retrying import retry_by_verdict
 from apps.submission.selectors import SENDABLE, clusters_to_look_at
-from apps.submission.services import plan_next
+from apps.submission.starting import start_next
+from apps.submission.testing import judge_tests
 
 log = logging.getLogger(__name__)
 
@@ -36,22 +40,34 @@ def send_to(*, cluster_id: int) -> None:
         return
     with alone_with(sending.SENDING_LOCK, cluster.pk) as alone:  # one that hangs must not keep a worker for each turn
         if alone:
-            sending.refresh_progress(cluster=cluster, at=timezone.now())
-            sending.look_for_lost(cluster=cluster, at=timezone.now())
+            _look(cluster)
             _send_due(cluster)
 
 
+def _look(cluster: Cluster) -> None:
+    """See what became of what was sent, and do what follows from it."""
+    sending.refresh_progress(cluster=cluster, at=timezone.now())
+    sending.look_for_lost(cluster=cluster, at=timezone.now())
+    recall_sent(cluster=cluster, at=timezone.now())
+    try:
+        judge_tests(cluster=cluster, at=timezone.now())
+        retry_by_verdict(cluster=cluster, at=timezone.now())
+    except SchedulerError as error:
+        log.warning("cluster %s: %s", cluster, error)
+
+
 def _send_due(cluster: Cluster) -> None:
+    """Send what is due; when all of that is sent and there is room, the next request of the queue begins."""
     for _ in range(MOST_A_RUN):
         try:
             _plan(cluster)
             submission = sending.claim_next(cluster=cluster, at=timezone.now())
+            if submission is None and start_next(cluster=cluster, at=timezone.now()) is None:
+                return
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
             return
-        if submission is None:
-            return
-        if sending.send(submission=submission, at=timezone.now()).state == SubmissionState.UNKNOWN:
+        if submission and sending.send(submission=submission, at=timezone.now()).state == SubmissionState.UNKNOWN:
             return
 
 

@@ -7,6 +7,7 @@ urlpatterns = [
     path("submissions/<str:key>/", views.submissions, name="request"),
     path("submissions/<str:key>/assign/", views.assign, name="assign"),
     path("submissions/<str:key>/retry/", views.retry, name="retry"),
+    path("submissions/<str:key>/cancel/", views.cancel, name="cancel"),
     path("submissions/<str:key>/bundle/", views.bundle, name="bundle"),
     path("submissions/<str:key>/<int:number>/script/", views.script, name="script"),
     path("submissions/<str:key>/<int:number>/again/", views.again, name="again"),

@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -18,8 +18,9 @@ from apps.production.models import Request
 from apps.production.selectors import with_stages
 from apps.submission import services
 from apps.submission.bundle import write_bundle
-from apps.submission.forms import AssignForm, RetryForm
+from apps.submission.forms import AssignForm, CancelForm, RetryForm
 from apps.submission.models import Submission
+from apps.submission.page import begin_of, flight_of, results_of
 from apps.submission.selectors import ASSIGNABLE, SENDABLE, assignment_of, may_submit, standings_of
 
 
@@ -56,6 +57,22 @@ def retry(request: HttpRequest, key: str) -> HttpResponse:
         wanted,
         lambda by: services.retry_failed(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
         "The failed jobs are sent again.",
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def cancel(request: HttpRequest, key: str) -> HttpResponse:
+    """Ask once more, with what would be ended; then have the scheduler end it."""
+    wanted = _for_operator(request, key)
+    form = CancelForm(request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
+        return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
+    return _do(
+        request,
+        wanted,
+        lambda by: services.cancel_sent(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
+        f"The jobs of {wanted} that are with a scheduler are ended.",
     )
 
 
@@ -116,6 +133,9 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
         "standings": standings_of(wanted),
         "may_submit": operator,
         "may_retry": operator and wanted.state in SENDABLE,
+        "begins": begin_of(wanted, timezone.now()),
+        "flight": flight_of(wanted),
+        "results": results_of(wanted),
     }
     if request.headers.get("HX-Request"):
         return render(request, "submission/_card.html", context)
@@ -127,7 +147,7 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
             for n, standing in enumerate(context["standings"])
             if standing.to_retry > 0
         ]
-    context["any_sent"] = any(standing.submissions for standing in context["standings"])
+    context["any_sent"] = any(standing.rows for standing in context["standings"])
     context["problems"] = bound.get("retry_form")
     return render(request, "submission/request.html", context, status=400 if bound else 200)
 

@@ -19,7 +19,8 @@ from apps.production.models import WorkflowType
 from apps.production.workflow_types import save_workflow, workflow_of
 from apps.submission import sending
 from apps.submission.models import Submission
-from apps.submission.services import assign_request, plan_next, retry_failed
+from apps.submission.planning import plan_next
+from apps.submission.services import assign_request, retry_failed
 from tests import people
 from tests.production import written
 

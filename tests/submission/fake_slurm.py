@@ -26,6 +26,11 @@ for word; do case $word in --name=*) name=${{word#*=}};; esac; done
 while read -r id found; do [ "$found" = "$name" ] && echo "${{id}}{suffix}"; done < jobs
 exit 0
 """
+_TELL = """#!/bin/bash
+cd {directory}
+[ "$(cat mode)" = down ] && {{ echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }}
+echo "{program} $*" >> told
+"""
 
 
 class FakeSlurm:
@@ -35,10 +40,13 @@ class FakeSlurm:
         self.directory = directory
         directory.mkdir()
         (directory / "jobs").touch()
+        (directory / "told").touch()
         programs = {
             "sbatch": _SBATCH,
             "squeue": _ASK.replace("{program}", "squeue").replace("{suffix}", ""),
             "sacct": _ASK.replace("{program}", "sacct").replace("{suffix}", "_0"),
+            "scancel": _TELL.replace("{program}", "scancel"),
+            "scontrol": _TELL.replace("{program}", "scontrol"),
         }
         for program, text in programs.items():
             path = directory / program
@@ -58,6 +66,10 @@ class FakeSlurm:
         """Return id and name of each submission that came through."""
         lines = (self.directory / "jobs").read_text().splitlines()
         return [(line.split()[0], line.split()[1]) for line in lines]
+
+    def told(self) -> list[str]:
+        """Return what scancel and scontrol were told."""
+        return (self.directory / "told").read_text().splitlines()
 
     def script(self, job_id: str) -> str:
         return (self.directory / f"script.{job_id}").read_text()

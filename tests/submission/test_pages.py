@@ -9,9 +9,11 @@ import pytest
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.production.enums import Verb
+from apps.services.services.announcements import post_announcement
 from apps.submission import sending
 from apps.submission.models import Submission
-from apps.submission.services import assign_request, plan_next
+from apps.submission.planning import plan_next
+from apps.submission.services import assign_request
 from tests.production.written import AT
 
 
@@ -136,3 +138,49 @@ def test_wrong_options_of_a_cluster_are_refused_in_the_back_office(db, options):
 
     with pytest.raises(ValidationError):
         Cluster(name="x", scheduler="slurm", submission=options).full_clean()
+
+
+def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluster, approver):
+    url = f"/submissions/{make('queued').key}/"
+    client = browse(liaison)
+    assert "Begins by itself on farm, number 1 of the queue" in client.get(url).content.decode()
+    announcement = post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True)
+    page = client.get(url).content.decode()
+    assert "It does not begin now:" in page
+    assert announcement.title in page
+    Cluster.objects.update(submits=False)
+    assert "No cluster starts it by itself" in client.get(url).content.decode()
+
+
+def test_sent_jobs_are_ended_after_a_confirmation(browse, shifter, liaison, make, cluster, approver, end_jobs):
+    request = make("queued")
+    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    client, url = browse(shifter), f"/submissions/{request.key}/cancel/"
+    assert "No job of it is with a scheduler" in client.get(url).content.decode()
+    plan_next(assignment=assignment, at=AT)
+    sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    assert "End the sent jobs…" in client.get(f"/submissions/{request.key}/").content.decode()
+    assert "4 jobs with farm are ended" in client.get(url).content.decode()
+    assert client.post(url, {"reason": ""}).status_code == 400
+    note = browse(liaison).get(f"/requests/{request.key}/?do=cancel").content.decode()
+    assert "4 jobs of it are with farm: the portal ends them there." in note
+    note = client.get(f"/requests/{request.key}/?do=hold").content.decode()
+    assert "those that wait are held in its queue" in note
+    assert "are ended" in client.post(url, {"reason": "Wrong partition."}, follow=True).content.decode()
+    assert Submission.objects.get().cancel_asked_at == AT
+    api = f"/api/v1/submissions/{request.key}/cancel/"
+    assert client.post(api, {"reason": "Again."}, content_type="application/json").status_code == 409
+
+
+def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approver, end_jobs):
+    request = make("queued")
+    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
+    plan_next(assignment=assignment, at=AT)
+    test = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    client, url = browse(liaison), f"/submissions/{request.key}/"
+    assert "Test of one:" in client.get(url).content.decode()
+    end_jobs(test)
+    sending.refresh_progress(cluster=cluster, at=AT)
+    page = client.get(url).content.decode()
+    assert "good" in page
+    assert "30 min, 1.9 GB" in page

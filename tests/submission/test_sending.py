@@ -14,8 +14,9 @@ from apps.production.services import make_move
 from apps.submission import sending, tasks
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
+from apps.submission.planning import plan_next
 from apps.submission.selectors import clusters_to_look_at
-from apps.submission.services import assign_request, plan_next, retry_failed, send_refused_again
+from apps.submission.services import assign_request, retry_failed, send_refused_again
 from tests.production.written import AT
 
 LATER = AT + timedelta(minutes=10)
@@ -74,23 +75,6 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
 
 def _approver(assignment):
     return assignment.request.approved_by
-
-
-def test_a_test_sends_one_job_of_each_stage_and_production_the_others(make, cluster, approver, fake, end_jobs):
-    request = make("queued")
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
-    first = step(assignment)
-    assert (first.stage_name, first.first, first.tasks) == ("one", 0, 1)
-    assert step(assignment) is None
-    end_jobs(first)
-    sending.refresh_progress(cluster=cluster, at=LATER)
-    second = step(assignment, LATER)
-    assert (second.stage_name, second.first, second.tasks) == ("two", 0, 1)
-    end_jobs(second, at=LATER + timedelta(hours=1))
-    request.refresh_from_db()
-    make_move(verb=Verb.START, request=request, by=approver, at=LATER)
-    found = [step(assignment, LATER) for _ in range(3)]
-    assert [(s.stage_name, s.first, s.tasks) if s else None for s in found] == [("one", 1, 4), ("one", 5, 1), None]
 
 
 def test_a_hold_keeps_jobs_back(running, approver, fake):

@@ -343,5 +343,21 @@ class Submits(Protocol):
         ...
 
     def cancel(self, spool_id: str) -> None:
-        """Cancel what waits or runs of a job. Raises `SchedulerError`."""
+        """Cancel what waits or runs of a job; one that has ended stays as it is. Raises `SchedulerError`."""
+        ...
+
+
+@runtime_checkable
+class HoldsJobs(Protocol):
+    """A scheduler that can keep submitted jobs from starting."""
+
+    def hold(self, spool_id: str) -> None:
+        """Keep what waits of a job from starting; what runs goes on, and a job that has ended stays as it is.
+
+        Raises `SchedulerError`.
+        """
+        ...
+
+    def release(self, spool_id: str) -> None:
+        """Let what is held of a job start again. Raises `SchedulerError`."""
         ...

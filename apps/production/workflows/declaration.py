@@ -86,7 +86,9 @@ CORE: Mapping[str, Argument] = {
 _TAKEN = frozenset({"title", "purpose", "deadline", "requested_priority", "priority_reason", "experiment", "workflow"})
 _TAKEN |= {"version", "stages", "arguments", "kind", "do", "key", "state", "id", *CORE}
 #: What a command may take beside its stage's arguments; filled in for each job when it is submitted.
-JOB_WORDS = frozenset({"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "seed"})
+JOB_WORDS = frozenset(
+    {"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "most_events", "seed", "files"}
+)
 
 
 class DeclarationError(ValueError):

@@ -102,6 +102,14 @@ class Slurm:
         """Cancel by scancel. Raises `SchedulerError`."""
         sending.cancel(self._commands, spool_id)
 
+    def hold(self, spool_id: str) -> None:
+        """Hold by scontrol. Raises `SchedulerError`."""
+        sending.hold(self._commands, spool_id)
+
+    def release(self, spool_id: str) -> None:
+        """Release by scontrol. Raises `SchedulerError`."""
+        sending.release(self._commands, spool_id)
+
 
 def _with_script(record: JobRecord) -> JobRecord:
     """Return the component of a heterogeneous job that runs the script, and so writes its output: the first."""

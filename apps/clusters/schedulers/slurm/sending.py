@@ -16,6 +16,8 @@ _REFUSED = re.compile(
     r"Batch job submission failed: "
     r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More processors|Unspecified)"
 )
+#: What scontrol says of a job that has ended, and of one that slurmctld has forgotten since.
+_ENDED = re.compile(r"already finished|Invalid job id specified")
 
 
 def submit(commands: Commands, job: BatchJob) -> str:
@@ -79,6 +81,26 @@ def cancel(commands: Commands, spool_id: str) -> None:
     if not spool_id.isdigit():
         raise SchedulerError(f"scancel: {spool_id!r} is no id of a job")
     commands.run("scancel", "--quiet", spool_id)
+
+
+def hold(commands: Commands, spool_id: str) -> None:
+    """Keep the tasks that wait from starting; those that run go on."""
+    _control(commands, "hold", spool_id)
+
+
+def release(commands: Commands, spool_id: str) -> None:
+    """Let the tasks that are held start again."""
+    _control(commands, "release", spool_id)
+
+
+def _control(commands: Commands, word: str, spool_id: str) -> None:
+    if not spool_id.isdigit():
+        raise SchedulerError(f"scontrol: {spool_id!r} is no id of a job")
+    try:
+        commands.run("scontrol", word, spool_id)
+    except CommandFailed as error:
+        if not _ENDED.search(error.stderr):
+            raise
 
 
 def check_name(name: str) -> None:

@@ -1,0 +1,123 @@
+"""What is sent next of a request: its tests, then its stages, array by array."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Max
+
+from apps.clusters.submission import MAX_TEST_EVENTS, SubmissionOptions
+from apps.core.services import publish
+from apps.production.enums import RequestState
+from apps.production.holds import hold_of
+from apps.production.models import Request
+from apps.production.selectors import with_stages
+from apps.submission.batch import new_submission, options_of, plans_of
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Assignment, Submission
+from apps.submission.selectors import SENDABLE, last_tests
+
+_WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
+
+
+@transaction.atomic
+def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan the next array of a request, if one is due: of the first stage that is not yet delivered.
+
+    While it is in test, one short job of each stage. A stage begins when every job of the one before has completed.
+    Raises `InvalidFields` where the stage cannot run, `SchedulerError` for wrong options of the cluster.
+    """
+    request = locked(assignment.request)
+    if request.state not in SENDABLE or not assignment.cluster.submits:
+        return None
+    plan = _plan_test if request.state == RequestState.TESTING else _plan_stage
+    return plan(request, assignment, at)
+
+
+def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    sent = list(request.submissions.filter(is_test=False).defer("script"))
+    for stage in request.stages.all():
+        of_stage = [submission for submission in sent if submission.position == stage.position]
+        if {s.state for s in of_stage} & _WAITS:
+            return None
+        wanted = stage.jobs or 0
+        first = max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
+        if first < wanted or not wanted:
+            if hold_of(request, stage):
+                return None
+            submission = new_submission(
+                request=request,
+                cluster=assignment.cluster,
+                plan=plans_of(request)[stage.position],
+                number=next_number(request),
+                first=first,
+                tasks=min(array_size(assignment, options_of(assignment.cluster)), wanted - first),
+                by="opsportal",
+                at=at,
+            )
+            return save_planned(submission, at)
+        if sum(s.completed for s in of_stage) < wanted:
+            return None
+    return None
+
+
+def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan the test of the first stage that has none, or whose failed one was answered."""
+    tests = last_tests(request)
+    for stage in request.stages.all():
+        last = tests.get(stage.position)
+        if last is not None and last.settled_at and last.completed:
+            continue
+        if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(request, stage):
+            return None
+        events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
+        submission = new_submission(
+            request=request,
+            cluster=assignment.cluster,
+            plan=plans_of(request, test_events=events)[stage.position],
+            number=next_number(request),
+            tasks=1,
+            by="opsportal",
+            at=at,
+        )
+        return save_planned(submission, at)
+    return None
+
+
+def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
+    """Return the most jobs of one array: no more than may ever be in flight together."""
+    limits = (options.array_size, options.limit_of(assignment.request.experiment.key), assignment.most_in_flight)
+    return min(limit for limit in limits if limit)
+
+
+def save_planned(submission: Submission, at: datetime, *, reason: str = "") -> Submission:
+    """Keep a submission that is to be sent, and tell of it."""
+    submission.save(force_insert=True)
+    tell("submission.planned", submission, submission.created_by, at, reason=reason)
+    return submission
+
+
+def tell(kind: str, submission: Submission, by: object, at: datetime, *, reason: str = "") -> None:
+    """Write an event of a submission into the timeline of its request."""
+    data = {
+        "submission": submission.number,
+        "stage": submission.stage_name,
+        "cluster": submission.cluster.name,
+        "first": submission.first,
+        "tasks": submission.tasks,
+        "test": submission.is_test,
+        "retry_of": submission.retry_of.number if submission.retry_of else None,
+        "script_sha256": submission.script_sha256,
+    }
+    publish(kind=kind, target=submission.request, by=by, at=at, new=submission.state, reason=reason, data=data)
+
+
+def locked(request: Request) -> Request:
+    """Hold the request's row, so that one alone plans for it, and read it anew."""
+    Request.objects.select_for_update().get(pk=request.pk)
+    found: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
+    return found
+
+
+def next_number(request: Request) -> int:
+    """Return the number of the request's next submission."""
+    return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1

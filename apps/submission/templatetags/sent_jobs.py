@@ -1,0 +1,27 @@
+"""What becomes of jobs that were sent, said where a request is moved."""
+
+from django import template
+
+from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.submission.page import flight_of
+
+register = template.Library()
+
+_ENDING = {Verb.CANCEL, Verb.SUPERSEDE}
+
+
+@register.simple_tag
+def sent_jobs_note(request: Request, verb: str) -> str:
+    """Say what a move does to jobs that schedulers have; empty where it does nothing, or they have none."""
+    if verb not in _ENDING | {Verb.HOLD} or not (flight := flight_of(request)):
+        return ""
+    many = flight.jobs != 1
+    told = (
+        f"{flight.jobs:,} job{'s' if many else ''} of it {'are' if many else 'is'} with {' and '.join(flight.clusters)}"
+    )
+    if verb in _ENDING:
+        return f"{told}: the portal ends them there."
+    if flight.can_hold:
+        return f"{told}: those that wait are held in its queue, those that run go on."
+    return f"{told}, which cannot hold them: they go on."

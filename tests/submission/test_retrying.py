@@ -1,0 +1,77 @@
+"""What a service failed is sent again by itself; what its code failed is not."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.production.enums import Verb
+from apps.services.enums import State
+from apps.services.services.incidents import close_incident, open_incident
+from apps.submission import sending
+from apps.submission.planning import plan_next
+from apps.submission.retrying import retry_by_verdict
+from apps.submission.services import assign_request
+from tests import people
+from tests.production.written import AT
+from tests.services import factories
+from tests.submission.verdicts import judge
+
+LATER = AT + timedelta(minutes=10)
+
+
+@pytest.fixture
+def running(make, cluster, approver):
+    request = make("queued")
+    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+@pytest.fixture
+def fail(running, end_jobs):
+    """Return a function that sends what is due, and lets tasks of it fail with verdicts."""
+
+    def failing(kinds, at=LATER, service=""):
+        plan_next(assignment=running, at=at)
+        sent = sending.send(submission=sending.claim_next(cluster=running.cluster, at=at), at=at)
+        end_jobs(sent, failed=set(kinds), at=at)
+        sending.refresh_progress(cluster=running.cluster, at=at)
+        judge(sent, {task: kind for task, kind in kinds.items() if kind}, at=at, service=service)
+        return sent
+
+    return failing
+
+
+def test_only_what_a_service_failed_is_sent_again(running, fail, fake):
+    failed = fail({0: "service", 1: "code", 2: "resource", 3: None})
+    (again,) = retry_by_verdict(cluster=running.cluster, at=LATER)
+    assert (again.indices, again.retry_of, again.created_by) == ("0", failed, "opsportal")
+    assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "each once"
+
+
+def test_not_more_often_than_the_cluster_says(running, fail, fake):
+    tried = [fail({0: "service"})]
+    while again := retry_by_verdict(cluster=running.cluster, at=LATER):
+        tried += again
+        fail({0: "service"})
+    assert [one.retry_of for one in tried] == [None, tried[0], tried[1]], "the first try, and two more"
+
+
+def test_not_while_the_service_is_down(running, fail, approver):
+    samweb = factories.service("samweb", people.LONG_AGO)
+    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    fail({0: "service"}, service="samweb")
+    assert retry_by_verdict(cluster=running.cluster, at=LATER) == []
+    close_incident(incident=incident, by=approver, at=LATER, reason="It answers.")
+    assert len(retry_by_verdict(cluster=running.cluster, at=LATER)) == 1
+
+
+def test_not_where_it_is_switched_off_nor_on_an_array_that_was_cancelled(running, fail):
+    cluster = running.cluster
+    sent = fail({0: "service"})
+    sent.cancelled_at = LATER
+    sent.save()
+    assert retry_by_verdict(cluster=cluster, at=LATER) == []
+    sent.cancelled_at = None
+    sent.save()
+    cluster.submission = {**cluster.submission, "retries": 0}
+    cluster.save()
+    assert retry_by_verdict(cluster=cluster, at=LATER) == []

@@ -1,0 +1,174 @@
+"""Queued requests begin by themselves, in the order of the queue, where a cluster has room."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.clusters.models import Cluster
+from apps.production.enums import Verb
+from apps.production.holds import place_hold
+from apps.production.services import make_move, set_priority
+from apps.services.enums import State
+from apps.services.services.announcements import post_announcement, withdraw_announcement
+from apps.services.services.incidents import close_incident, open_incident
+from apps.submission import sending, starting, tasks
+from apps.submission.batch import options_of
+from apps.submission.models import Assignment, Submission
+from apps.submission.outlook import outlook
+from apps.submission.services import assign_request
+from apps.submission.starting import obstacle, start_next
+from tests import people
+from tests.production import written
+from tests.production.written import AT
+from tests.services import factories
+
+LATER = AT + timedelta(minutes=10)
+
+
+def started(cluster, at=LATER) -> list[str]:
+    """Begin all that may begin; return the numbers in the order of their begins."""
+    cluster.refresh_from_db()
+    found = []
+    while request := start_next(cluster=cluster, at=at):
+        found.append(request.key)
+    return found
+
+
+def set_options(cluster, **changes):
+    cluster.submission = {**cluster.submission, **changes}
+    cluster.save()
+
+
+def test_the_queue_begins_in_its_order_with_a_test(make, cluster, approver, fake):
+    make("queued")
+    second = make("queued")
+    set_priority(request=second, priority=50, by=approver, at=AT, reason="The freeze.")
+    assert started(cluster) == ["NOVA-0002", "NOVA-0001"]
+    second.refresh_from_db()
+    assert (second.state, second.assignment.cluster, second.assignment.assigned_by) == ("testing", cluster, "opsportal")
+    assert started(cluster) == []
+
+
+def test_the_task_begins_tests_and_sends_by_itself(make, cluster, fake):
+    make("queued")
+    tasks.send_to(cluster_id=cluster.pk)
+    tasks.send_to(cluster_id=cluster.pk)
+    assert [(s.stage_name, s.is_test, s.tasks, s.state) for s in Submission.objects.all()] == [("one", True, 1, "sent")]
+    assert fake.environment("100")["OPSPORTAL_STAGE"] == "one.test"
+    assert "export OPSPORTAL_TEST=1" in fake.script("100")
+
+
+def test_without_a_test_it_begins_with_production(make, cluster, fake):
+    set_options(cluster, test_events=0)
+    request = make("queued")
+    assert started(cluster) == [request.key]
+    request.refresh_from_db()
+    assert request.state == "running"
+
+
+@pytest.mark.parametrize("changes", [{"submits": False}, {"submission": {"automatic": False}}])
+def test_nothing_begins_where_it_is_not_switched_on(make, cluster, changes):
+    make("queued")
+    Cluster.objects.filter(pk=cluster.pk).update(**changes)
+    assert started(cluster) == []
+    assert not Assignment.objects.exists()
+
+
+def test_a_cluster_may_be_for_some_experiments(make, cluster):
+    set_options(cluster, experiments=["DUNE"])
+    make("queued")
+    assert started(cluster) == []
+
+
+def test_one_whose_cluster_was_chosen_begins_there(make, cluster, approver):
+    other = Cluster.objects.create(name="other", scheduler="slurm", submits=True)
+    request = make("queued")
+    assign_request(request=request, cluster=other, by=approver, at=AT)
+    assert started(cluster) == []
+    assert started(other) == [request.key]
+
+
+def test_holds_keep_requests_back_and_let_others_pass(make, cluster, approver, dune, other_liaison, printing):
+    held, stage_held = make("queued"), make("queued")
+    stages = (written.stage("one", jobs=2, events=20),)
+    passing = written.request_in(
+        "queued", by=other_liaison, experiment=dune, approver=approver, workflow=printing, stages=stages
+    )
+    place_hold(by=approver, at=AT, reason="Disks are full.", stage=stage_held.stages.first())
+    make_move(verb=Verb.HOLD, request=held, by=approver, at=AT, reason="Wait.")
+    assert started(cluster) == [passing.key]
+    place_hold(by=approver, at=AT, reason="All stop.")
+    make("queued")
+    assert started(cluster) == []
+
+
+def test_advice_against_submitting_keeps_requests_back(make, cluster, approver, fake):
+    request = make("queued")
+    announcement = post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True)
+    assert started(cluster) == []
+    assert "Power cut" in obstacle(request, cluster, outlook(AT))
+    withdraw_announcement(announcement=announcement, by=approver, at=AT, reason="Over.")
+    assert started(cluster) == [request.key]
+
+
+def test_a_needed_service_that_is_down_keeps_jobs_back(make, cluster, approver, fake):
+    samweb = factories.service("samweb", people.LONG_AGO)
+    stages = (written.stage("one", jobs=2, events=20, services=("samweb",)),)
+    request = make("queued", stages=stages)
+    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    assert started(cluster) == []
+    close_incident(incident=incident, by=approver, at=AT + timedelta(minutes=1), reason="Back.")
+    assert started(cluster) == [request.key]
+    open_incident(service=samweb, state=State.DOWN, title="503 again", by=approver, at=LATER)
+    tasks._plan(cluster)
+    assert sending.claim_next(cluster=cluster, at=LATER) is None, "what is planned waits too"
+
+
+def test_no_more_begin_than_there_is_room_for(make, cluster, fake, end_jobs):
+    set_options(cluster, most_in_flight=2)
+    for _ in range(3):
+        make("queued")
+    tasks.send_to(cluster_id=cluster.pk)
+    assert list(Submission.objects.values_list("request__key", flat=True)) == ["NOVA-0001", "NOVA-0002"]
+    end_jobs(Submission.objects.first())
+    tasks.send_to(cluster_id=cluster.pk)
+    assert {s.request.key: s.stage_name for s in Submission.objects.filter(settled_at=None)} == {
+        "NOVA-0002": "one",
+        "NOVA-0001": "two",
+    }, "those that have begun come first"
+
+
+def test_an_experiment_has_no_more_in_flight_than_its_limit(
+    make, cluster, fake, approver, dune, other_liaison, printing
+):
+    set_options(cluster, in_flight={"NOVA": 1}, experiment_in_flight=50)
+    make("queued")
+    make("queued")
+    stages = (written.stage("one", jobs=2, events=20),)
+    passing = written.request_in(
+        "queued", by=other_liaison, experiment=dune, approver=approver, workflow=printing, stages=stages
+    )
+    tasks.send_to(cluster_id=cluster.pk)
+    assert sorted(Submission.objects.values_list("request__key", flat=True)) == [passing.key, "NOVA-0001"]
+
+
+def test_one_whose_test_was_said_to_have_failed_waits_for_a_change(make, cluster, approver):
+    request = make("queued")
+    assert started(cluster) == [request.key]
+    request.refresh_from_db()
+    make_move(verb=Verb.FAIL_TEST, request=request, by=approver, at=LATER, reason="Too slow.")
+    assert started(cluster) == []
+    assert "test failed" in obstacle(request, cluster, outlook(AT))
+
+
+def test_what_does_not_fit_stays_in_the_queue(make, cluster):
+    make("queued")
+    Cluster.objects.filter(pk=cluster.pk).update(max_memory_bytes=1_000_000_000)
+    assert started(cluster) == []
+
+
+def test_one_that_somebody_moves_at_the_same_time_begins_once(make, cluster, approver):
+    request = make("queued")
+    make_move(verb=Verb.HOLD, request=type(request).objects.get(pk=request.pk), by=approver, at=AT, reason="Wait.")
+    assert not starting._begin(request, cluster, options_of(cluster), AT)
+    assert not Assignment.objects.exists()

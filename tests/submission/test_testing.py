@@ -1,0 +1,109 @@
+"""A test of at most 100 events: good, it goes on; not good, it is held; failed by a service, it is made again."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.core.errors import InvalidTransition
+from apps.core.models import Event
+from apps.production.enums import Verb
+from apps.production.services import make_move
+from apps.submission import sending
+from apps.submission.planning import plan_next
+from apps.submission.services import assign_request, retry_failed
+from apps.submission.testing import judge_tests
+from tests.production import written
+from tests.production.written import AT
+from tests.submission.verdicts import judge
+
+LATER = AT + timedelta(minutes=10)
+
+
+@pytest.fixture
+def tested(make, cluster, approver):
+    request = make("queued")
+    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
+
+
+def step(assignment, at=AT):
+    plan_next(assignment=assignment, at=at)
+    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
+    return sending.send(submission=claimed, at=at) if claimed else None
+
+
+def end(assignment, submission, end_jobs, at=LATER, **how):
+    end_jobs(submission, at=at, **how)
+    sending.refresh_progress(cluster=assignment.cluster, at=at)
+    submission.refresh_from_db()
+
+
+def state_of(assignment) -> str:
+    assignment.request.refresh_from_db()
+    return assignment.request.state
+
+
+def test_a_good_test_of_every_stage_begins_production(tested, end_jobs, fake):
+    first = step(tested)
+    assert (first.stage_name, first.is_test, first.tasks) == ("one", True, 1)
+    assert "OPSPORTAL_EVENTS_PER_JOB=$((10 + (index < 0)))" in fake.script(first.spool_id)
+    assert step(tested) is None
+    end(tested, first, end_jobs)
+    assert judge_tests(cluster=tested.cluster, at=LATER) == []
+    second = step(tested, LATER)
+    assert second.stage_name == "two"
+    end(tested, second, end_jobs)
+    judge_tests(cluster=tested.cluster, at=LATER)
+    assert state_of(tested) == "running"
+    event = Event.objects.get(kind="request.start")
+    assert (event.actor, event.reason) == ("opsportal", "The test was good. one: 30 min, 1.9 GB; two: 30 min, 1.9 GB")
+    sent = [step(tested, LATER) for _ in range(2)]
+    assert [(s.first, s.tasks, s.is_test) for s in sent] == [(0, 4, False), (4, 2, False)], "tests count for nothing"
+
+
+def test_at_most_100_events_are_made(make, cluster, approver, fake):
+    stages = (written.stage("one", jobs=2, events=5_000),)
+    request = make("queued", stages=stages)
+    assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
+    assert "OPSPORTAL_EVENTS_PER_JOB=$((100 + (index < 0)))" in fake.script(step(assignment).spool_id)
+
+
+def test_a_test_that_failed_holds_the_request_and_a_release_tests_again(tested, end_jobs, approver):
+    test = step(tested)
+    end(tested, test, end_jobs, failed={0})
+    assert judge_tests(cluster=tested.cluster, at=LATER) == [], "the verdict may still come"
+    assert step(tested, LATER) is None
+    judge(test, {0: "code"}, at=LATER)
+    judge_tests(cluster=tested.cluster, at=LATER)
+    assert state_of(tested) == "held"
+    event = Event.objects.get(kind="request.hold")
+    assert event.reason == "The test of one failed, code problem: it was a code problem."
+    make_move(verb=Verb.RELEASE, request=tested.request, by=approver, at=LATER)
+    again = step(tested, LATER)
+    assert (again.number, again.is_test, again.stage_name) == (2, True, "one")
+    end(tested, again, end_jobs, at=LATER + timedelta(minutes=1))
+    assert step(tested, LATER).stage_name == "two"
+
+
+def test_a_test_without_a_verdict_is_held_in_the_end(tested, end_jobs):
+    test = step(tested)
+    end(tested, test, end_jobs, failed={0})
+    judge_tests(cluster=tested.cluster, at=LATER + timedelta(minutes=16))
+    assert state_of(tested) == "held"
+
+
+def test_a_test_that_a_service_failed_is_made_again_twice(tested, end_jobs):
+    at = LATER
+    for _ in range(3):
+        test = step(tested, at)
+        at += timedelta(minutes=10)
+        end(tested, test, end_jobs, at=at, failed={0})
+        judge(test, {0: "service"}, at=at, service="samweb")
+        judge_tests(cluster=tested.cluster, at=at)
+    assert state_of(tested) == "held"
+    assert [s.number for s in tested.request.submissions.all()] == [1, 2, 3]
+
+
+def test_failed_tests_are_no_failed_jobs_to_be_sent_again(tested, end_jobs, approver):
+    end(tested, step(tested), end_jobs, failed={0})
+    with pytest.raises(InvalidTransition, match="no failed job"):
+        retry_failed(request=tested.request, position=0, by=approver, at=LATER)
