@@ -1,17 +1,18 @@
 """The simulated cluster: a spool in Slurm's format, and an accounting store that `manage.py simulate` writes.
 
-For the demo and for tests. Everything that reads it goes the same way as for a real scheduler.
+For the demo and for tests. Everything that reads it, and sends to it, goes the same way as for a real scheduler.
 """
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import fields
+from contextlib import closing, contextmanager
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .base import CurrentJobs, CurrentState, JobRecord, JobState, LogPaths, SchedulerError
+from .base import BatchJob, CurrentJobs, CurrentState, JobRecord, JobState, LogPaths, SchedulerError, SubmissionRefused
+from .slurm.sending import check_name
 from .slurm.spool import SlurmSpool
 
 _SCHEMA = """
@@ -20,8 +21,16 @@ CREATE TABLE IF NOT EXISTS attempt (
     PRIMARY KEY (raw_id, attempt)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS attempt_ended ON attempt (ended);
 CREATE TABLE IF NOT EXISTS spooled (spool_id INTEGER PRIMARY KEY, purge REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS sent (
+    spool_id INTEGER PRIMARY KEY, name TEXT NOT NULL, submitted REAL NOT NULL, job TEXT NOT NULL, taken REAL);
+CREATE INDEX IF NOT EXISTS sent_name ON sent (name);
+CREATE TABLE IF NOT EXISTS told (id INTEGER PRIMARY KEY, spool_id INTEGER NOT NULL, word TEXT NOT NULL, moment REAL);
+CREATE INDEX IF NOT EXISTS told_spool_id ON told (spool_id);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+#: Below the ids of what the simulation submits itself.
+FIRST_SENT_ID = 5_000_000
+PARTITION = "grid"
 _BEHIND_SECONDS = 15  # a running simulation is never further behind
 _TIMES = {"submitted_at", "started_at", "ended_at"}
 _FIELDS = tuple(field.name for field in fields(JobRecord))
@@ -104,6 +113,63 @@ class Simulated:
             raise SchedulerError("the simulation has not said yet what waits and runs")
         for spool_id, submitted, state, jobs, account in rows:
             yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), jobs, account)
+
+    def submit(self, job: BatchJob) -> str:
+        """Put a job into the queue; the simulation takes it at its next step.
+
+        Raises `SubmissionRefused` as Slurm would, for a name or a partition that cannot be, else `SchedulerError`.
+        """
+        check_name(job.name)
+        if job.partition not in {"", PARTITION}:
+            raise SubmissionRefused(f"there is no partition {job.partition!r}")
+        if job.tasks < 1 or any("\0" in text for text in (job.script, *job.environment.values())):
+            raise SubmissionRefused("a job has tasks, and its script and variables hold no NUL")
+        with self._queue() as store:
+            last = store.execute("SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1").fetchone()
+            spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
+            values = (spool_id, job.name, datetime.now(UTC).timestamp(), json.dumps(asdict(job)))
+            store.execute("INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values)
+        return str(spool_id)
+
+    def find_submitted(self, name: str) -> str | None:
+        """Return the id of the first job of this name. Raises `SchedulerError`."""
+        check_name(name)
+        with self._queue() as store:
+            row = store.execute("SELECT min(spool_id) FROM sent WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row[0] is not None else None
+
+    def cancel(self, spool_id: str) -> None:
+        """Have the simulation end a job at its next step. Raises `SchedulerError`."""
+        self._tell(spool_id, "cancel")
+
+    def hold(self, spool_id: str) -> None:
+        """Have the simulation keep what waits of a job from starting. Raises `SchedulerError`."""
+        self._tell(spool_id, "hold")
+
+    def release(self, spool_id: str) -> None:
+        """Have the simulation let what waits of a job start again. Raises `SchedulerError`."""
+        self._tell(spool_id, "release")
+
+    def _tell(self, spool_id: str, word: str) -> None:
+        if not spool_id.isdigit():
+            raise SchedulerError(f"{spool_id!r} is no id of a job")
+        with self._queue() as store:
+            store.execute("INSERT INTO told (spool_id, word) VALUES (?, ?)", (int(spool_id), word))
+
+    @contextmanager
+    def _queue(self) -> Iterator[sqlite3.Connection]:
+        """Open the queue to write, in a transaction. Raises `SchedulerError`."""
+        if self.directory is None:
+            raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
+        path = accounting_path(self.directory)
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+        except (sqlite3.Error, ValueError) as error:
+            raise SchedulerError(f"{path}: {error}") from error
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Say where the output lies; accounting knows it for every job that started."""

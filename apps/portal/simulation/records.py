@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.clusters.schedulers.simulated import PARTITION
 
 from .scripts import comment_of, job_name
 from .workload import Attempt, Submission
-from .world import DOMAIN, PARTITION
+from .world import DOMAIN
 
 
 def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:

@@ -4,8 +4,10 @@ import struct
 from pathlib import Path
 from random import Random
 
+from apps.clusters.schedulers.simulated import PARTITION
+
 from .workload import Submission
-from .world import DOMAIN, PARTITION, STAGES
+from .world import DOMAIN, STAGES
 
 _SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -57,12 +59,14 @@ ifdh fetchInput "$INPUT" || exit 65
 
 def job_name(submission: Submission) -> str:
     """Return the name under which the job is in the queue."""
-    return submission.campaign.name
+    return submission.name or submission.campaign.name
 
 
 def comment_of(submission: Submission) -> str:
     """Return the comment of the job, which production scripts fill."""
     campaign = submission.campaign
+    if submission.comment:
+        return submission.comment
     return f"campaign={campaign.request};stage={campaign.stage}" if campaign.request else "analysis"
 
 

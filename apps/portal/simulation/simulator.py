@@ -23,6 +23,7 @@ from .outages import Trouble
 from .records import record_of, truth_of
 from .scripts import job_name, script_of, spooled_environment, variables_of
 from .seeded import random_of
+from .sent import Sent, SentJobs
 from .spool import SpoolWriter
 from .workload import LONGEST_SECONDS, Attempt, Submission, Workload
 from .world import CAMPAIGNS, HOUR, Campaign
@@ -34,7 +35,10 @@ _STEP_SECONDS = HOUR  # how much of the past one step makes up for
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How a simulation is set up. What matters to the jobs is kept from the first start on."""
+    """How a simulation is set up. What matters to the jobs is kept from the first start on.
+
+    Jobs that were sent run `pace` times as fast as others; `calm` lets none of them fail.
+    """
 
     directory: Path
     spool: Path
@@ -44,6 +48,8 @@ class Config:
     speed: float = 1
     min_job_age_seconds: int = 6 * HOUR
     keep_days: int = 7
+    pace: float = 1
+    calm: bool = False
 
 
 class Simulator:
@@ -70,6 +76,10 @@ class Simulator:
         self._coming = workload.submissions(self.done - LONGEST_SECONDS)
         self._next = next(self._coming)
         self._ends: list[tuple[int, int, int, Submission, Attempt]] = []
+        self.sent = SentJobs(self.store, self.state["seed"], self.trouble, pace=config.pace, calm=config.calm)
+        self._held: dict[int, Sent] = {}
+        for sent in self.sent.taken():
+            self._line_up(sent)
         self._truncate_truth()
 
     def close(self) -> None:
@@ -122,6 +132,7 @@ class Simulator:
         with self._transaction():
             self.store.executemany("DELETE FROM spooled WHERE spool_id = ?", ((job_id,) for job_id in purged))
             self.store.execute("DELETE FROM attempt WHERE ended < ?", (oldest,))
+            self.sent.forget(oldest)
         last_day = _day(oldest)
         for directory in self.logs.iterdir() if self.logs.is_dir() else ():
             if directory.name < last_day:
@@ -132,6 +143,8 @@ class Simulator:
         records: list[JobRecord] = []
         truths: list[str] = []
         spooled: dict[int, float] = {}
+        for sent in self.sent.read(self.done):
+            spooled.update(self._take(sent, now))
         while True:
             submits = self._next.submitted <= moment
             if self._ends and self._ends[0][0] <= moment and not (submits and self._next.submitted <= self._ends[0][0]):
@@ -166,6 +179,26 @@ class Simulator:
         last = max(attempt.ended for attempt in submission.attempts)
         return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds}
 
+    def _take(self, sent: Sent, now: float) -> dict[int, float]:
+        """Spool what was sent, and line up its ends; again, when the queue was told something about it."""
+        submission = sent.submission
+        self._line_up(sent)
+        if sent.is_new:
+            environment = spooled_environment(sent.variables)
+            self.spool.backfill(submission.spool_id, environment, sent.script.encode(), submission.submitted)
+        last = max((attempt.ended for attempt in submission.attempts), default=now)
+        return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds + DAY * bool(sent.held)}
+
+    def _line_up(self, sent: Sent) -> None:
+        """Foresee the ends of a sent job, instead of what was foreseen before."""
+        spool_id = sent.submission.spool_id
+        self._ends = [end for end in self._ends if end[3].spool_id != spool_id]
+        self._ends += [(a.ended, a.raw_id, a.number, sent.submission, a) for a in sent.ends(self.done)]
+        heapq.heapify(self._ends)
+        self._held.pop(spool_id, None)
+        if sent.held:
+            self._held[spool_id] = sent
+
     def _end(self, submission: Submission, attempt: Attempt) -> JobRecord:
         """Write the log of an attempt and return its accounting record."""
         log = self._log_path(submission, attempt)
@@ -193,6 +226,7 @@ class Simulator:
             self.store.executemany("INSERT OR REPLACE INTO spooled VALUES (?, ?)", spooled.items())
             store_current(self.store, self._current(moment))
             mark_complete(self.store, moment)
+            self.sent.note()
             self._put("truth_bytes", length)
         self.done = moment
 
@@ -208,6 +242,11 @@ class Simulator:
             counts[submission.spool_id, submission.submitted, submission.campaign.experiment.lower(), state] += 1
         for (spool_id, submitted, account, state), number in counts.items():
             yield CurrentJobs(str(spool_id), datetime.fromtimestamp(submitted, UTC), state, number, account)
+        for sent in self._held.values():
+            one = sent.submission
+            submitted_at = datetime.fromtimestamp(one.submitted, UTC)
+            account = one.campaign.experiment.lower()
+            yield CurrentJobs(str(one.spool_id), submitted_at, CurrentState.HELD, sent.held, account)
 
     def _state(self, now: float) -> dict[str, Any]:
         """Read the state, made at the first start. After a gap longer than the history, only that much is made up."""

@@ -46,6 +46,8 @@ class Submission:
     tasks: int
     is_array: bool
     attempts: tuple[Attempt, ...]
+    name: str = ""  # where it is not the campaign's
+    comment: str = ""
 
 
 class Workload:

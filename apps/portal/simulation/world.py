@@ -7,7 +7,6 @@ from typing import Any
 
 HOUR = 3600
 GIB = 1024**3
-PARTITION = "grid"
 DOMAIN = "sim.example.org"
 
 SAMWEB, DCACHE, CVMFS, CONDITIONS, NODES = "samweb", "dcache", "cvmfs", "conditions-db", "farm"

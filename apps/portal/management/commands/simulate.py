@@ -38,6 +38,8 @@ class Command(BaseCommand):
         parser.add_argument("--speed", type=float, default=1, help="so many times more jobs there are by now")
         parser.add_argument("--min-job-age", type=int, default=6 * HOUR, help="seconds a spool entry outlives its job")
         parser.add_argument("--keep-days", type=int, default=7, help="days after which logs and records are removed")
+        parser.add_argument("--pace", type=float, default=1, help="so many times as fast run jobs of the portal")
+        parser.add_argument("--calm", action="store_true", help="let no job of the portal fail")
         parser.add_argument("--once", action="store_true", help="bring it up to now, and end")
         parser.add_argument("--feed-url", help="where to post alerts: http://HOST:PORT/api/v1/feeds/SOURCE/")
         parser.add_argument("--token-file", type=Path, help="its token; DIR/feed-token unless given")
@@ -53,6 +55,8 @@ class Command(BaseCommand):
             speed=options["speed"],
             min_job_age_seconds=options["min_job_age"],
             keep_days=options["keep_days"],
+            pace=options["pace"],
+            calm=options["calm"],
         )
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
