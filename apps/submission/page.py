@@ -7,7 +7,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.production.selectors import queue_ranks
+from apps.production.priority.order import rank_of
 from apps.submission.batch import options_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
@@ -37,7 +37,7 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
     now = outlook(at)
     obstacles = [obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""
-    return Begin(tuple(cluster.name for cluster in able), queue_ranks().get(request.pk, 0), stopped)
+    return Begin(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)
 
 
 def _may_begin(request: Request, cluster: Cluster) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet, Sum
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
@@ -13,6 +13,7 @@ from apps.jobs.models import Job
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, Stage
 from apps.production.permissions import may
+from apps.production.priority.order import by_place
 from apps.submission.enums import ABROAD, SubmissionState
 from apps.submission.indices import read_ranges
 from apps.submission.models import Assignment, Submission
@@ -38,10 +39,10 @@ def clusters_to_look_at() -> QuerySet[Cluster]:
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
-    """Return what waits to be sent to a cluster now, the request of the highest priority first."""
+    """Return what waits to be sent to a cluster now, in the order of the queue."""
     waiting = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at)
     waiting = waiting.filter(request__state__in=SENDABLE).select_related("request__experiment", "request__assignment")
-    return waiting.order_by(F("request__priority").desc(nulls_last=True), "request__submitted_at", "request", "number")
+    return waiting.order_by(*by_place("request__"), "number")
 
 
 def cancellable() -> Q:

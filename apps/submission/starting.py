@@ -14,7 +14,8 @@ from apps.core.services import publish
 from apps.production.enums import PORTAL, Verb
 from apps.production.holds import hold_of, open_holds
 from apps.production.models import Request, Stage
-from apps.production.selectors import queue, with_stages
+from apps.production.priority.order import startable
+from apps.production.selectors import with_stages
 from apps.production.services import make_move
 from apps.submission.batch import options_of, plans_of
 from apps.submission.models import Assignment, Submission
@@ -82,7 +83,7 @@ def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Reques
     held = [hold.experiment_id for hold in open_holds() if hold.experiment_id]
     if any(hold.experiment_id is None and hold.stage_id is None for hold in open_holds()):
         return
-    found = with_stages(queue().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
+    found = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
     found = found.exclude(experiment__in=held)
     if options.experiments:
         found = found.filter(experiment__key__in=options.experiments)

@@ -42,7 +42,7 @@ def set_options(cluster, **changes):
 def test_the_queue_begins_in_its_order_with_a_test(make, cluster, approver, fake):
     make("queued")
     second = make("queued")
-    set_priority(request=second, priority=50, by=approver, at=AT, reason="The freeze.")
+    set_priority(request=second, priority_class="urgent", by=approver, at=AT, reason="The freeze.")
     assert started(cluster) == ["NOVA-0002", "NOVA-0001"]
     second.refresh_from_db()
     assert (second.state, second.assignment.cluster, second.assignment.assigned_by) == ("testing", cluster, "opsportal")
