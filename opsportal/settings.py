@@ -115,6 +115,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
+    "apps.api.middleware.ETagMiddleware",
     "apps.api.middleware.IdempotencyMiddleware",
 ]
 
@@ -238,6 +239,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_NAME_OVERRIDES": {
         "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
+        "PriorityClassEnum": "apps.production.enums.RequestedPriority.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
         "ServiceStateEnum": "apps.services.enums.State.choices",
         "TroubleEnum": [("down", "Down"), ("degraded", "Degraded")],

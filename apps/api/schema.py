@@ -3,7 +3,7 @@
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
-from rest_framework.settings import api_settings
+from rest_framework.views import APIView
 
 _REFUSED = {
     "400": "What was sent cannot be read, or has problems: `detail`, or messages by the field's path.",
@@ -32,6 +32,19 @@ _KEY = {
     "description": "Any text that you use for this one change: sent again with it, the change is made once.",
 }
 
+_IF_MATCH = {
+    "in": "header",
+    "name": "If-Match",
+    "schema": {"type": "string"},
+    "description": "The ETag of what was read: nothing is changed if it is another now.",
+}
+_IF_NONE_MATCH = {
+    "in": "header",
+    "name": "If-None-Match",
+    "schema": {"type": "string"},
+    "description": "The ETag of what was read: 304 and no body if it still is the same.",
+}
+
 
 class Schema(AutoSchema):
     """drf-spectacular's schema of a view, with what all views have in common."""
@@ -48,7 +61,13 @@ class Schema(AutoSchema):
         for code, answer in answers.items():
             if code >= "400":
                 answer.setdefault("content", {"application/json": {"schema": PROBLEM}})
-        if self.method != "GET" and self.view.authentication_classes == api_settings.DEFAULT_AUTHENTICATION_CLASSES:
+        if self.method != "GET" and self.view.authentication_classes == APIView.authentication_classes:
             operation.setdefault("parameters", []).append(_KEY)
+            if getattr(self.view, "takes_if_match", False) and getattr(self.view, "detail", False):
+                operation["parameters"].append(_IF_MATCH)
+                answers.setdefault("412", {"description": "It is not as If-Match says; nothing was changed."})
+        if self.method == "GET":
+            operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
+            answers["304"] = {"description": "It is as If-None-Match says."}
         operation["responses"] = dict(sorted(answers.items()))
         return operation

@@ -100,6 +100,8 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
     elif isinstance(error, DomainError):
         answer = APIException(str(error))
         answer.status_code = _STATUS.get(type(error), status.HTTP_400_BAD_REQUEST)
+        if isinstance(error, StaleState) and "If-Match" in context["request"].headers:
+            answer.status_code = status.HTTP_412_PRECONDITION_FAILED
         error = answer
     elif isinstance(error, RequestDataTooBig):
         error = TooLarge()

@@ -14,6 +14,7 @@ from rest_framework.viewsets import GenericViewSet
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.api import problems
+from apps.core.conditional import Guarded, Versioned
 from apps.core.errors import InvalidFields
 from apps.production import services
 from apps.production.approval_models import ApprovalGroup, Delegation, Signature
@@ -124,7 +125,7 @@ class DelegationWriter(serializers.Serializer[Any]):
     until_at = serializers.DateTimeField()
 
 
-class DelegationViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Delegation]):
+class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     """What you handed over while away, and what was handed over to you."""
 
     queryset = Delegation.objects.none()
@@ -154,7 +155,7 @@ class DelegationViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, Generi
         return Response(DelegationReader(ended).data)
 
 
-class SignatureRoutes(GenericViewSet[Request]):
+class SignatureRoutes(Versioned):
     """Routes of signatures below a request."""
 
     @extend_schema(responses=SlotReader(many=True), filters=False)
@@ -169,7 +170,7 @@ class SignatureRoutes(GenericViewSet[Request]):
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Take back your own signature while others are missing; needs a reason."""
         wanted = self.get_object()
-        sent = _read(WithdrawWriter(data=request.data))
+        sent = _read(WithdrawWriter(data=self.with_version(request.data)))
         services.withdraw_signature(request=wanted, by=request.user, at=timezone.now(), **sent)  # type: ignore[arg-type]
         again = with_stages(Request.objects.filter(pk=wanted.pk)).get()
         return Response(_many(SlotReader, approval_of(again, request.user, timezone.now()).slots))

@@ -9,11 +9,11 @@ from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
-from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.core.api import problems
+from apps.core.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production import holds
 from apps.production.models import Hold, Stage
@@ -61,7 +61,7 @@ class LiftWriter(serializers.Serializer[Any]):
 
 
 @extend_schema(description="Holds in force that you may see.")
-class HoldViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Hold]):
+class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     """Holds."""
 
     queryset = Hold.objects.none()

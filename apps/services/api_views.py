@@ -19,9 +19,10 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
-from rest_framework.viewsets import GenericViewSet, ReadOnlyModelViewSet, ViewSet
+from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
 
 from apps.accounts.models import User
+from apps.core.conditional import Guarded
 from apps.services import selectors
 from apps.services.filters import IncidentFilter
 from apps.services.models import Announcement, DowntimeWindow, Incident, Service
@@ -79,7 +80,7 @@ def _read(serializer: type[BaseSerializer[Any]], request: Request) -> dict[str, 
     return {"by": cast(User, request.user), "at": timezone.now(), **given.validated_data}
 
 
-class IncidentViewSet(ReadOnlyModelViewSet[Incident]):
+class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident]):
     """Incidents, the last recorded first."""
 
     queryset = Incident.objects.select_related("service", "source")
@@ -98,7 +99,7 @@ class IncidentViewSet(ReadOnlyModelViewSet[Incident]):
         return Response(IncidentSerializer(incident).data)
 
 
-class WindowViewSet(ReadOnlyModelViewSet[DowntimeWindow]):
+class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow]):
     """Planned windows, the last planned first."""
 
     queryset = DowntimeWindow.objects.prefetch_related("services")
@@ -116,7 +117,7 @@ class WindowViewSet(ReadOnlyModelViewSet[DowntimeWindow]):
         return Response(WindowSerializer(window).data)
 
 
-class AnnouncementViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Announcement]):
+class AnnouncementViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     """Announcements that you may see, withdrawn ones too, the last posted first."""
 
     queryset = Announcement.objects.none()

@@ -90,7 +90,7 @@ class Walk:
         @given(case=st.one_of(cases), data=st.data())
         def ask(case: Case, data: st.DataObject) -> None:
             for name, values in self._known(operation.path, case).items():
-                if data.draw(st.integers(0, 3)):
+                if data.draw(st.integers(0, 7)) < 7:
                     case.path_parameters[name] = data.draw(st.sampled_from(values))
             role = data.draw(st.sampled_from(list(headers)))
             self._ask(case, headers[role], role)
