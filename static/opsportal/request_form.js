@@ -40,21 +40,36 @@ if (form) {
     }
   };
 
+  // Saves come one after the other; `running` is there while one is.
+  const start = () => {
+    const mine = (running || Promise.resolve()).then(save).then(() => { if (running === mine) running = undefined; });
+    running = mine;
+  };
+
   const later = () => {
     // Another type is chosen but its fields are not shown yet: that is no request to save.
     if (type && !type.disabled && type.value !== shownType) return;
     clearTimeout(timer);
-    if (!stopped) timer = setTimeout(() => { running = (running || Promise.resolve()).then(save); }, WAIT);
+    if (!stopped) timer = setTimeout(start, WAIT);
   };
   form.addEventListener("input", later);
 
-  // A button waits for the save that is under way, so that no draft is made twice and no version is stale.
+  // A button waits for the save that is under way, so that no draft is made twice and no version is stale. It is pressed
+  // again in a task of its own: a form ignores what is asked of it while it tells of being submitted. The panel of the
+  // checks may have come anew meanwhile, so that the button of the same value is another one.
+  let pressed, waits = false;
   form.addEventListener("submit", (event) => {
     clearTimeout(timer);
     if (!running) return;
     event.preventDefault();
-    const button = event.submitter;
-    running.then(() => { running = undefined; form.requestSubmit(button); });
+    pressed = event.submitter;
+    if (waits) return;
+    waits = true;
+    running.then(() => setTimeout(() => {
+      const there = !pressed || pressed.isConnected;
+      waits = false;
+      form.requestSubmit(there ? pressed : form.querySelector(`button[value="${CSS.escape(pressed.value)}"]`));
+    }));
   });
 
   document.addEventListener("keydown", (event) => {
