@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("apps.portal.urls")),
     path("", include("apps.archive.urls")),
     path("", include("apps.diagnosis.urls")),
+    path("", include("apps.quality.urls")),
     path("", include("apps.notifications.urls")),
     path("", include("apps.submission.urls")),
     path("accounts/", include("apps.accounts.urls")),

@@ -169,6 +169,11 @@ EXPECTED = {
     "production:templates": ALL,
     "production:workflow": ALL,
     "production:workflows": ALL,
+    "quality:again": "hyhyyn",
+    "quality:request": OF_EXPERIMENT,
+    "quality:waiting": ALL,
+    "quality:waive": OPG_APPROVER,
+    "quality:withdraw": OPG_APPROVER,
     "submission:again": "hnhhhn",  # nothing was sent of this one
     "submission:assign": OPERATOR,
     "submission:bundle": OPERATOR,

@@ -72,6 +72,14 @@ KINDS: dict[str, Kind] = {
     "request.complete": _ours("has all its jobs ended", _G.PROGRESS),
     "request.examine": _ours("has its data quality looked at", _G.PROGRESS),
     "request.resume": _ours("was put back into production", _G.TROUBLE),
+    "request.quality_asked": Kind("has its data quality judged again", _NOBODY),
+    "request.quality_failed": _kind(
+        "did not pass all checks of data quality", _G.TROUBLE, _C.REQUESTER, _C.LIAISONS, approvers=_G.TURN
+    ),
+    "request.quality_passed": _ours("passed its checks of data quality", _G.PROGRESS),
+    "request.quality_posted": Kind("has another result of its data quality", _NOBODY),
+    "request.waive": _ours("had a check of its data quality waived", _G.CHANGE),
+    "request.withdraw_waiver": _ours("had a waiver of its data quality withdrawn", _G.CHANGE),
     "request.done": _ours("is done", _G.OUTCOME),
     "request.done_partial": _ours("is done in part", _G.OUTCOME),
     "request.cancel": _CANCELLED,

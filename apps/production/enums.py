@@ -160,8 +160,15 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.COMPLETING, Verb.EXAMINE, _S.DATA_QUALITY, Who.OPERATOR_OR_PORTAL),
     Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
     Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
-    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Who.OPERATOR),
-    Transition(_S.DATA_QUALITY, Verb.DONE_PARTIAL, _S.DONE_PARTIAL, Who.OPERATOR, reason_needed=True),
+    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Who.OPERATOR_OR_PORTAL, guard="output_is_good"),
+    Transition(
+        _S.DATA_QUALITY,
+        Verb.DONE_PARTIAL,
+        _S.DONE_PARTIAL,
+        Who.OPERATOR_OR_PORTAL,
+        reason_needed=True,
+        guard="output_is_good",
+    ),
     Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Who.EITHER),
     *(Transition(old, Verb.CANCEL, _S.CANCELLED, Who.EITHER, reason_needed=True) for old in _open()),
     *(

@@ -19,8 +19,17 @@ def has_successor(step: Transition, request: "Request") -> str:
     return "" if request.superseded_by_id else "name the request that takes its place."
 
 
+#: Apps above that have a say in closing a request, by name: each says why it cannot be closed now, or nothing.
+CLOSING: dict[str, Callable[[Transition, "Request"], str]] = {}
+
+
+def output_is_good(step: Transition, request: "Request") -> str:
+    """Nobody who judges the output has anything against it."""
+    return next((why for judge in CLOSING.values() if (why := judge(step, request))), "")
+
+
 GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
-    guard.__name__: guard for guard in (held_from_there, has_successor)
+    guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good)
 }
 #: What a person gives along with the move: it is offered although it does not hold yet.
 GIVEN = {"has_successor"}

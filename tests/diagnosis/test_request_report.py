@@ -14,7 +14,7 @@ from apps.jobs.services import attach_origin
 from apps.production import services
 from apps.production.enums import Verb
 from tests.jobs.accounting import AT, failed, record, store
-from tests.production.written import request_in
+from tests.production.written import pass_quality, request_in
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, li
     client.force_login(liaison)
     page = reverse("diagnosis:request-report", args=[ran.key])
     assert b"as of" in client.get(page).content
+    pass_quality(ran, approver)
     services.SERVICES[Verb.DONE](request=ran, by=approver, at=AT + timedelta(days=1))
     for _ in range(3):
         tasks.deliver_waiting()

@@ -54,7 +54,7 @@ def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, appro
         ("changes_asked", "liaison", ["cancel", "supersede", "submit"]),
         ("queued", "approver", ["test", "start", "hold", "cancel", "supersede", "priority"]),
         ("held", "shifter", ["release"]),
-        ("data_quality", "shifter", ["resume", "done", "done-partial"]),
+        ("data_quality", "shifter", ["resume"]),
         ("queued", "liaison", ["cancel", "supersede"]),
         ("done", "approver", ["supersede"]),
     ],

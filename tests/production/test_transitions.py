@@ -12,7 +12,7 @@ from apps.production.models import Request
 from apps.production.permissions import moves_for
 from apps.production.tasks import check_request, check_waiting
 from tests.people import person
-from tests.production.written import AT, content, draft, request_in, stage
+from tests.production.written import AT, content, draft, pass_quality, request_in, stage
 
 ROLES = ["liaison", "other_liaison", "approver", "shifter", "admin", "both"]
 CAN = {
@@ -72,6 +72,8 @@ def test_move_is_made_with_its_event(step, nova, liaison, approver):
     else:
         obj = request_in(step.old, by=liaison, experiment=nova, approver=approver)
     draft(liaison, nova)
+    if step.guard == "output_is_good":
+        pass_quality(obj, approver)
     by = liaison if step.who in {Who.LIAISON, Who.EITHER} else approver
     if step.who is Who.PORTAL:
         services._move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")

@@ -7,6 +7,8 @@ from apps.production import services
 from apps.production.content import RequestContent, StageContent
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
+from apps.quality import services as quality
+from apps.quality.standing import standing_of
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -77,6 +79,16 @@ def request_in(state: str, *, by, experiment, approver, **changes: object) -> Re
         return services.check_request(request=request, at=later)
     before, verb, who = WAYS[S(state)]
     request = request_in(before, by=by, experiment=experiment, approver=approver, **changes)
+    if before == S.DATA_QUALITY:
+        pass_quality(request, approver, at=later)
     more = {"successor": draft(by, experiment)} if verb is Verb.SUPERSEDE else {}
     person = approver if who == "approver" else by
     return services.SERVICES[verb](request=request, by=person, at=later, reason="for the freeze", **more)
+
+
+def pass_quality(request: Request, approver, *, at: datetime = AT) -> None:
+    """Have the checks of data quality run, and let the approver waive what does not pass."""
+    quality.ask_for_run(request=request, by=PORTAL, at=at)
+    quality.run_checks(request=request, at=at)
+    for one in standing_of(request).open:
+        quality.waive_result(request=request, result=one.result.pk, by=approver, at=at, reason="Looked at by hand.")

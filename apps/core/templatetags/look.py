@@ -15,7 +15,7 @@ _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
 #: The five signs of the look (static/opsportal/look.css) and the states of every app that take them.
 SIGNS = {
-    "up": {"up", "completed", "approved", "done", "delivered", "no", "ok", "success"},
+    "up": {"up", "completed", "approved", "done", "delivered", "no", "ok", "success", "passed"},
     "degraded": {
         "degraded",
         "submitted",
@@ -30,6 +30,7 @@ SIGNS = {
         "resource",
         "partly",
         "warning",
+        "warned",
     },
     "down": {"down", "failed", "rejected", "node_fail", "boot_fail", "deadline", "yes", "service", "code", "must_mend"},
     "planned": {

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
+from apps.portal.demo.quality import judge
 from apps.portal.demo.stories import STORIES, Step, Story
 from apps.portal.simulation.world import CAMPAIGNS, Campaign
 from apps.production.enums import Verb
@@ -45,6 +46,8 @@ def _draft(
 def _do(step: Step, request: Request, by: User, at: datetime) -> None:
     request.refresh_from_db()
     if step.verb:
+        if step.verb is Verb.DONE:
+            judge(request=request, by=by, at=at, reason=step.reason)
         SERVICES[step.verb](request=request, by=by, at=at, reason=step.reason)
         if step.verb is Verb.SUBMIT:
             check_request(request=request, at=at + timedelta(seconds=2))

@@ -1,0 +1,11 @@
+from django.apps import AppConfig
+
+
+class QualityConfig(AppConfig):
+    name = "apps.quality"
+
+    def ready(self) -> None:
+        from apps.production import guards
+        from apps.quality.closing import refusal_to_close
+
+        guards.CLOSING["quality"] = refusal_to_close

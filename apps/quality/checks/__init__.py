@@ -1,0 +1,16 @@
+"""What a check of data quality is, and the ones that come with the portal."""
+
+from apps.quality.checks.base import Judgement, Limit, Number, QualityCheck, quality_check
+from apps.quality.checks.facts import Facts, Histogram, Posted, StageFacts
+
+__all__ = [
+    "Facts",
+    "Histogram",
+    "Judgement",
+    "Limit",
+    "Number",
+    "Posted",
+    "QualityCheck",
+    "StageFacts",
+    "quality_check",
+]

@@ -1,0 +1,84 @@
+"""What a check is: a plain function of facts and limits that yields judgements. It never sees the database."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from apps.quality.checks.facts import Facts, StageFacts
+from apps.quality.enums import Effect, Outcome, Unknown
+
+
+@dataclass(frozen=True)
+class Number:
+    """A figure behind a judgement, with the page that shows where it comes from."""
+
+    name: str
+    value: float | str | None
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that an admin may change, with what holds unless one does."""
+
+    name: str
+    default: float | None
+    help: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a check says of one stage, or without one of the request; `subject` where it looks at several things."""
+
+    outcome: Outcome
+    why: str
+    stage: StageFacts | None = None
+    subject: str = ""
+    value: float | None = None
+    threshold: float | None = None
+    unit: str = ""
+    numbers: tuple[Number, ...] = ()
+
+
+Limits = Mapping[str, float | None]
+Judge = Callable[[Facts, Limits], Iterator[Judgement]]
+
+
+@dataclass(frozen=True)
+class QualityCheck:
+    """A check with its words, its limits, and what comes of it unless an admin says otherwise."""
+
+    title: str
+    description: str
+    judge: Judge = field(compare=False)
+    limits: tuple[Limit, ...] = ()
+    effect: Effect = Effect.BLOCK
+    unknown: Unknown = Unknown.BLOCK
+
+    def __call__(self, facts: Facts, limits: Limits) -> Iterator[Judgement]:
+        return self.judge(facts, limits)
+
+
+def quality_check(
+    title: str, *limits: Limit, effect: Effect = Effect.BLOCK, unknown: Unknown = Unknown.BLOCK
+) -> Callable[[Judge], QualityCheck]:
+    """Make a check of a function; the first line of its docstring is its description."""
+
+    def make(judge: Judge) -> QualityCheck:
+        return QualityCheck(title, (judge.__doc__ or "").partition("\n")[0], judge, limits, effect, unknown)
+
+    return make
+
+
+def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
+    """Judge a value that should be small; return the outcome and the threshold that counts. None is no limit."""
+    if fail is not None and value > fail:
+        return Outcome.FAILED, fail
+    if warn is not None and value > warn:
+        return Outcome.WARNED, warn
+    return Outcome.PASSED, fail if warn is None else warn
+
+
+def below(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
+    """Judge a value that should be large; return the outcome and the threshold that counts. None is no limit."""
+    outcome, threshold = above(-value, warn=None if warn is None else -warn, fail=None if fail is None else -fail)
+    return outcome, None if threshold is None else -threshold

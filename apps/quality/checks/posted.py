@@ -1,0 +1,84 @@
+"""Checks of what was posted: histograms beside their references, and results of tools outside."""
+
+from collections.abc import Iterator
+
+from apps.quality.checks.base import Judgement, Limit, Limits, Number, above, below, quality_check
+from apps.quality.checks.facts import Facts, Histogram, StageFacts
+from apps.quality.enums import Outcome
+from apps.quality.statistics import chi_square, chi_square_probability, kolmogorov_distance
+
+
+@quality_check(
+    "Histograms agree with their references",
+    Limit("warn_probability", 0.05, "A lower probability of chi² than this is a warning."),
+    Limit("least_probability", 0.001, "A lower probability of chi² than this fails."),
+    Limit("most_distance", 0.2, "A larger Kolmogorov distance than this fails."),
+    Limit("least_entries", 20, "With fewer entries nothing can be said."),
+    Limit("wanted", 0, "So many histograms must be posted for each stage."),
+)
+def histograms(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+    """Each histogram posted has the shape of its reference, by chi² and by the Kolmogorov distance."""
+    for stage in facts.stages:
+        wanted = int(limits["wanted"] or 0)
+        if len(stage.histograms) < wanted:
+            why = f"{len(stage.histograms)} of {wanted} histograms were posted."
+            yield Judgement(
+                stage=stage, subject="number of histograms", outcome=Outcome.UNKNOWN, why=why, threshold=wanted,
+                value=len(stage.histograms),
+            )  # fmt: skip
+        for one in stage.histograms:
+            yield _compare(stage, one, limits)
+
+
+def _compare(stage: StageFacts, one: Histogram, limits: Limits) -> Judgement:
+    entries = (sum(one.reference), sum(one.observed))
+    numbers: tuple[Number, ...] = (
+        Number("entries of the reference", entries[0]),
+        Number("entries observed", entries[1], one.link),
+        Number("posted by", one.by),
+    )
+    if min(entries) < (limits["least_entries"] or 0) or min(entries) <= 0:
+        why = f"Too few entries to compare: {entries[1]:,.0f} observed, {entries[0]:,.0f} in the reference."
+        return Judgement(stage=stage, subject=one.name, outcome=Outcome.UNKNOWN, why=why, numbers=numbers)
+    chi2, freedom = chi_square(one.reference, one.observed)
+    probability = chi_square_probability(chi2, freedom)
+    distance = kolmogorov_distance(one.reference, one.observed)
+    numbers += (
+        Number("chi²", round(chi2, 4)),
+        Number("degrees of freedom", freedom),
+        Number("probability of chi²", float(f"{probability:.4g}")),
+        Number("Kolmogorov distance", round(distance, 6)),
+    )
+    by_chi, limit = below(probability, warn=limits["warn_probability"], fail=limits["least_probability"])
+    by_distance, most = above(distance, warn=None, fail=limits["most_distance"])
+    why = f"chi² is {chi2:.4g} of {freedom} degrees of freedom, probability {probability:.3g}; distance {distance:.3g}."
+    if by_distance is Outcome.FAILED:
+        return Judgement(
+            stage=stage, subject=one.name, outcome=by_distance, why=why, value=distance, threshold=most,
+            unit="distance", numbers=numbers,
+        )  # fmt: skip
+    return Judgement(
+        stage=stage, subject=one.name, outcome=by_chi, why=why, value=float(f"{probability:.6g}"), threshold=limit,
+        unit="probability", numbers=numbers,
+    )  # fmt: skip
+
+
+@quality_check(
+    "Results of other tools",
+    Limit("wanted", 0, "So many results must be posted for the request, by whatever tools."),
+)
+def external(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+    """What tools outside the portal have posted of the request and its stages."""
+    wanted = int(limits["wanted"] or 0)
+    count = len(facts.posted) + sum(len(stage.posted) for stage in facts.stages)
+    if count < wanted:
+        why = f"{count} of {wanted} results were posted by other tools."
+        yield Judgement(subject="number of results", outcome=Outcome.UNKNOWN, why=why, value=count, threshold=wanted)
+    groups: list[StageFacts | None] = [None, *facts.stages]
+    for stage in groups:
+        for one in stage.posted if stage else facts.posted:
+            numbers = (Number("posted by", one.by), *((Number("where", one.link, one.link),) if one.link else ()))
+            yield Judgement(
+                stage=stage, subject=one.name, outcome=one.outcome, why=one.why, value=one.value,
+                threshold=one.threshold, numbers=numbers,
+            )  # fmt: skip

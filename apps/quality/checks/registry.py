@@ -1,0 +1,25 @@
+"""Which checks there are: those that come with the portal, in the order of their page, and third parties'."""
+
+from collections.abc import Mapping
+
+from apps.core.plugins import Registry
+from apps.quality.checks.base import QualityCheck
+
+_BUILTIN: Mapping[str, tuple[str, ...]] = {
+    "jobs": ("missing_jobs", "failure_fraction", "log_errors"),
+    "counts": ("events_delivered", "events_kept", "handed_on"),
+    "files": ("files_written", "file_sizes", "duplicates", "catalogue"),
+    "posted": ("histograms", "external"),
+}
+
+CHECKS: Registry[QualityCheck] = Registry(
+    group="opsportal.quality_checks",
+    builtins={name: f"apps.quality.checks.{module}:{name}" for module, names in _BUILTIN.items() for name in names},
+)
+
+
+def checks() -> dict[str, QualityCheck]:
+    """Return every check that works by its name: the built-in ones in their order, then third parties'."""
+    working = CHECKS.working()
+    order = {name: place for place, name in enumerate(CHECKS.builtins)}
+    return {name: working[name] for name in sorted(working, key=lambda name: (order.get(name, len(order)), name))}

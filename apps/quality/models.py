@@ -1,0 +1,247 @@
+"""Runs of the checks with their results, waivers, thresholds, and what was posted to judge by. Services write them."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from apps.production.models import Request, Stage
+from apps.quality.enums import Effect, External, Outcome, RunState, Unknown
+
+MAX_NAME = 200
+
+
+def _person(**more: Any) -> Any:
+    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", **more)
+
+
+class Thresholds(models.Model):
+    """Limits of a check from some moment on; rows are only added, the newest of a check, type and experiment holds."""
+
+    check_name = models.CharField("check", max_length=64)
+    workflow = models.ForeignKey(
+        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every type."
+    )
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every experiment."
+    )
+    effect = models.CharField(max_length=8, choices=Effect, default=Effect.BLOCK.value)
+    unknown = models.CharField(max_length=8, choices=Unknown, default=Unknown.BLOCK.value)
+    limits = models.JSONField(
+        default=dict, blank=True, help_text='Such as {"most_missing": 0.001}; what is not named stays as it comes.'
+    )
+    reason = models.TextField(help_text="Why; others read it in the history.")
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    class Meta:
+        verbose_name_plural = "thresholds"
+        ordering = ["-pk"]
+        indexes = [models.Index(fields=["check_name", "workflow", "experiment", "-id"], name="thresholds_newest")]
+        constraints = [
+            models.CheckConstraint(condition=Q(effect__in=Effect.values), name="thresholds_effect"),
+            models.CheckConstraint(condition=Q(unknown__in=Unknown.values), name="thresholds_unknown"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.check_name} of {self.workflow or 'every type'} of {self.experiment or 'every experiment'}"
+
+
+class QualityRun(models.Model):
+    """One run of all checks over a request, with the thresholds it was judged by; older ones are kept."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="quality_runs")
+    number = models.PositiveIntegerField(help_text="Counts the runs of a request.")
+    arrival = models.BigIntegerField(help_text="The event that brought the request to data quality.")
+    state = models.CharField(max_length=8, choices=RunState, default=RunState.WAITING.value)
+    asked_at = models.DateTimeField()
+    asked_by = models.CharField(max_length=150)
+    reason = models.TextField(blank=True)
+    judged_at = models.DateTimeField(null=True, blank=True)
+    thresholds = models.JSONField(default=list, blank=True)
+    inputs = models.JSONField(default=dict, blank=True, help_text="What it was judged from, to see when that changes.")
+    totals_at = models.DateTimeField(null=True, blank=True, help_text="As of when the jobs were counted.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["request", "number"], name="quality_run_number_once"),
+            models.UniqueConstraint(fields=["request"], condition=Q(state="waiting"), name="quality_run_one_waits"),
+            models.CheckConstraint(
+                condition=Q(state="waiting", judged_at=None) | Q(state="judged", judged_at__isnull=False),
+                name="quality_run_judged",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: run {self.number}"
+
+
+class QualityResult(models.Model):
+    """What one check says of a stage, or of the request; `digest` tells whether another result says the same."""
+
+    run = models.ForeignKey(QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False)
+    place = models.PositiveIntegerField(help_text="In the order of the page.")
+    position = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the stage; empty: the request.")
+    stage_name = models.CharField(max_length=64, blank=True)
+    check_name = models.CharField("check", max_length=64)
+    title = models.CharField(max_length=200)
+    subject = models.CharField(max_length=MAX_NAME, blank=True, help_text="Of what, where a check looks at several.")
+    outcome = models.CharField(max_length=8, choices=Outcome)
+    blocks = models.BooleanField(help_text="The request is not done with it, unless it is waived.")
+    value = models.FloatField(null=True, blank=True)
+    threshold = models.FloatField(null=True, blank=True)
+    unit = models.CharField(max_length=16, blank=True)
+    why = models.TextField()
+    numbers = models.JSONField(default=list, blank=True)
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ["run", "place"]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "place"], name="quality_result_place_once"),
+            models.UniqueConstraint(
+                fields=["run", "position", "check_name", "subject"],
+                nulls_distinct=False,
+                name="quality_result_once",
+            ),
+            models.CheckConstraint(condition=Q(outcome__in=Outcome.values), name="quality_result_outcome"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.outcome}"
+
+
+class Waiver(models.Model):
+    """A named person takes a result that has not passed; it holds for just what that result said.
+
+    `made_by` and `sent_by` are the requesters of that moment, so that the database can tell them from the signer.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="waivers")
+    run_number = models.PositiveIntegerField()
+    position = models.PositiveSmallIntegerField(null=True, blank=True)
+    stage_name = models.CharField(max_length=64, blank=True)
+    check_name = models.CharField("check", max_length=64)
+    title = models.CharField(max_length=200)
+    subject = models.CharField(max_length=MAX_NAME, blank=True)
+    why = models.TextField(help_text="What the check said.")
+    digest = models.CharField(max_length=64)
+    in_part = models.BooleanField(default=False, help_text="The request is then done in part.")
+    reason = models.TextField()
+    at = models.DateTimeField()
+    by = _person()
+    made_by = _person()
+    sent_by = _person(null=True)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_by = models.CharField(max_length=150, blank=True)
+    withdrawn_reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "digest"], condition=Q(withdrawn_at=None), name="waiver_once"),
+            models.CheckConstraint(
+                condition=~(Q(by=F("made_by")) | Q(by=F("sent_by"), sent_by__isnull=False)),
+                name="waiver_not_of_requester",
+            ),
+            models.CheckConstraint(condition=~Q(reason=""), name="waiver_has_reason"),
+        ]
+
+    def __str__(self) -> str:
+        return f"waiver of {self.title}"
+
+
+class QualityInput(models.Model):
+    """Counts what was posted for a request, so that one sees that its checks must run again."""
+
+    request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="quality_input", primary_key=True)
+    revision = models.PositiveIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.revision}"
+
+
+class OutputFile(models.Model):
+    """A file that a stage says it has written. Two reporters may name the same one: that is what a check finds."""
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False)
+    key = models.CharField(max_length=MAX_NAME, help_text="Of the reporter's choice, such as the job's id.")
+    name = models.CharField(max_length=MAX_NAME)
+    size_bytes = models.BigIntegerField()
+    events = models.BigIntegerField(null=True, blank=True)
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "key", "name"], name="output_file_once"),
+            models.CheckConstraint(condition=Q(size_bytes__gte=0), name="output_file_size"),
+        ]
+        indexes = [models.Index(fields=["name"], name="output_file_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class HistogramPair(models.Model):
+    """A histogram of a stage's output beside its reference, in the same bins. The same name again replaces it."""
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="histograms")
+    name = models.CharField(max_length=MAX_NAME)
+    edges = models.JSONField()
+    reference = models.JSONField()
+    observed = models.JSONField()
+    link = models.URLField(max_length=500, blank=True)
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["stage", "name"], name="histogram_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ExternalResult(models.Model):
+    """What a tool outside the portal says of a stage, or of the request. The same tool and name again replace it."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="external_results")
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    name = models.CharField(max_length=MAX_NAME, help_text="Tool and check, such as dqm/occupancy.")
+    outcome = models.CharField(max_length=8, choices=External)
+    value = models.FloatField(null=True, blank=True)
+    threshold = models.FloatField(null=True, blank=True)
+    why = models.TextField()
+    link = models.URLField(max_length=500, blank=True)
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request", "stage", "name"], nulls_distinct=False, name="external_result_once"
+            ),
+            models.CheckConstraint(condition=Q(outcome__in=External.values), name="external_result_outcome"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.outcome}"
+
+
+class LogLook(models.Model):
+    """Known errors in the log of a job that ended well; empty where none was found. Each such job is read once."""
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="quality_look")
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="log_looks")
+    stage = models.CharField(max_length=64, blank=True, help_text="In small letters.")
+    read = models.BooleanField()
+    patterns = models.JSONField(default=list, help_text="Ids of known errors.")
+    line = models.TextField(blank=True, help_text="The first of them.")
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["request", "stage"], name="log_look_of_stage")]
+
+    def __str__(self) -> str:
+        return f"log of {self.job_id}"

@@ -1,0 +1,22 @@
+"""Who may run the checks of a request, post results of it, and waive what has not passed."""
+
+from typing import Any
+
+from apps.production.enums import Who
+from apps.production.models import Request
+from apps.production.permissions import may
+
+
+def may_run(user: Any, request: Request) -> bool:
+    """Tell whether this person may have the checks run again."""
+    return may(user, Who.LIAISON, request) or may(user, Who.OPERATOR, request)
+
+
+def may_post(user: Any, request: Request) -> bool:
+    """Tell whether this person, or a tool with a token of that person, may post results: as for counts."""
+    return may_run(user, request)
+
+
+def may_waive(user: Any, request: Request) -> bool:
+    """Tell whether this person may waive: an approver who has neither made nor submitted the request."""
+    return may(user, Who.APPROVER, request)

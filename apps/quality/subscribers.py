@@ -1,0 +1,19 @@
+"""What data quality does when something happens elsewhere."""
+
+from apps.core.errors import InvalidTransition
+from apps.core.models import Event
+from apps.core.outbox import subscribe
+from apps.production.enums import PORTAL
+from apps.production.models import Request
+from apps.quality.services import ask_for_run
+
+
+@subscribe("quality.run_checks", "request.examine")
+def on_request_examined(event: Event) -> None:
+    """Have the checks run; one that has left data quality meanwhile needs none."""
+    request = Request.objects.filter(pk=event.target_id).first()
+    if request is not None:
+        try:
+            ask_for_run(request=request, by=PORTAL, at=event.at)
+        except InvalidTransition:
+            return

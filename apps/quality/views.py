@@ -1,0 +1,159 @@
+"""Data quality of a request: the card, all results by stage, waivers, and the list of those that wait for it."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.enums import RequestState
+from apps.production.forms import add_problems
+from apps.production.models import Request
+from apps.production.selectors import with_stages
+from apps.quality import services
+from apps.quality.forms import WaiveForm, WithdrawForm
+from apps.quality.models import QualityRun
+from apps.quality.permissions import may_run, may_waive
+from apps.quality.selectors import by_stage, changed_since, runs_of, waiting_for_quality, waivers_of
+from apps.quality.standing import rate, standing_of
+
+
+@require_safe
+def waiting(request: HttpRequest) -> HttpResponse:
+    """List the requests that wait for their data quality."""
+    return render(request, "quality/waiting.html", {"rows": waiting_for_quality(request.user)})
+
+
+@require_safe
+def quality(request: HttpRequest, key: str) -> HttpResponse:
+    """Answer with the card alone where htmx asks, else with all results; `?run=2` shows an older run."""
+    return _page(request, _wanted(request, key))
+
+
+@require_POST
+def run_again(request: HttpRequest, key: str) -> HttpResponse:
+    wanted = _wanted(request, key)
+    return _do(
+        request,
+        wanted,
+        lambda by: services.ask_for_run(
+            request=wanted, by=by, at=timezone.now(), reason=request.POST.get("reason", "")
+        ),
+        "The checks run again; this takes some seconds.",
+    )
+
+
+@require_POST
+def waive(request: HttpRequest, key: str) -> HttpResponse:
+    wanted, form = _wanted(request, key), WaiveForm(request.POST)
+    if not may_waive(request.user, wanted):
+        raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive a check.")
+    if not form.is_valid():
+        return _page(request, wanted, form=form)
+    given = form.cleaned_data
+    return _do(
+        request,
+        wanted,
+        lambda by: services.waive_result(request=wanted, by=by, at=timezone.now(), **given),
+        "The check is waived in your name.",
+        form,
+    )
+
+
+@require_POST
+def withdraw(request: HttpRequest, key: str) -> HttpResponse:
+    wanted, form = _wanted(request, key), WithdrawForm(request.POST)
+    if not may_waive(request.user, wanted):
+        raise PermissionDenied("Only an approver who has neither made nor submitted the request may do this.")
+    if not form.is_valid():
+        return _page(request, wanted, form=form)
+    given = form.cleaned_data
+    return _do(
+        request,
+        wanted,
+        lambda by: services.withdraw_waiver(request=wanted, by=by, at=timezone.now(), **given),
+        "The waiver is withdrawn.",
+        form,
+    )
+
+
+def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str, form: Any = None) -> HttpResponse:
+    try:
+        act(cast(User, request.user))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except InvalidFields as error:
+        if form is not None:
+            add_problems(form, error.problems)
+            return _page(request, wanted, form=form)
+        messages.error(request, str(error))
+    except InvalidTransition as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said)
+    return redirect("quality:request", key=wanted.key)
+
+
+def _page(request: HttpRequest, wanted: Request, form: Any = None) -> HttpResponse:
+    standing, status = standing_of(wanted), 200 if form is None else 400
+    waives = may_waive(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY
+    context: dict[str, Any] = {
+        "object": wanted,
+        "standing": standing,
+        "shown": standing.shown,
+        "is_under_way": wanted.state == RequestState.DATA_QUALITY,
+        "is_waiting": wanted.state == RequestState.DATA_QUALITY and not standing.is_judged,
+        "may_waive": waives,
+        "may_run": may_run(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY,
+    }
+    if request.headers.get("HX-Request"):
+        return render(request, "quality/_card.html", context)
+    rated = standing.rated
+    if "run" in request.GET:
+        context["shown"] = _older(wanted, request.GET["run"])
+        rated = tuple(rate(context["shown"]))
+        context["may_waive"] = waives and context["shown"] == standing.run
+    context |= {
+        "stages": by_stage(rated),
+        "runs": runs_of(wanted),
+        "waivers": waivers_of(wanted),
+        "thresholds_changed": bool(context["shown"]) and changed_since(context["shown"], wanted),
+        **_forms(request, rated, context["may_waive"], form),
+    }
+    return render(request, "quality/request.html", context, status=status)
+
+
+def _forms(request: HttpRequest, rated: Any, waives: bool, form: Any) -> dict[str, Any]:
+    """Return the form that is open: of a waiver to sign (`?waive=`) or to withdraw (`?withdraw=`)."""
+    if not waives:
+        return {}
+    asked = form.data if form is not None else request.GET
+    results = {str(one.result.pk): one for one in rated}
+    chosen = results.get(asked.get("waive") or asked.get("result", ""))
+    if chosen is not None and chosen.is_open:
+        form = form or WaiveForm(initial={"result": chosen.result.pk})
+        return {"signing": "waive", "form": form, "chosen": chosen}
+    number = asked.get("withdraw") or asked.get("waiver", "")
+    signed = next((one for one in rated if one.waiver and str(one.waiver.pk) == number), None)
+    if signed is not None:
+        form = form or WithdrawForm(initial={"waiver": signed.waiver.pk})
+        return {"signing": "withdraw", "form": form, "chosen": signed}
+    return {}
+
+
+def _older(wanted: Request, number: str) -> QualityRun:
+    if not number.isdecimal() or len(number) > 9:
+        raise Http404
+    return get_object_or_404(QualityRun, request=wanted, number=int(number), judged_at__isnull=False)
+
+
+def _wanted(request: HttpRequest, key: str) -> Request:
+    visible = with_stages(Request.objects.visible_to(request.user)).select_related("workflow__type")
+    found: Request = get_object_or_404(visible, key=key)
+    return found

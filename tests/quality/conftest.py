@@ -1,0 +1,117 @@
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from apps.clusters.models import Cluster
+from apps.core.selectors import events_of
+from apps.jobs.services import attach_origin, recompute_dirty_hours
+from apps.production import counts
+from apps.production.models import Request, Stage
+from apps.quality import services
+from apps.quality.posting import NamedFile, name_files
+from apps.quality.standing import standing_of
+from apps.quality.tasks import check_request
+from tests.jobs import accounting
+from tests.production import written
+from tests.production.written import AT
+
+LATER = AT + timedelta(hours=2)
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch):
+    monkeypatch.setattr("django.utils.timezone.now", lambda: LATER)
+
+
+@pytest.fixture
+def browse():
+    """Return a client that is logged in as this person."""
+
+    def login(user) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return login
+
+
+@dataclass
+class Produced:
+    """A request of two stages of two jobs and ten events each, in data quality, and what may happen to it."""
+
+    request: Request
+    liaison: object
+
+    def stage(self, position: int) -> Stage:
+        return Stage.objects.select_related("request__experiment").get(request=self.request, position=position)
+
+    def report(self, position: int, key: str = "all", **changes: int | None) -> None:
+        values = {"files_in": 2, "events_in": 10, "files_out": 2, "events_out": 10, **changes}
+        counts.report_output(stage=self.stage(position), key=key, counts=values, by=self.liaison, at=LATER)
+        counts.count_reports(at=LATER)
+
+    def name(self, position: int, *files: tuple[str, int], key: str = "all") -> None:
+        named = [NamedFile(name, size) for name, size in files]
+        name_files(stage=self.stage(position), key=key, files=named, by=self.liaison, at=LATER)
+
+    def run_jobs(self, *, missing: int = 0, bad: int = 0) -> None:
+        """Let the jobs of both stages end: all completed but for those missing of the second one."""
+        cluster = Cluster.objects.get_or_create(name="jura", defaults={"scheduler": "simulated"})[0]
+        for position, name in enumerate(("generation", "simulation")):
+            good = 2 - (missing if position else 0)
+            records = [accounting.record(10 * position + n + 1) for n in range(good)]
+            records += [accounting.failed(100 + n) for n in range(bad if position else 0)]
+            jobs = accounting.store(cluster, *records)
+            attach_origin(origins={job.pk: (self.request.key, name) for job in jobs}, at=AT)
+        recompute_dirty_hours(at=LATER)
+
+    def all_good(self) -> None:
+        self.run_jobs()
+        self.report(0, files_in=None, events_in=None)
+        self.report(1)
+
+    def judge(self):
+        """Run the checks without closing the request, and return how it stands."""
+        services.ask_for_run(request=self.fresh(), by="opsportal", at=LATER)
+        services.run_checks(request=self.fresh(), at=LATER)
+        return self.standing()
+
+    def settle(self) -> str:
+        check_request(request_id=self.request.pk)
+        return self.fresh().state
+
+    def standing(self):
+        return standing_of(self.fresh())
+
+    def fresh(self) -> Request:
+        return Request.objects.select_related("experiment", "workflow__type").get(pk=self.request.pk)
+
+    def said(self) -> dict[tuple[int | None, str, str], str]:
+        return {
+            (one.result.position, one.result.check_name, one.result.subject): one.result.outcome
+            for one in self.standing().rated
+        }
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in events_of(self.request)]
+
+
+@pytest.fixture
+def make(liaison, nova, approver):
+    """Return a function that makes a request in a state."""
+
+    def in_state(state: str = "data_quality", **changes) -> Produced:
+        values = {"jobs": 2, "events": 10}
+        stages = (written.stage("generation", **values), written.stage("simulation", **values))
+        content = {"stages": stages, **changes}
+        request = written.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
+        return Produced(request, liaison)
+
+    return in_state
+
+
+@pytest.fixture
+def produced(make) -> Produced:
+    return make()

@@ -1,0 +1,148 @@
+"""The card on the request's page, all results by stage, waiving and withdrawing, and the list of those that wait."""
+
+import pytest
+from django.urls import reverse
+
+from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.quality.services import ask_for_run
+from tests.quality.conftest import LATER
+
+EVIL = "<script>alert(1)</script>"
+
+
+def url(name, produced):
+    return reverse(f"quality:{name}", args=[produced.request.key])
+
+
+def text(response) -> str:
+    return response.content.decode()
+
+
+def test_card_says_that_nothing_is_judged_yet(make, liaison, browse):
+    produced = make("running")
+    page = text(browse(liaison).get(url("request", produced), headers={"HX-Request": "true"}))
+    assert "Nothing is judged yet." in page
+    assert "<html" not in page
+
+
+def test_card_says_that_checks_run_and_asks_again(produced, liaison, browse):
+    page = text(browse(liaison).get(url("request", produced), headers={"HX-Request": "true"}))
+    assert "The checks are running" in page
+    assert 'hx-trigger="every 5s"' in page
+
+
+def test_request_page_leads_to_it(produced, liaison, browse):
+    assert url("request", produced) in text(browse(liaison).get(produced.request.get_absolute_url()))
+
+
+def test_results_are_shown_by_stage_with_numbers_and_thresholds(produced, liaison, browse):
+    produced.all_good()
+    produced.judge()
+    page = text(browse(liaison).get(url("request", produced)))
+    assert "1 generation" in page
+    assert "2 simulation" in page
+    assert "10 events were read and 10 written." in page
+    assert "Few jobs failed" in page
+    assert "most missing" in page
+    assert f"{reverse('jobs:list')}?request={produced.request.key}&amp;stage=simulation" in page
+    assert "Waive…" not in page
+
+
+def test_approver_waives_and_withdraws(produced, approver, browse):
+    opened = produced.judge().open
+    client, one = browse(approver), opened[0].result
+    assert "Waive in my name" in text(client.get(url("request", produced), {"waive": one.pk}))
+    refused = client.post(url("waive", produced), {"result": one.pk, "reason": " "})
+    assert (refused.status_code, "This field is required." in text(refused)) == (400, True)
+    page = text(client.post(url("waive", produced), {"result": one.pk, "reason": EVIL}, follow=True))
+    assert "The check is waived in your name." in page
+    assert EVIL not in page
+    waiver = Waiver.objects.get()
+    assert "Withdraw the waiver" in text(client.get(url("request", produced), {"withdraw": waiver.pk}))
+    page = text(client.post(url("withdraw", produced), {"waiver": waiver.pk, "reason": "no"}, follow=True))
+    assert "The waiver is withdrawn." in page
+    assert Waiver.objects.get().withdrawn_by == "opg-one"
+
+
+def test_waiver_of_a_result_of_before_is_refused_with_a_message(produced, approver, browse):
+    old = produced.judge().open[0].result
+    produced.report(1, events_out=9)
+    produced.judge()
+    page = text(browse(approver).post(url("waive", produced), {"result": old.pk, "reason": "x"}, follow=True))
+    assert "the checks have run again since" in page
+    assert not Waiver.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["waive", "withdraw"])
+def test_liaison_and_shifter_may_not_sign(name, produced, liaison, shifter, browse):
+    one = produced.judge().open[0].result
+    for by in (liaison, shifter):
+        sent = {"result": one.pk, "waiver": 1, "reason": "x"}
+        assert browse(by).post(url(name, produced), sent).status_code == 403
+        assert "Waive…" not in text(browse(by).get(url("request", produced), {"waive": one.pk}))
+
+
+def test_other_experiment_finds_nothing(produced, other_liaison, browse):
+    produced.judge()
+    client = browse(other_liaison)
+    assert client.get(url("request", produced)).status_code == 404
+    assert client.post(url("again", produced)).status_code == 404
+    assert produced.request.key not in text(client.get(reverse("quality:waiting")))
+
+
+def test_older_runs_can_be_looked_at(produced, liaison, browse):
+    produced.judge()
+    produced.all_good()
+    produced.judge()
+    page = text(browse(liaison).get(url("request", produced), {"run": 1}))
+    assert "This is run 1, not the newest." in page
+    assert "Its jobs have not reported how many events they wrote." in page
+    for wrong in ("3", "x", "9" * 30):
+        assert browse(liaison).get(url("request", produced), {"run": wrong}).status_code == 404
+
+
+def test_checks_are_run_again_on_demand(produced, liaison, browse):
+    produced.judge()
+    page = text(browse(liaison).post(url("again", produced), follow=True))
+    assert "The checks run again" in page
+    assert QualityRun.objects.filter(state="waiting", asked_by="nova-liaison").exists()
+
+
+def test_list_of_those_that_wait(produced, make, shifter, browse):
+    produced.judge()
+    make("running")
+    page = text(browse(shifter).get(reverse("quality:waiting")))
+    assert f"{len(produced.standing().open)} open" in page
+    assert page.count("NOVA-") >= 1
+    assert "NOVA-0002" not in page
+
+
+def test_empty_list_says_so(nova, liaison, browse):
+    assert "Nothing waits for its data quality." in text(browse(liaison).get(reverse("quality:waiting")))
+
+
+def test_hostile_text_of_checks_stays_text(produced, liaison, browse):
+    run = ask_for_run(request=produced.fresh(), by="opsportal", at=LATER)
+    QualityResult.objects.create(
+        run=run, place=0, position=0, stage_name=EVIL, check_name="x", title=EVIL, subject=EVIL, outcome="failed",
+        blocks=True, why=EVIL, digest="x", unit=EVIL[:16],
+        numbers=[{"name": EVIL, "value": EVIL, "link": ""}],
+    )  # fmt: skip
+    QualityRun.objects.update(state="judged", judged_at=LATER, thresholds=[_setting()])
+    for address in (url("request", produced), reverse("quality:waiting")):
+        assert "<script>alert" not in text(browse(liaison).get(address))
+
+
+def _setting() -> dict:
+    return {"check": EVIL, "limits": {EVIL: 1}, "effect": EVIL, "unknown": EVIL, "rows": []}
+
+
+def test_queries_do_not_grow_with_results(produced, liaison, browse, django_assert_max_num_queries):
+    produced.judge()
+    for position in range(30):
+        produced.report(0, key=f"k{position}")
+    produced.judge()
+    client = browse(liaison)
+    client.get(url("request", produced))
+    with django_assert_max_num_queries(45):
+        client.get(url("request", produced))
