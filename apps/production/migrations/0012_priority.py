@@ -87,6 +87,7 @@ class Migration(migrations.Migration):
             name='request_priority',
         ),
         migrations.RunPython(spread, migrations.RunPython.noop),
+        migrations.RunSQL("SET CONSTRAINTS ALL IMMEDIATE", migrations.RunSQL.noop),
         migrations.AddField(
             model_name='request',
             name='priority_class',
