@@ -20,6 +20,7 @@ from apps.production.content import RequestContent
 from apps.production.enums import Verb
 from apps.production.exchange_api import YamlActions
 from apps.production.filters import RequestFilter
+from apps.production.link_api import LinkRoutes
 from apps.production.models import Request
 from apps.production.priority.order import queue_ranks
 from apps.production.selectors import content_of, with_stages
@@ -62,7 +63,7 @@ def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = Reaso
     retrieve=extend_schema(description="One request with its stages."),
 )
 class RequestViewSet(
-    SignatureRoutes, YamlActions, mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]
+    SignatureRoutes, LinkRoutes, YamlActions, mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]
 ):
     """Production requests."""
 

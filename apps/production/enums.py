@@ -60,6 +60,25 @@ HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
 IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.HELD, _S.COMPLETING, _S.DATA_QUALITY})
 
 
+#: No job has been sent for it: it can still be split, or combined with others.
+UNSENT = (
+    _S.DRAFT,
+    _S.SUBMITTED,
+    _S.CHECKING,
+    _S.CHANGES_ASKED,
+    _S.AWAITING_APPROVAL,
+    _S.APPROVED,
+    _S.QUEUED,
+)
+
+
+class LinkKind(models.TextChoices):
+    """How a later request came out of an earlier one; the label is what the earlier one became."""
+
+    COMBINED = "combined", "combined into"
+    SPLIT = "split", "split into"
+
+
 class RequestedPriority(models.TextChoices):
     """How urgent the experiment says it is; the OPG sets the class that counts, one of the same."""
 

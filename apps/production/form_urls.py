@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from apps.production import clone_views, discussion_views, exchange_views, history_views
+from apps.production import clone_views, discussion_views, exchange_views, history_views, link_views
 
 patterns = [
     path("requests/templates/", clone_views.templates, name="templates"),
@@ -18,5 +18,7 @@ patterns = [
     path(
         "requests/<str:key>/comments/<int:number>/<str:verb>/", discussion_views.change_comment, name="comment-change"
     ),
+    path("requests/<str:key>/split/", link_views.split, name="request-split"),
+    path("requests/<str:key>/combine/", link_views.combine, name="request-combine"),
     path("requests/<str:key>/changes/", history_views.changes, name="request-changes"),
 ]

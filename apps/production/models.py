@@ -12,7 +12,7 @@ from django.urls import reverse
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production import approvals
 from apps.production.content import MAX_LENGTH, STAGE_MAX_LENGTH
-from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
+from apps.production.enums import CLOSED, SIGNED, LinkKind, RequestedPriority, RequestState
 from apps.production.priority.models import QueueEntry  # noqa: F401  # models are found here
 
 _S = RequestState
@@ -264,6 +264,28 @@ class Comment(models.Model):
 
     def get_absolute_url(self) -> str:
         return f"{self.request.get_absolute_url()}#comment-{self.pk}"
+
+
+class RequestLink(models.Model):
+    """How a request came out of an earlier one; both are of one experiment. Clones and successors are fields."""
+
+    kind = models.CharField(max_length=16, choices=LinkKind)
+    earlier = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_on")
+    later = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_back")
+    note = models.CharField(max_length=200, blank=True, help_text="Such as which part it is.")
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.CheckConstraint(condition=Q(kind__in=LinkKind.values), name="link_kind"),
+            models.CheckConstraint(condition=~Q(earlier=F("later")), name="link_to_another"),
+            models.UniqueConstraint(fields=["earlier", "later"], name="link_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.earlier} → {self.later}"
 
 
 class FormKey(models.Model):

@@ -51,9 +51,14 @@ MAX_CHANGES = 100
 
 
 @transaction.atomic
-def create_draft(*, experiment: Experiment, content: RequestContent, by: User, at: datetime) -> Request:
-    """Make a draft under the experiment's next number. Raises `NotAllowed`, `InvalidFields`."""
-    if not is_liaison(by, experiment.pk):
+def create_draft(
+    *, experiment: Experiment, content: RequestContent, by: User, at: datetime, origin: dict[str, Any] | None = None
+) -> Request:
+    """Make a draft under the experiment's next number. Raises `NotAllowed`, `InvalidFields`.
+
+    `origin`, for its event, tells which requests it comes from; who may make it of them was asked there.
+    """
+    if origin is None and not is_liaison(by, experiment.pk):
         raise NotAllowed(f"Only a liaison of {experiment} may write its requests.")
     _check_shape(content, at)
     request = Request.objects.create(
@@ -67,7 +72,7 @@ def create_draft(*, experiment: Experiment, content: RequestContent, by: User, a
     )
     _write_stages(request, content)
     keep_revision(request=request, by=by, at=at)
-    publish(kind="request.created", target=request, by=by, at=at, new=request.state)
+    publish(kind="request.created", target=request, by=by, at=at, new=request.state, data=origin)
     return request
 
 
@@ -212,6 +217,7 @@ def supersede_request(
     reason: str,
     version: int | None = None,
     successor: Request | None = None,
+    data: dict[str, Any] | None = None,
 ) -> Request:
     """Let another request of the experiment take the place of this one. Raises what `_move` raises."""
     _guard(request, Verb.SUPERSEDE, by, at)
@@ -219,16 +225,23 @@ def supersede_request(
         raise InvalidFields({"successor": ["Name another request of this experiment, which takes its place."]})
     _lock(request, version)
     request.superseded_by = successor
-    return _move(request, Verb.SUPERSEDE, by=by, at=at, reason=reason, superseded_by=successor)
+    return _move(request, Verb.SUPERSEDE, by=by, at=at, reason=reason, data=data, superseded_by=successor)
 
 
 @transaction.atomic
 def make_move(
-    *, verb: Verb, request: Request, by: User | str, at: datetime, reason: str = "", version: int | None = None
+    *,
+    verb: Verb,
+    request: Request,
+    by: User | str,
+    at: datetime,
+    reason: str = "",
+    version: int | None = None,
+    data: dict[str, Any] | None = None,
 ) -> Request:
-    """Make a move that changes nothing but the state. Raises what `_move` raises."""
+    """Make a move that changes nothing but the state; `data` goes into its event. Raises what `_move` raises."""
     _lock(request, version)
-    return _move(request, verb, by=by, at=at, reason=reason)
+    return _move(request, verb, by=by, at=at, reason=reason, data=data)
 
 
 @transaction.atomic

@@ -22,11 +22,12 @@ from apps.production.changing import may_change
 from apps.production.checked import said_at_submission
 from apps.production.clones import may_manage
 from apps.production.discussion import threads_of
-from apps.production.enums import CLOSED, RequestState, Verb, Who
+from apps.production.enums import CLOSED, UNSENT, RequestState, Verb, Who
 from apps.production.filters import RequestFilter
 from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
 from apps.production.gathering import estimate_for
 from apps.production.holds import holds_over, wide_holds
+from apps.production.links import may_rearrange, related_to
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit, may_prioritise, moves_for
 from apps.production.priority.order import queue_ranks
@@ -174,7 +175,8 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "threads": threads,
         "may_clone": may(user, Who.LIAISON, wanted),
         "may_keep": may_manage(user, wanted.experiment_id),
-        "clones": list(wanted.clones.order_by("pk")[:20]),
+        "related": related_to(wanted),
+        "may_rearrange": wanted.state in UNSENT and may_rearrange(user, wanted),
         "open_threads": sum(thread.is_open for thread in threads),
     }
     return render(request, "production/request_detail.html", context, status=status)

@@ -1,10 +1,13 @@
 """How requests are written on pages: ranks, quantities, and what an event did."""
 
+from typing import Any
+
 from django import template
 
 from apps.core.models import Event
 from apps.core.templatetags.look import event_words
 from apps.production import quantities
+from apps.production.checks import declared
 
 register = template.Library()
 
@@ -89,6 +92,13 @@ def brief_count(count: int | None) -> str:
 
 
 @register.filter
+def count_in(one: Any, name: str) -> str:
+    """The argument of a request's or stage's content, where it is a count."""
+    found = declared.number(one, name)
+    return "–" if found is None else quantities.format_count(int(found))
+
+
+@register.filter
 def exact_size(count: int | None) -> str:
     """Bytes as they were typed, or as close as a unit allows."""
     return "–" if count is None else quantities.format_size(count)
@@ -107,6 +117,8 @@ def did(event: Event) -> str:
     if event.kind == "request.moved":
         verb = "let the score decide where it goes" if event.data.get("by_score") else "moved it by hand"
         return verb + _ranks(event)
+    if rearranged := _rearranged(event):
+        return rearranged
     if event.kind != "request.priority_set":
         return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event)
     old = f"{event.old} → " if event.old else ""
@@ -117,6 +129,23 @@ def did(event: Event) -> str:
 def moved(event: Event) -> str:
     """Say from which rank of the queue to which an event moved its request; empty if it did not."""
     return _ranks(event).removeprefix(", ")
+
+
+#: What was done to requests that were split or combined, by what their events hold.
+_REARRANGED = {
+    "split_from": "made it of {}",
+    "combined_from": "made it of {}",
+    "split_into": "split it into {}",
+    "combined_into": "combined it into {}",
+}
+
+
+def _rearranged(event: Event) -> str:
+    for name, words in _REARRANGED.items():
+        if keys := event.data.get(name):
+            note = f", {event.data['note']}" if event.data.get("note") else ""
+            return words.format(", ".join(keys) if isinstance(keys, list) else keys) + note
+    return ""
 
 
 def _signed_for(event: Event) -> str:

@@ -1,0 +1,191 @@
+"""Splitting a request and combining several: the new ones are drafts, the old ones give way, links keep both ways."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.production import services
+from apps.production.combining import MAX_COMBINED, Combined, Named, combine, obstacles
+from apps.production.enums import CLOSED, UNSENT, LinkKind, RequestState, Verb, Who
+from apps.production.models import Request, RequestLink
+from apps.production.permissions import may
+from apps.production.selectors import content_of, with_stages
+from apps.production.sent import with_work
+from apps.production.splitting import By, Split, split
+
+#: So many requests are offered for combining, and so many links of one kind shown.
+MOST_OFFERED = 100
+MOST_SHOWN = 50
+
+
+def may_rearrange(user: Any, request: Request) -> bool:
+    """Tell whether the person may split or combine it: who may let another request take its place."""
+    return may(user, Who.EITHER, request)
+
+
+def refusals(requests: Sequence[Request]) -> dict[int, str]:
+    """Return why requests cannot be split or combined now, by primary key; those that can are left out."""
+    found = {request.pk: _late(request) for request in requests if request.state not in UNSENT}
+    for pk in with_work([request for request in requests if request.pk not in found]):
+        found[pk] = "Jobs were sent for it already, if only as a test. Supersede it by another request instead."
+    return found
+
+
+def _late(request: Request) -> str:
+    words = f"It is “{request.get_state_display()}”: "
+    if request.state in CLOSED:
+        return words + "it has ended. Clone it instead."
+    if request.state == RequestState.HELD:
+        return words + "release it first; once jobs were sent, it stays as it is."
+    return words + "jobs may have been sent for it. Let it end, or supersede it by another request."
+
+
+def plan_split(*, request: Request, by_what: By, size: int) -> Split:
+    """Return the parts that a split would make. Raises `InvalidFields`, `InvalidTransition`."""
+    if why := refusals([request]).get(request.pk):
+        raise InvalidTransition(f"{request} cannot be split. {why}")
+    return split(content_of(request), by_what, size)
+
+
+@transaction.atomic
+def split_request(
+    *, request: Request, by_what: By, size: int, by: User, at: datetime, reason: str, version: int | None = None
+) -> list[Request]:
+    """Make drafts of the parts of a request, which is superseded by them; a draft is cancelled.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where jobs were sent, `StaleState`.
+    """
+    _allowed(by, [request])
+    whole = _locked({request: version})[0]
+    parts = plan_split(request=whole, by_what=by_what, size=size).parts
+    made = []
+    for part in parts:
+        origin = {"split_from": whole.key, "note": part.words}
+        made.append(
+            services.create_draft(experiment=whole.experiment, content=part.content, by=by, at=at, origin=origin)
+        )
+        _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
+    _give_way(whole, made[0], by, at, reason, {"split_into": [part.key for part in made]})
+    return made
+
+
+def plan_combined(*, requests: Sequence[Request]) -> Combined:
+    """Return what combined requests would be, the first one naming it. Raises `InvalidFields`, `InvalidTransition`."""
+    if len({request.experiment_id for request in requests}) > 1:
+        raise InvalidFields({"requests": ["All must be of one experiment."]})
+    late = refusals(requests)
+    if problems := [f"{request}: {late[request.pk]}" for request in requests if request.pk in late]:
+        raise InvalidTransition(" ".join(problems[:5]))
+    return combine([Named(request.key, content_of(request)) for request in requests])
+
+
+@transaction.atomic
+def combine_requests(
+    *, requests: Sequence[Request], by: User, at: datetime, reason: str, versions: Mapping[str, int] | None = None
+) -> Request:
+    """Make one draft of several requests, which it supersedes; drafts are cancelled. `versions` are those seen, by key.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where jobs were sent, `StaleState`.
+    """
+    if len({request.pk for request in requests}) != len(requests) or len(requests) > MAX_COMBINED:
+        raise InvalidFields({"requests": [f"Name each once, at most {MAX_COMBINED}."]})
+    _allowed(by, requests)
+    seen = versions or {}
+    old = _locked({request: seen.get(request.key) for request in requests})
+    content = plan_combined(requests=old).content
+    origin = {"combined_from": [request.key for request in old]}
+    made = services.create_draft(experiment=old[0].experiment, content=content, by=by, at=at, origin=origin)
+    for request in old:
+        _link(LinkKind.COMBINED, request, made, by, at)
+        _give_way(request, made, by, at, reason, {"combined_into": made.key})
+    return made
+
+
+def _allowed(by: User, requests: Sequence[Request]) -> None:
+    for request in requests:
+        if not may_rearrange(by, request):
+            raise NotAllowed(f"Only a liaison of {request.experiment} or an approver of the OPG may do this.")
+
+
+def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
+    """Hold the rows, always in the same order, and return them as they are now, in the order given."""
+    rows = with_stages(Request.objects.select_for_update(of=("self",))).filter(pk__in=[each.pk for each in versions])
+    found = {row.pk: row for row in rows.order_by("pk")}
+    for request, version in versions.items():
+        now = found[request.pk]
+        if now.version != request.version or version not in {None, now.version}:
+            raise StaleState(f"{now} was changed meanwhile: look at it again. Nothing was done.")
+    return [found[request.pk] for request in versions]
+
+
+def _link(kind: LinkKind, earlier: Request, later: Request, by: User, at: datetime, note: str = "") -> None:
+    RequestLink.objects.create(kind=kind, earlier=earlier, later=later, note=note, at=at, by=str(by)[:150])
+
+
+def _give_way(old: Request, new: Request, by: User, at: datetime, reason: str, data: dict[str, Any]) -> None:
+    if old.state == RequestState.DRAFT:
+        services.make_move(verb=Verb.CANCEL, request=old, by=by, at=at, reason=reason, data=data)
+    else:
+        services.supersede_request(request=old, by=by, at=at, reason=reason, successor=new, data=data)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A request that might be combined with another, and why it cannot."""
+
+    request: Request
+    reasons: list[str]
+
+
+def candidates_for(request: Request, user: Any) -> list[Candidate]:
+    """Return the latest requests of the experiment without jobs, those that fit before the others."""
+    rows = with_stages(Request.objects.visible_to(user)).filter(experiment=request.experiment_id, state__in=UNSENT)
+    others = list(rows.exclude(pk=request.pk).order_by("-pk")[:MOST_OFFERED])
+    late, mine = refusals(others), Named(request.key, content_of(request))
+    found = []
+    for other in others:
+        reasons = [late[other.pk]] if other.pk in late else obstacles(mine, Named(other.key, content_of(other)))
+        if not may_rearrange(user, other):
+            reasons = ["It is a draft, which its liaisons alone combine.", *reasons]
+        found.append(Candidate(other, reasons))
+    return sorted(found, key=lambda candidate: bool(candidate.reasons))
+
+
+@dataclass(frozen=True)
+class Related:
+    """Another request, what it is to this one, and which part."""
+
+    words: str
+    request: Request
+    note: str = ""
+
+
+#: What the other one is, by kind of the link and whether it is the later.
+_WORDS = {
+    (LinkKind.SPLIT, True): "Split into",
+    (LinkKind.SPLIT, False): "Split from",
+    (LinkKind.COMBINED, True): "Combined into",
+    (LinkKind.COMBINED, False): "Combined from",
+}
+
+
+def related_to(request: Request) -> list[Related]:
+    """Return the requests that this one came out of, and that came out of it, from both ends of every link."""
+    rows = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related("earlier", "later")
+    found = []
+    for row in rows.order_by("pk")[: 2 * MOST_SHOWN]:
+        is_later = row.earlier_id == request.pk
+        found.append(Related(_WORDS[LinkKind(row.kind), is_later], row.later if is_later else row.earlier, row.note))
+    told = {each.request.pk for each in found}
+    fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
+    found += [Related(words, other) for words, other in fields if other is not None and other.pk not in told]
+    for words, others in (("Supersedes", request.supersedes), ("Cloned as", request.clones)):
+        rest = others.exclude(pk__in=told).order_by("pk")[:MOST_SHOWN]
+        found += [Related(words, other) for other in rest]
+    return found
