@@ -42,7 +42,8 @@ def start_seen(*, at: datetime) -> list[Request]:
 
 def complete_ended(*, at: datetime) -> list[Request]:
     """Move running requests whose asked jobs are all done, or have ended for good, to “completing”."""
-    running = list(Request.objects.filter(state=RequestState.RUNNING).select_related("experiment"))
+    kept_up = Q(arguments__stop_on__isnull=False)  # its jobs are not counted beforehand: who sends them ends it
+    running = list(Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment"))
     progress = progress_of_many(running)
     busy = set(QueueCount.objects.filter(request__in=running).values_list("request_id", flat=True))
     knows = _all_queues_are_known(at)

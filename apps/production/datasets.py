@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from apps.core.plugins import Registry, UnknownPlugin
 
@@ -22,6 +22,23 @@ class Dataset:
     files: int | None = None
     events: int | None = None
     size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a dataset; `run` is the number of the run that it is of, None where it is of none."""
+
+    name: str
+    run: int | None = None
+
+
+@runtime_checkable
+class ListsFiles(Protocol):
+    """A catalogue that can list the files of a dataset, as keep-up needs it."""
+
+    def files_of(self, name: str) -> list[DataFile]:
+        """Return the files that a dataset has now, none for one that is not known. Raises `CatalogueError`."""
+        ...
 
 
 class DatasetCatalogue(Protocol):
@@ -51,25 +68,35 @@ def catalogue_of(setting: str) -> DatasetCatalogue | None:
 
 
 class FileCatalogue:
-    """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`, read when it changes."""
+    """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`, read when it changes.
+
+    A dataset may have a `file_list` of `{"name": …, "run": …}` too.
+    """
 
     def __init__(self, address: str) -> None:
         self.path = Path(address)
 
     def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
+        known = self._known()
+        return {name: known[name][0] for name in names if name in known}
+
+    def files_of(self, name: str) -> list[DataFile]:
+        known = self._known()
+        return list(known[name][1]) if name in known else []
+
+    def _known(self) -> dict[str, tuple[Dataset, tuple[DataFile, ...]]]:
         try:
             found = self.path.stat()
-            known = _read(self.path, found.st_mtime_ns, found.st_size)
+            return _read(self.path, found.st_mtime_ns, found.st_size)
         except OSError as error:
             raise CatalogueError(f"{self.path} cannot be read: {error.strerror}") from None
-        return {name: known[name] for name in names if name in known}
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, changed: int, size: int) -> dict[str, Dataset]:
+def _read(path: Path, changed: int, size: int) -> dict[str, tuple[Dataset, tuple[DataFile, ...]]]:
     try:
         rows = json.loads(path.read_bytes())["datasets"]
-        return {row["name"]: _dataset(row) for row in rows}
+        return {row["name"]: (_dataset(row), tuple(map(_file, row.get("file_list", ())))) for row in rows}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CatalogueError(f"{path} is no catalogue: {type(error).__name__}: {error}") from None
 
@@ -80,3 +107,10 @@ def _dataset(row: Mapping[str, Any]) -> Dataset:
     if wrong or not isinstance(row["name"], str):
         raise ValueError(f"{row['name']!r}: {', '.join(wrong) or 'name'} is not as it should be")
     return Dataset(row["name"], **numbers)
+
+
+def _file(row: Mapping[str, Any]) -> DataFile:
+    name, run = row["name"], row.get("run")
+    if not isinstance(name, str) or (run is not None and type(run) is not int):
+        raise ValueError(f"{row!r} is no file with a run")
+    return DataFile(name, run)

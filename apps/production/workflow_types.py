@@ -11,6 +11,7 @@ from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.core.errors import InvalidFields
 from apps.core.services import publish
+from apps.production.enums import PORTAL
 from apps.production.models import WorkflowType, WorkflowVersion
 from apps.production.workflows.builtin import STATES, builtin_texts
 from apps.production.workflows.declaration import DeclarationError, Workflow, read_declaration
@@ -42,13 +43,17 @@ def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: object, 
 
 @transaction.atomic
 def load_builtin_workflows(*, at: datetime) -> None:
-    """Make the types that come with the portal, where they are missing. One that was changed here stays so."""
+    """Make the types that come with the portal, and the next version of those that the portal has changed since.
+
+    One that was changed here stays so.
+    """
     for key, text in builtin_texts().items():
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
-        if made:
+        newest = None if made else workflow_type.versions.order_by("-number").first()
+        if made or (newest and newest.created_by == PORTAL and newest.declaration != text):
             title = read_declaration(text, key=key, states=STATES).title
-            values = {"title": title, "declaration": text, "created_at": at, "created_by": "opsportal"}
-            WorkflowVersion.objects.create(type=workflow_type, number=1, **values)
+            values = {"title": title, "declaration": text, "created_at": at, "created_by": PORTAL}
+            WorkflowVersion.objects.create(type=workflow_type, number=newest.number + 1 if newest else 1, **values)
 
 
 def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -13,6 +13,7 @@ from apps.jobs.services import adapter_of
 from apps.production.models import Request
 from apps.production.selectors import content_of
 from apps.submission.indices import write_ranges
+from apps.submission.keepup import files_of_jobs
 from apps.submission.models import Submission
 from apps.submission.scripts import StagePlan, plan_stage, stage_in_environment, write_script
 
@@ -51,10 +52,16 @@ def new_submission(
     tasks: int = 0,
     indices: Sequence[int] = (),
     retry_of: Submission | None = None,
+    files: Mapping[int, Sequence[str]] | None = None,
 ) -> Submission:
-    """Return a row with its script, not saved: jobs `first` and the following, or those of `indices`."""
+    """Return a row with its script, not saved: jobs `first` and the following, or those of `indices`.
+
+    Jobs that are made of files have those that were taken for them, unless others are given.
+    """
     token = uuid.uuid4()
-    script = write_script(plan, first=first, indices=indices, token=str(token))
+    if plan.takes_files and files is None:
+        files = files_of_jobs(request, indices or range(first, first + tasks))
+    script = write_script(plan, first=first, indices=indices, token=str(token), files=files)
     options = options_of(cluster)
     return Submission(
         request=request,

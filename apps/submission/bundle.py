@@ -8,6 +8,7 @@ from datetime import datetime
 
 from apps.clusters.schedulers.base import BatchJob
 from apps.clusters.schedulers.slurm.sending import options_of
+from apps.core.errors import InvalidFields
 from apps.production.models import Request
 from apps.submission.batch import plans_of
 from apps.submission.scripts import StagePlan, write_script
@@ -28,6 +29,8 @@ It does not know when this is submitted: do it once, and not where the portal se
 def write_bundle(*, request: Request, at: datetime) -> bytes:
     """Return a tar with one script for each stage, a README and a script that submits them. Raises `InvalidFields`."""
     plans = plans_of(request)
+    if any(plan.takes_files for plan in plans):
+        raise InvalidFields({"workflow": ["Its jobs are made of files as they come: there is no bundle of them."]})
     files = {f"stage-{plan.position + 1}.sh": write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)
     files["README"] = _README.format(key=request.key, title=" ".join(request.title.split()))

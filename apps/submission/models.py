@@ -18,6 +18,7 @@ class Assignment(models.Model):
     most_in_flight = models.PositiveIntegerField(null=True, blank=True, help_text="Jobs waiting and running together.")
     assigned_at = models.DateTimeField()
     assigned_by = models.CharField(max_length=150)
+    looked_at = models.DateTimeField(null=True, blank=True, help_text="When all new files were taken.")
 
     def __str__(self) -> str:
         return f"{self.request} on {self.cluster}"
@@ -95,3 +96,19 @@ class Submission(models.Model):
     def name(self) -> str:
         """Return the name that the jobs bear, by which they are found again."""
         return f"{self.request.key}.{self.position + 1}.{self.token.hex}"
+
+
+class TakenFile(models.Model):
+    """A file that a job of a keep-up request reads: each once."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="taken_files")
+    name = models.TextField()
+    job = models.PositiveIntegerField(help_text="Number of the job in every stage.")
+    taken_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "name"], name="taken_file_once")]
+        indexes = [models.Index(fields=["request", "job"], name="taken_file_job")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,6 +1,6 @@
 """What is sent next of a request: its tests, then its stages, array by array."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Max
@@ -13,8 +13,9 @@ from apps.production.models import Request
 from apps.production.selectors import with_stages
 from apps.submission.batch import new_submission, options_of, plans_of
 from apps.submission.enums import SubmissionState
+from apps.submission.keepup import first_files, new_groups, take, takes_files
 from apps.submission.models import Assignment, Submission
-from apps.submission.selectors import SENDABLE, last_tests
+from apps.submission.selectors import SENDABLE, completed_of, indices_of, last_tests
 
 _WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
 
@@ -29,8 +30,10 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
     request = locked(assignment.request)
     if request.state not in SENDABLE or not assignment.cluster.submits:
         return None
-    plan = _plan_test if request.state == RequestState.TESTING else _plan_stage
-    return plan(request, assignment, at)
+    assignment.request = request
+    if request.state == RequestState.TESTING:
+        return _plan_test(request, assignment, at)
+    return _plan_files(request, assignment, at) if takes_files(request) else _plan_stage(request, assignment, at)
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
@@ -60,6 +63,46 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
     return None
 
 
+def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan jobs of new files for the first stage, or of what the stage before has completed for a later one."""
+    sent = list(request.submissions.filter(is_test=False).defer("script"))
+    for stage in request.stages.all():
+        of_stage = [submission for submission in sent if submission.position == stage.position]
+        if {s.state for s in of_stage} & _WAITS or hold_of(request, stage):
+            continue
+        most = array_size(assignment, options_of(assignment.cluster))
+        if stage.position == 0:
+            groups = new_groups(assignment, at)
+            first = max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
+            indices = list(range(first, first + len(groups)))[:most]
+            take(request=request, groups=groups[:most], first=first, at=at)
+            if len(groups) <= most:
+                _looked(assignment, at)
+        else:
+            before = [s for s in sent if s.position == stage.position - 1]
+            there = {index for s in of_stage if s.retry_of_id is None for index in indices_of(s)}
+            indices = sorted({index for s in before for index in completed_of(s)} - there)[:most]
+        if indices:
+            submission = new_submission(
+                request=request,
+                cluster=assignment.cluster,
+                plan=plans_of(request)[stage.position],
+                number=next_number(request),
+                indices=indices,
+                by="opsportal",
+                at=at,
+            )
+            return save_planned(submission, at)
+    return None
+
+
+def _looked(assignment: Assignment, at: datetime) -> None:
+    cadence = timedelta(seconds=int(assignment.request.arguments.get("cadence") or 3600))
+    if assignment.looked_at is None or assignment.looked_at + cadence <= at:
+        Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
+        assignment.looked_at = at
+
+
 def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan the test of the first stage that has none, or whose failed one was answered."""
     tests = last_tests(request)
@@ -69,6 +112,9 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
             continue
         if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(request, stage):
             return None
+        files = first_files(request) if takes_files(request) else []
+        if takes_files(request) and not files:
+            return None
         events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
         submission = new_submission(
             request=request,
@@ -76,6 +122,7 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
             plan=plans_of(request, test_events=events)[stage.position],
             number=next_number(request),
             tasks=1,
+            files={0: files} if files else None,
             by="opsportal",
             at=at,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from apps.core.errors import InvalidFields
 from apps.production.content import RequestContent, StageContent
+from apps.production.workflows.declaration import Command
 
 #: Words of a command that are known for each job alone, by the variable that the script sets.
 JOB_VARIABLES = {
@@ -39,6 +40,7 @@ class StagePlan:
     memory_bytes: int
     wall_seconds: int
     test_events: int = 0
+    takes_files: bool = False
     reads_dataset: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,9 +56,10 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
     Raises `InvalidFields` with everything that prevents it.
     """
     stage = content.stages[position]
-    command = content.workflow.stage(stage.kind).command
-    problems = _problems(stage, command)
+    by_file = is_keep_up(content)
     texts = _texts(key, content, position, is_test=bool(test_events))
+    command = _words_of(content.workflow.stage(stage.kind).command, texts)
+    problems = _problems(stage, command, by_file=by_file)
     for name, text in texts.items():
         if "\0" in text:
             problems.append(f"{name} holds the character NUL.")
@@ -74,12 +77,13 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
         position=position,
         name=stage.name,
         words=tuple(words),
-        jobs=stage.jobs or 0,
-        events=stage.events or 0,
+        jobs=0 if by_file else stage.jobs or 0,
+        events=0 if by_file else stage.events or 0,
         first_seed=seed if isinstance(seed, int) else 1,
         memory_bytes=stage.memory_bytes or 0,
         wall_seconds=stage.wall_seconds or 0,
         test_events=test_events,
+        takes_files=by_file,
         reads_dataset=bool(texts.get("input_dataset")),
         variables={
             "OPSPORTAL_REQUEST": key,
@@ -89,10 +93,23 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
     )
 
 
-def write_script(plan: StagePlan, *, first: int | None = 0, indices: Sequence[int] = (), token: str = "") -> str:
+def is_keep_up(content: RequestContent) -> bool:
+    """Tell whether jobs are made of files as they come: there is no number of jobs then."""
+    return content.workflow.argument("cadence") is not None and content.workflow.argument("stop_on") is not None
+
+
+def write_script(
+    plan: StagePlan,
+    *,
+    first: int | None = 0,
+    indices: Sequence[int] = (),
+    token: str = "",
+    files: Mapping[int, Sequence[str]] | None = None,
+) -> str:
     """Write the script of an array of jobs.
 
     Task n is job `first` + n, or `indices[n]` where these are given; for `first` None the script takes it as argument.
+    `files` are those of each job, by its number.
     """
     variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
     variables |= {"OPSPORTAL_TEST": "1"} if plan.test_events else {}
@@ -101,7 +118,7 @@ def write_script(plan: StagePlan, *, first: int | None = 0, indices: Sequence[in
         index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
     else:
         index = [f"first={'${1:-0}' if first is None else first}", "index=$((first + task))"]
-    base, more = divmod(plan.events, plan.jobs)
+    base, more = divmod(plan.events, plan.jobs or 1)
     if plan.test_events:
         base, more = min(base, plan.test_events) if base else plan.test_events, 0
     lines = [
@@ -119,9 +136,36 @@ def write_script(plan: StagePlan, *, first: int | None = 0, indices: Sequence[in
         f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + (index < {more})))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
         f"export OPSPORTAL_MOST_EVENTS={_most_events(plan)}",
+        *_files(files or {}),
         f"exec -- {' '.join(plan.words)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return the lines that set the files of a job; with none there are none."""
+    if not files:
+        return ["files=()"]
+    cases = [f"  {index}) files=({' '.join(map(shlex.quote, names))});;" for index, names in sorted(files.items())]
+    return [
+        "case $index in",
+        *cases,
+        "  *) files=();;",
+        "esac",
+        "printf -v OPSPORTAL_FILES '%s\\n' ${files[@]+\"${files[@]}\"}",
+        "export OPSPORTAL_FILES",
+    ]
+
+
+def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
+    """Return the words of a command, without the groups of which an argument is empty."""
+    words: list[str] = []
+    for part in command:
+        group = (part,) if isinstance(part, str) else part
+        names = {name for word in group for _, name, _, _ in Formatter().parse(word) if name}
+        if isinstance(part, str) or all(texts.get(name) for name in names - JOB_VARIABLES.keys() - {"files"}):
+            words += group
+    return words
 
 
 def _most_events(plan: StagePlan) -> str:
@@ -130,16 +174,18 @@ def _most_events(plan: StagePlan) -> str:
     return "-1" if reads_all and not plan.test_events else "$OPSPORTAL_EVENTS_PER_JOB"
 
 
-def _problems(stage: StageContent, command: Sequence[str]) -> list[str]:
+def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> list[str]:
     problems = []
     if not command:
         problems.append("The workflow type has no command for this stage.")
-    if not stage.jobs:
+    if not stage.jobs and not by_file:
         problems.append("The number of jobs is not known.")
     if not stage.memory_bytes or not stage.wall_seconds:
         problems.append("Memory and wall time of a job are not known.")
     used = {name for word in command for _, name, _, _ in Formatter().parse(word) if name}
-    if used & _OF_EVENTS and (stage.events or 0) < (stage.jobs or 0):
+    if used & _OF_EVENTS and by_file:
+        problems.append("Of files as they come it is not known how many events a job has.")
+    elif used & _OF_EVENTS and (stage.events or 0) < (stage.jobs or 0):
         problems.append("There are fewer events than jobs.")
     return problems
 
@@ -174,6 +220,8 @@ def _text(value: Any) -> str:
 
 def _word(word: str, texts: Mapping[str, str]) -> str:
     """Quote one word of a command; what is known for each job alone becomes a variable in double quotes."""
+    if word == "{files}":
+        return '${files[@]+"${files[@]}"}'
     parts = []
     for literal, name, _, _ in Formatter().parse(word):
         if literal:

@@ -83,6 +83,24 @@ def index_of(submission: Submission, job_id: str) -> int | None:
     return submission.first + int(task)
 
 
+def indices_of(submission: Submission) -> list[int]:
+    """Return the numbers of the jobs of a submission, by task."""
+    if submission.indices:
+        return list(read_ranges(submission.indices))
+    return list(range(submission.first, submission.first + submission.tasks))
+
+
+def completed_of(submission: Submission) -> set[int]:
+    """Return the numbers of the jobs that completed."""
+    if submission.completed == submission.tasks:
+        return set(indices_of(submission))
+    if not submission.completed:
+        return set()
+    done = jobs_of(submission).values_list("job_id", "state")
+    found = {index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED}
+    return {index for index in found if index is not None}
+
+
 def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
     """Return the numbers of the jobs that did not complete and were not sent again, by verdict where one is given."""
     failed = set(read_ranges(submission.failed_indices))

@@ -16,6 +16,7 @@ from apps.production.models import Request
 from apps.production.services import MAX_REASON, make_move
 from apps.submission.batch import adapter_that_submits, new_submission, options_of, plans_of
 from apps.submission.enums import SubmissionState
+from apps.submission.keepup import check_files
 from apps.submission.models import Assignment, Submission
 from apps.submission.planning import locked, next_number, save_planned, tell
 from apps.submission.selectors import ASSIGNABLE, SENDABLE, cancellable, failed_of, may_submit, wished_limit
@@ -46,6 +47,7 @@ def assign_request(
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_cluster(cluster, request)
     plans_of(request)
+    check_files(request)
     if verb:
         if verb not in BEGINNINGS:
             raise InvalidFields({"verb": ["Start with a test, or with production."]})

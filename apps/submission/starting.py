@@ -18,6 +18,7 @@ from apps.production.priority.order import startable
 from apps.production.selectors import with_stages
 from apps.production.services import make_move
 from apps.submission.batch import options_of, plans_of
+from apps.submission.keepup import check_files
 from apps.submission.models import Assignment, Submission
 from apps.submission.outlook import Outlook, outlook
 from apps.submission.selectors import in_flight, wished_limit
@@ -68,6 +69,7 @@ def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
 def _not_runnable(request: Request) -> str:
     try:
         plans_of(request)
+        check_files(request)
     except DomainError as error:
         return str(error)
     return ""

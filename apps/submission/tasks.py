@@ -17,7 +17,7 @@ from apps.submission.recalling import recall_sent
 from apps.submission.retrying import retry_by_verdict
 from apps.submission.selectors import SENDABLE, clusters_to_look_at
 from apps.submission.starting import start_next
-from apps.submission.testing import judge_tests
+from apps.submission.testing import end_kept_up, judge_tests
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ def _look(cluster: Cluster) -> None:
     sending.look_for_lost(cluster=cluster, at=timezone.now())
     recall_sent(cluster=cluster, at=timezone.now())
     try:
+        end_kept_up(cluster=cluster, at=timezone.now())
         judge_tests(cluster=cluster, at=timezone.now())
         retry_by_verdict(cluster=cluster, at=timezone.now())
     except SchedulerError as error:

@@ -1,8 +1,9 @@
-"""What follows from the test of a request: production when it is good, a hold when it is not."""
+"""What the portal moves on: requests whose test is good, or is not, and keep-up that has come to its end."""
 
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Sum
 from django.template.defaultfilters import filesizeformat
 
 from apps.clusters.models import Cluster
@@ -14,6 +15,7 @@ from apps.production.models import Request
 from apps.production.quantities import format_duration
 from apps.production.services import MAX_REASON, make_move
 from apps.submission.batch import options_of
+from apps.submission.keepup import is_over, takes_files
 from apps.submission.models import Assignment, Submission
 from apps.submission.outlook import Outlook, outlook
 from apps.submission.planning import locked
@@ -39,6 +41,30 @@ def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
         except DomainError:  # somebody was faster
             continue
     return moved
+
+
+def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
+    """Complete the requests on this cluster whose stop date has passed, and of whose files every stage is done."""
+    moved = []
+    running = Assignment.objects.filter(cluster=cluster, request__state=RequestState.RUNNING)
+    for assignment in running.exclude(request__arguments__stop_on=None).select_related("request"):
+        try:
+            with transaction.atomic():
+                request = locked(assignment.request)
+                if takes_files(request) and is_over(request, at) and _is_done(request):
+                    make_move(verb=Verb.COMPLETE, request=request, by=PORTAL, at=at)
+                    moved.append(request)
+        except DomainError:  # somebody was faster
+            continue
+    return moved
+
+
+def _is_done(request: Request) -> bool:
+    """Tell whether each stage has completed a job for all files that were taken."""
+    wanted = set(request.taken_files.values_list("job", flat=True).distinct())
+    sums = request.submissions.filter(is_test=False).values("position").annotate(done=Sum("completed")).order_by()
+    done = {row["position"]: row["done"] for row in sums}
+    return all(done.get(stage.position, 0) >= len(wanted) for stage in request.stages.all())
 
 
 @transaction.atomic

@@ -19,6 +19,7 @@ from apps.production.selectors import with_stages
 from apps.submission import services
 from apps.submission.bundle import write_bundle
 from apps.submission.forms import AssignForm, CancelForm, RetryForm
+from apps.submission.keepup import told_of
 from apps.submission.models import Submission
 from apps.submission.page import begin_of, flight_of, results_of
 from apps.submission.selectors import ASSIGNABLE, SENDABLE, assignment_of, may_submit, standings_of
@@ -126,10 +127,11 @@ def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said:
 
 
 def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
-    operator = may_submit(request.user, wanted)
+    operator, assignment = may_submit(request.user, wanted), assignment_of(wanted)
     context: dict[str, Any] = {
         "object": wanted,
-        "assignment": assignment_of(wanted),
+        "assignment": assignment,
+        "files": told_of(assignment),
         "standings": standings_of(wanted),
         "may_submit": operator,
         "may_retry": operator and wanted.state in SENDABLE,

@@ -3,13 +3,17 @@
 Derive a test class from `CatalogueContract` and give it a fixture `catalogue` that has `HELD` and nothing else.
 """
 
-from apps.production.datasets import Dataset, DatasetCatalogue
+import pytest
+
+from apps.production.datasets import DataFile, Dataset, DatasetCatalogue, ListsFiles
 
 HELD = (
     Dataset("nova.raw.2026", files=1200, events=24_000_000, size_bytes=6 * 10**12),
     Dataset("nova.raw.empty", files=0, events=0, size_bytes=0),
     Dataset("nova.raw.uncounted"),
 )
+#: The files of the first of them, for a catalogue that can list files.
+FILES = [DataFile("raw_1001_01.root", 1001), DataFile("raw_1001_02.root", 1001), DataFile("odd name", None)]
 
 
 class CatalogueContract:
@@ -23,3 +27,10 @@ class CatalogueContract:
     def test_takes_many_names_at_once_and_strange_ones(self, catalogue: DatasetCatalogue):
         names = [f"no.such.{n}" for n in range(2000)] + ["'; --", "ü", "a\0b", "x" * 1000]
         assert catalogue.find(names) == {}
+
+    def test_lists_files_if_it_can(self, catalogue: DatasetCatalogue):
+        if not isinstance(catalogue, ListsFiles):
+            pytest.skip("this catalogue lists no files")
+        assert catalogue.files_of(HELD[0].name) == FILES
+        assert catalogue.files_of(HELD[1].name) == []
+        assert catalogue.files_of("no.such") == []

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from apps.production.datasets import CatalogueError, FileCatalogue, catalogue_of
-from tests.contracts.catalogue import HELD, CatalogueContract
+from tests.contracts.catalogue import FILES, HELD, CatalogueContract
 
 
 def write(path, *rows) -> None:
@@ -17,6 +17,7 @@ class TestFile(CatalogueContract):
     @pytest.fixture
     def catalogue(self, tmp_path):
         rows = [{name: value for name, value in vars(held).items() if value is not None} for held in HELD]
+        rows[0]["file_list"] = [vars(file) for file in FILES]
         write(tmp_path / "datasets.json", *rows)
         return FileCatalogue(str(tmp_path / "datasets.json"))
 
@@ -35,7 +36,7 @@ def test_file_is_read_again_when_it_changes(tmp_path):
     "text",
     ["", "[]", "{}", '{"datasets": 3}', '{"datasets": ["a"]}', '{"datasets": [{"events": 1}]}', "\xff"]
     + [f'{{"datasets": [{{"name": "a", "events": {wrong}}}]}}' for wrong in ("-1", "1.5", '"1"', "true")]
-    + ['{"datasets": [{"name": 3}]}'],
+    + ['{"datasets": [{"name": 3}]}', '{"datasets": [{"name": "a", "file_list": [{"run": 1}]}]}'],
 )
 def test_broken_file_is_a_clear_fault(tmp_path, text):
     path = tmp_path / "datasets.json"

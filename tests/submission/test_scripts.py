@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
 from apps.production.content import RequestContent
-from apps.production.workflows.builtin import STATES
+from apps.production.workflows.builtin import STATES, builtin_texts
 from apps.production.workflows.declaration import read_declaration
 from apps.submission.indices import read_ranges, write_ranges
 from apps.submission.scripts import plan_stage, write_script
@@ -109,3 +109,40 @@ def test_ranges_are_read_as_written(numbers):
 
 def test_ranges_of_slurm_are_read():
     assert list(read_ranges("0-8:4,11%2")) == [0, 4, 8, 11]
+
+
+def test_words_of_what_is_empty_are_left_out_together():
+    command = ["x", ["--source", "{input_dataset}"], ["--extra={extra}"], "y"]
+    assert plan_stage(key="K-1", content=contents(command), position=0).words == ("x", "y")
+    content = contents(command, input_dataset="raw", arguments={"extra": "1"})
+    assert plan_stage(key="K-1", content=content, position=0).words == ("x", "--source", "raw", "--extra=1", "y")
+
+
+def test_each_job_gets_its_files_whatever_they_are_called():
+    plan = plan_stage(key="NOVA-0001", content=contents([*PRINT, "{files}"]), position=0)
+    files = {0: ["a b", "$(touch /tmp/x)"], 3: ["c'd"]}
+    script = write_script(plan, indices=[0, 3, 4], files=files)
+    assert run(script, 0) == files[0]
+    assert run(script, 1) == files[3]
+    assert run(script, 2) == [""], "printf without words"
+
+
+@pytest.mark.parametrize("reads", ["", "raw"])
+def test_what_reads_a_dataset_has_no_end_but_in_a_test(reads):
+    content = contents([*PRINT, "{most_events}"], input_dataset=reads, events=5000, jobs=10)
+    assert run(write_script(plan_stage(key="K-1", content=content, position=0))) == ["-1" if reads else "500"]
+    tested = plan_stage(key="K-1", content=content, position=0, test_events=100)
+    assert run(write_script(tested)) == ["100"]
+
+
+def test_a_test_reads_and_writes_datasets_of_its_own():
+    content = contents(["x", "{input_dataset}", "{output_dataset}"], output_dataset="one", input_dataset="raw")
+    content = replace(content, stages=(*content.stages, replace(content.stages[0], input_dataset="")))
+    plans = [plan_stage(key="K-1", content=content, position=n, test_events=9) for n in (0, 1)]
+    assert [plan.words for plan in plans] == [("x", "raw", "one.test"), ("x", "one.test", "one.test")]
+
+
+@pytest.mark.parametrize("key", ["general", "keep_up", "monte_carlo", "reprocessing", "skim", "merge", "calibration"])
+def test_every_type_that_comes_with_the_portal_has_commands(key):
+    workflow = read_declaration(builtin_texts()[key], key=key, states=STATES)
+    assert [stage.key for stage in workflow.stages if not stage.command] == []

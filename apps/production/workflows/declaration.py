@@ -91,6 +91,10 @@ JOB_WORDS = frozenset(
 )
 
 
+#: Words, and groups of words that are left out together.
+Command = tuple[str | tuple[str, ...], ...]
+
+
 class DeclarationError(ValueError):
     """A declaration cannot be used; `problems` lists every fault as (place, what is wrong)."""
 
@@ -101,13 +105,21 @@ class DeclarationError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class StageType:
-    """A kind of stage: its arguments in the order of the form, and the command that its jobs run, word by word."""
+    """A kind of stage: its arguments in the order of the form, and the command that its jobs run, word by word.
+
+    Words of `command` in a tuple of their own are left out together where one of their arguments is empty.
+    """
 
     key: str
     title: str
     help: str = ""
     arguments: tuple[Argument, ...] = ()
-    command: tuple[str, ...] = ()
+    command: Command = ()
+
+    @property
+    def command_shown(self) -> str:
+        """Return the command as people read it."""
+        return " ".join(word if isinstance(word, str) else f"[{' '.join(word)}]" for word in self.command)
 
     def argument(self, name: str) -> Argument | None:
         return next((argument for argument in self.arguments if argument.name == name), None)
@@ -200,8 +212,9 @@ class _Reader(Reader):
             arguments = self._arguments(stage.get("arguments"), f"{place}.arguments", core=True)
             if "name" not in {argument.name for argument in arguments}:
                 self.fault(f"{place}.arguments", "A stage has the argument “name”: its jobs carry it.")
-            command = tuple(self._strings(stage.get("command", []), f"{place}.command"))
-            self._check_command(command, {argument.name for argument in arguments}, f"{place}.command")
+            command = self._command(stage.get("command", []), f"{place}.command")
+            words = [word for part in command for word in ((part,) if isinstance(part, str) else part)]
+            self._check_command(words, {argument.name for argument in arguments}, f"{place}.command")
             yield StageType(
                 key=str(key),
                 title=self._string(stage, "title", place),
@@ -275,6 +288,14 @@ class _Reader(Reader):
             if argument.default is not None and (problem := argument.problem(argument.default)):
                 self.fault(f"{place}.default", problem)
 
+    def _command(self, data: Any, place: str) -> Command:
+        parts = self.sequence(data, place)
+        groups = [tuple(self._strings(part, place)) if isinstance(part, list) else part for part in parts]
+        if all(isinstance(part, str | tuple) for part in groups):
+            return tuple(groups)
+        self.fault(place, "This must be a list of texts, and of lists of texts.")
+        return ()
+
     def _check_command(self, command: Sequence[str], arguments: set[str], place: str) -> None:
         """A word is text with `{argument}` in it; it is filled in and handed on whole, never read by a shell."""
         for word in command:
@@ -286,6 +307,8 @@ class _Reader(Reader):
             for name, spec, change in names:
                 if name not in arguments | JOB_WORDS or spec or change:
                     self.fault(place, f"{word!r} takes {name!r}, which is no argument of this stage.")
+                elif name == "files" and word != "{files}":
+                    self.fault(place, f"{word!r}: the files are words of their own, {{files}} alone.")
 
     def _strings(self, data: Any, place: str) -> list[str]:
         items = self.sequence(data, place)

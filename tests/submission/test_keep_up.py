@@ -1,0 +1,169 @@
+"""Files as they come: each once, cut as asked, by cadence, to the stop date; later stages follow job by job."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from apps.core.errors import InvalidFields
+from apps.jobs.following import complete_ended
+from apps.production.enums import Verb
+from apps.production.models import WorkflowType
+from apps.production.workflow_types import newest_version, workflow_of
+from apps.submission import sending
+from apps.submission.bundle import write_bundle
+from apps.submission.models import Submission, TakenFile
+from apps.submission.planning import plan_next
+from apps.submission.retrying import retry_by_verdict
+from apps.submission.services import assign_request
+from apps.submission.testing import end_kept_up
+from tests.production import written
+from tests.production.written import AT
+from tests.submission.verdicts import judge
+
+HOUR = timedelta(hours=1)
+ARGUMENTS = {"cadence": 3600, "split": "per file", "most_in_flight": 3, "stop_on": "2026-11-21"}
+
+
+@pytest.fixture
+def detector(tmp_path, settings):
+    """Return a function that says which files there are, by run."""
+    path = tmp_path / "datasets.json"
+    settings.DATASET_CATALOGUE = f"file:{path}"
+
+    def has(**runs):
+        files = [{"name": name, "run": int(run[1:])} for run, names in runs.items() for name in names]
+        path.write_text(json.dumps({"datasets": [{"name": "raw", "file_list": files}]}))
+
+    has()
+    return has
+
+
+@pytest.fixture
+def keep_up(detector, cluster, liaison, nova, approver):
+    """Return a function that makes a running keep-up request of some stages."""
+    assert WorkflowType.objects.filter(key="keep_up").exists()
+
+    def make(*names, verb=Verb.START, **arguments):
+        first = {"input_type": "raw", "output_type": "reco"}
+        stages = tuple(
+            written.stage(
+                name,
+                kind="analysis" if n else "reconstruction",
+                jobs=None,
+                events=None,
+                input_dataset="" if n else "raw",
+                arguments=first if n == 0 else {"input_type": "reco", "output_type": "ana"},
+            )
+            for n, name in enumerate(names)
+        )
+        workflow = workflow_of(newest_version("keep_up"))
+        content = {"workflow": workflow, "stages": stages, "arguments": {**ARGUMENTS, **arguments}}
+        request = written.request_in("queued", by=liaison, experiment=nova, approver=approver, **content)
+        return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=verb)
+
+    return make
+
+
+def step(assignment, at=AT):
+    plan_next(assignment=assignment, at=at)
+    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
+    return sending.send(submission=claimed, at=at) if claimed else None
+
+
+def end(submission, end_jobs, at, **how):
+    end_jobs(submission, at=at, **how)
+    sending.refresh_progress(cluster=submission.cluster, at=at)
+
+
+def files_of(submission) -> list[str]:
+    rows = TakenFile.objects.filter(request=submission.request, job__in=range(100)).order_by("job", "pk")
+    return [name for name, job in rows.values_list("name", "job") if f"  {job}) files=" in submission.script]
+
+
+def test_files_are_taken_up_once_as_they_come(keep_up, detector, end_jobs, fake):
+    assignment = keep_up("reco")
+    assert step(assignment) is None
+    detector(r1=["a", "b"])
+    assert step(assignment, AT + HOUR / 2) is None, "it looks once an hour"
+    first = step(assignment, AT + HOUR)
+    assert (first.indices, files_of(first)) == ("0-1", ["a", "b"])
+    detector(r1=["a", "b"], r2=["it's c", "d", "e", "f"])
+    assert step(assignment, AT + HOUR * 1.5) is None
+    assert step(assignment, AT + HOUR * 2) is None, "no more than three at once"
+    end(first, end_jobs, AT + HOUR * 2)
+    second = step(assignment, AT + HOUR * 2)
+    assert (second.indices, files_of(second)) == ("2-4", ["it's c", "d", "e"])
+    end(second, end_jobs, AT + HOUR * 3)
+    third = step(assignment, AT + HOUR * 3)
+    assert (third.indices, files_of(third)) == ("5", ["f"])
+    assert "2) files=('it'\"'\"'s c');;" in fake.script(second.spool_id)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "groups"),
+    [
+        ({"split": "per run"}, [["a", "b", "c"], ["d"]]),
+        ({"split": "per N files", "files_per_job": 2}, [["a", "b"], ["c", "d"]]),
+        ({"split": "per N files", "files_per_job": 3}, [["a", "b", "c"]]),
+        ({"split": "per N files", "files_per_job": 3, "cadence": 86_400}, [["a", "b", "c"], ["d"]]),
+    ],
+)
+def test_files_are_cut_into_jobs(keep_up, detector, arguments, groups):
+    detector(r1=["a", "b", "c"], r2=["d"])
+    submission = step(keep_up("reco", **arguments), AT + timedelta(days=1))
+    found = {job: [] for job in TakenFile.objects.values_list("job", flat=True)}
+    for file in TakenFile.objects.order_by("pk"):
+        found[file.job].append(file.name)
+    assert list(found.values()) == groups
+    assert submission.tasks == len(groups)
+
+
+def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(keep_up, detector, end_jobs, fake):
+    assignment = keep_up("reco", "ana", most_in_flight=50)
+    request = assignment.request
+    detector(r1=["a", "b", "c"])
+    first = step(assignment)
+    end(first, end_jobs, AT + HOUR, failed={1})
+    judge(first, {1: "service"}, at=AT + HOUR)
+    second = step(assignment, AT + HOUR)
+    assert (second.stage_name, second.indices, files_of(second)) == ("ana", "0,2", ["a", "c"])
+    (again,) = retry_by_verdict(cluster=assignment.cluster, at=AT + HOUR)
+    assert files_of(again) == ["b"]
+    again = step(assignment, AT + HOUR)
+    end(again, end_jobs, AT + HOUR)
+    third = step(assignment, AT + HOUR)
+    assert (third.stage_name, third.indices) == ("ana", "1")
+    late = AT + timedelta(days=2)
+    detector(r1=["a", "b", "c", "too late"])
+    end(second, end_jobs, late)
+    assert end_kept_up(cluster=assignment.cluster, at=late) == []
+    end(third, end_jobs, late)
+    assert end_kept_up(cluster=assignment.cluster, at=AT) == [], "not before the stop date"
+    assert complete_ended(at=late) == []
+    assert step(assignment, late) is None
+    assert end_kept_up(cluster=assignment.cluster, at=late) == [request]
+    request.refresh_from_db()
+    assert request.state == "completing"
+
+
+def test_a_test_takes_one_file_and_leaves_it_for_production(keep_up, detector):
+    assignment = keep_up("reco", verb=Verb.TEST)
+    assert step(assignment) is None, "there is none yet"
+    detector(r1=["a", "b"])
+    test = step(assignment)
+    assert (test.is_test, test.tasks) == (True, 1)
+    assert "files=(a)" in test.script
+    assert not TakenFile.objects.exists()
+
+
+def test_without_a_list_of_files_nothing_begins(keep_up, detector, settings):
+    settings.DATASET_CATALOGUE = ""
+    with pytest.raises(InvalidFields, match="cannot be listed"):
+        keep_up("reco")
+    assert not Submission.objects.exists()
+
+
+def test_there_is_no_bundle_of_files_that_are_still_to_come(keep_up):
+    with pytest.raises(InvalidFields, match="no bundle"):
+        write_bundle(request=keep_up("reco").request, at=AT)
