@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='assignment',
             name='looked_at',
-            field=models.DateTimeField(blank=True, help_text='Files as they come: when all new ones were taken.', null=True),
+            field=models.DateTimeField(blank=True, help_text='When all new files were taken.', null=True),
         ),
         migrations.CreateModel(
             name='TakenFile',
