@@ -50,6 +50,12 @@ EXPECTED = {
     "api:archived-job-script": OF_EXPERIMENT,
     "api:archived-job-tar": ALL,
     "api:archived-job-unpin": OF_EXPERIMENT,
+    "api:comment-detail": NONE,  # there is none yet
+    "api:comment-list": OF_EXPERIMENT,
+    "api:comment-reopen": NONE,
+    "api:comment-resolve": NONE,
+    "api:comment-withdraw": NONE,
+    "api:feed-addresses": ALL,
     "api:hold-detail": OF_EXPERIMENT,
     "api:hold-lift": OPERATOR,
     "api:hold-list": ALL,
@@ -82,7 +88,19 @@ EXPECTED = {
     "api:request-test": OPERATOR,
     "api:request-cancel": REQUESTER,  # a draft is the liaison's alone
     "api:request-supersede": OF_EXPERIMENT,  # it asks for the successor first
+    "api:notification-list": ALL,
+    "api:notification-preferences": ALL,
+    "api:notification-read": ALL,
+    "api:request-changes": OF_EXPERIMENT,
     "api:request-check": ALL,
+    "api:request-check-saved": OF_EXPERIMENT,
+    "api:request-clone": REQUESTER,
+    "api:request-events": OF_EXPERIMENT,
+    "api:request-follow": OF_EXPERIMENT,
+    "api:request-next-names": REQUESTER,  # and then told that it is no clone
+    "api:request-revision": NONE,  # there is none of this number
+    "api:request-revisions": OF_EXPERIMENT,
+    "api:rules": ALL,
     "api:request-estimate": ALL,
     "api:request-import-yaml": ALL,  # whose experiment it is, the text says
     "api:request-list": ALL,
@@ -101,9 +119,15 @@ EXPECTED = {
     "api:submission-cancel": OPERATOR,
     "api:submission-detail": OF_EXPERIMENT,
     "api:submission-retry": OPERATOR,
+    "api:template-detail": NONE,  # there is none yet
+    "api:template-list": ALL,
+    "api:template-make-draft": NONE,
     "api:verdict-detail": OF_EXPERIMENT,
     "api:verdict-harvest-again": OF_EXPERIMENT,
     "api:verdict-list": ALL,
+    "api:webhook-detail": "hhhyyy",  # an experiment's
+    "api:webhook-enable": "hhhyyy",
+    "api:webhook-list": ALL,
     "api:workflow-type-detail": ALL,
     "api:workflow-type-list": ALL,
     "api:window-cancel": OPG,

@@ -16,10 +16,12 @@ from apps.core.api import problems
 from apps.core.errors import InvalidFields
 from apps.production import services
 from apps.production.approval_api import SignatureRoutes, SignWriter
+from apps.production.clone_api import CloneRoutes
 from apps.production.content import RequestContent
 from apps.production.enums import Verb
 from apps.production.exchange_api import YamlActions
 from apps.production.filters import RequestFilter
+from apps.production.history_api import HistoryRoutes
 from apps.production.link_api import LinkRoutes
 from apps.production.models import Request
 from apps.production.priority.order import queue_ranks
@@ -63,7 +65,14 @@ def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = Reaso
     retrieve=extend_schema(description="One request with its stages."),
 )
 class RequestViewSet(
-    SignatureRoutes, LinkRoutes, YamlActions, mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[Request]
+    SignatureRoutes,
+    CloneRoutes,
+    HistoryRoutes,
+    LinkRoutes,
+    YamlActions,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    GenericViewSet[Request],
 ):
     """Production requests."""
 

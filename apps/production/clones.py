@@ -92,14 +92,15 @@ def clone_request(*, request: Request, by: User, at: datetime) -> tuple[Request,
 
 
 @transaction.atomic
-def take_next_names(*, request: Request, by: User, at: datetime) -> Request:
+def take_next_names(*, request: Request, by: User, at: datetime, version: int | None = None) -> Request:
     """Rename a clone's outputs that the request it came from writes as well. Raises what `save_draft` raises."""
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
     if request.cloned_from is None:
         raise InvalidTransition(f"{request} is no clone: its names are its own.")
     content = with_next_names(content_of(request), content_of(request.cloned_from))
-    return services.save_draft(request=request, content=content, version=request.version, by=by, at=at)
+    seen = request.version if version is None else version
+    return services.save_draft(request=request, content=content, version=seen, by=by, at=at)
 
 
 def refit(content: RequestContent, *, experiment: Experiment, version: int | None = None) -> Refitted:

@@ -4,9 +4,11 @@ import os
 
 import pytest
 
+from apps.production.clones import save_template
+from apps.production.discussion import write_comment
 from apps.production.enums import RequestState as S
 from tests.api.schema_walk import Walk
-from tests.production.written import request_in
+from tests.production.written import AT, request_in
 
 #: Calls of each operation, each as somebody else. `SCHEMATHESIS_EXAMPLES=300` is a run of an hour.
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
@@ -21,6 +23,8 @@ def places(world, nova, liaison, approver):
     """What is there to be found, by the beginning of the path."""
     requests = [request_in(state, by=liaison, experiment=nova, approver=approver) for state in STATES]
     keys = [world.request.key, *(request.key for request in requests)]
+    comment = write_comment(request=world.request, text="Why?", by=liaison, at=AT)
+    template = save_template(request=world.request, name="Rock", by=liaison, at=AT)
     return {
         "/api/v1/archive/": {"id": [world.archived.pk]},
         "/api/v1/announcements/": {"id": [world.announcement.pk]},
@@ -28,6 +32,10 @@ def places(world, nova, liaison, approver):
         "/api/v1/incidents/": {"id": [world.incident.pk]},
         "/api/v1/services/": {"slug": [world.service.slug]},
         "/api/v1/workflow-types/": {"key": ["monte_carlo"]},
+        "/api/v1/requests/{key}/comments/": {"key": [comment.request.key], "id": [comment.pk]},
+        "/api/v1/requests/{key}/revisions/": {"key": keys[:1], "number": [world.request.revisions.first().pk]},
+        "/api/v1/templates/": {"id": [template.pk]},
+        "/api/v1/webhooks/": {"id": [world.webhook.pk]},
         "/api/v1/": {"key": keys, "number": [1], "id": [world.job.pk], "job": [world.job.pk]},
     }
 
