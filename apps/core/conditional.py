@@ -82,30 +82,32 @@ class Versioned(GenericViewSet[Any]):
     takes_if_match = True
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse what cannot be compared: nothing is made under an ETag."""
+        """Compare, and hand the version on as if it had been sent in the body: services compare it under a lock."""
         super().initial(request, *args, **kwargs)
-        if _is_condition(request) and not self.detail:
+        header = request.headers.get("If-Match", "*")
+        if not _is_condition(request) or (self.detail and header.strip() == "*"):
+            return
+        if not self.detail:
             raise PreconditionFailed(_NOTHING)
-
-    def with_version(self, data: Any) -> Any:
-        """Return what was sent, with the version of `If-Match` as if it had been sent in the body."""
-        header = self.request.headers.get("If-Match")
-        if header is None or header.strip() == "*" or not isinstance(data, Mapping):
-            return data
-        heads = [tag.partition("-")[0] for tag in strong_tags(header)]
-        versions = [int(head) for head in heads if head.isascii() and head.isdecimal() and len(head) < 10]
-        if not versions:
-            raise PreconditionFailed
-        sent = data.get("version")
-        if sent is not None and sent not in versions:
-            raise InvalidFields({"version": ["It is another than that of If-Match: give one of them."]})
-        return {**data, "version": max(versions)}
+        versions, sent = _versions_in(header), request.data
+        version = self.get_object().version
+        if version not in versions:
+            raise PreconditionFailed(f"It was changed meanwhile, to version {version}. Nothing was overwritten.")
+        if isinstance(sent, Mapping):
+            if sent.get("version") not in {None, version}:
+                raise InvalidFields({"version": ["It is another than that of If-Match: give one of them."]})
+            request._full_data = {**sent, "version": version}  # type: ignore[attr-defined]
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Tag one object, also after a change, so that the next change can be made under it."""
         if isinstance(response, Response) and _tells_of(response, "version"):
             response["ETag"] = f'"{response.data["version"]}-{digest_of(response.data)}"'
         return super().finalize_response(request, response, *args, **kwargs)
+
+
+def _versions_in(header: str) -> set[int]:
+    heads = [tag.partition("-")[0] for tag in strong_tags(header)]
+    return {int(head) for head in heads if head.isascii() and head.isdecimal() and len(head) < 10}
 
 
 def _is_condition(request: HttpRequest | Request) -> bool:

@@ -159,7 +159,7 @@ class RequestViewSet(
         return self._answer(wanted.key)
 
     def _read(self, writer: type[W]) -> W:
-        sent = writer(data=self.with_version(self.request.data))
+        sent = writer(data=self.request.data)
         if not sent.is_valid():
             raise InvalidFields(problems(sent.errors))
         return sent

@@ -170,7 +170,7 @@ class SignatureRoutes(Versioned):
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Take back your own signature while others are missing; needs a reason."""
         wanted = self.get_object()
-        sent = _read(WithdrawWriter(data=self.with_version(request.data)))
+        sent = _read(WithdrawWriter(data=request.data))
         services.withdraw_signature(request=wanted, by=request.user, at=timezone.now(), **sent)  # type: ignore[arg-type]
         again = with_stages(Request.objects.filter(pk=wanted.pk)).get()
         return Response(_many(SlotReader, approval_of(again, request.user, timezone.now()).slots))

@@ -51,6 +51,9 @@ class RequestReader(serializers.ModelSerializer[Request]):
     workflow = serializers.CharField(source="workflow.type.key", read_only=True)
     superseded_by = serializers.CharField(source="superseded_by.key", read_only=True, allow_null=True, default=None)
     workflow_version = serializers.IntegerField(source="workflow.number", read_only=True)
+    priority_class = serializers.ChoiceField(
+        choices=RequestedPriority.choices, read_only=True, allow_blank=True, help_text="Empty until the OPG sets it."
+    )
     stages = StageReader(many=True, read_only=True)
     rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
 

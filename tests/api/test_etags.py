@@ -74,6 +74,8 @@ def test_a_change_under_an_old_etag_is_refused_and_nothing_is_lost(as_liaison, o
         (url(obj), {"title": "mine"}, "put"),
         (url(obj, "submit/"), {}, "post"),
         (url(obj, "cancel/"), {"reason": "x"}, "post"),
+        (url(obj, "clone/"), {}, "post"),  # its service knows no versions
+        (url(obj, "split/"), {"by": "events", "size": 5_000_000}, "post"),
     ):
         refused = send(as_liaison, address, data, etag, method)
         assert refused.status_code == 412
