@@ -138,8 +138,16 @@ def _wanted(request: HttpRequest, key: str) -> Request:
     return found
 
 
+def _focus_problem(form: Any) -> None:
+    """Have a person begin at the first field with a problem, if there is a form that was sent."""
+    name = next((name for name in form.errors if name in form.fields), None) if form is not None else None
+    if name is not None:
+        form.fields[name].widget.attrs["autofocus"] = True
+
+
 def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
     user, status = request.user, 400 if form is not None else 200
+    _focus_problem(form)
     at = timezone.now()
     moves, events = moves_for(user, wanted, at), list(events_of(wanted))
     step = next((move for move in moves if move.verb == asked), None)

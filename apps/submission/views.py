@@ -139,8 +139,10 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
         "flight": flight_of(wanted),
         "results": results_of(wanted),
     }
+    context["any_sent"] = any(standing.rows for standing in context["standings"])
     if request.headers.get("HX-Request"):
         return render(request, "submission/_card.html", context)
+    context["is_whole"] = True
     if operator and wanted.state in ASSIGNABLE:
         context["assign_form"] = bound.get("assign_form") or AssignForm(initial={"version": wanted.version})
     if context["may_retry"]:
@@ -149,7 +151,6 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
             for n, standing in enumerate(context["standings"])
             if standing.to_retry > 0
         ]
-    context["any_sent"] = any(standing.rows for standing in context["standings"])
     context["problems"] = bound.get("retry_form")
     return render(request, "submission/request.html", context, status=400 if bound else 200)
 

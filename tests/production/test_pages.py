@@ -83,6 +83,7 @@ def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver,
     page = browse(approver).post(move(obj, "reject"), {"version": obj.version, "reason": "  "})
     assert page.status_code == 400
     assert "Say why: the others will read it." in page.content.decode()
+    assert page.context["form"].fields["reason"].widget.attrs["autofocus"]
 
 
 def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, browse):
