@@ -114,6 +114,7 @@ EXPECTED = {
     "api:service-list": ALL,
     "api:stage-located": "hyhyyn",
     "api:stage-outputs": "hyhyyn",
+    "api:submission-again": OPERATOR,  # and then asked which
     "api:submission-assign": OPERATOR,
     "api:submission-bundle": OPERATOR,
     "api:submission-cancel": OPERATOR,

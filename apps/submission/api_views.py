@@ -21,7 +21,7 @@ from apps.production.selectors import with_stages
 from apps.submission import services
 from apps.submission.bundle import write_bundle
 from apps.submission.selectors import may_submit
-from apps.submission.serializers import AssignWriter, CancelWriter, RetryWriter, SubmissionReader
+from apps.submission.serializers import AgainWriter, AssignWriter, CancelWriter, RetryWriter, SubmissionReader
 
 _REFUSALS: dict[Any, Any] = {
     400: OpenApiResponse(description="Problems by field path."),
@@ -69,6 +69,17 @@ class SubmissionViewSet(GenericViewSet[Any]):
         """Send the failed jobs of a stage again."""
         wanted = self._for_operator(key)
         services.retry_failed(request=wanted, by=request.user, at=timezone.now(), **self._read(RetryWriter))  # type: ignore[arg-type]
+        return self._answer(wanted)
+
+    @extend_schema(request=AgainWriter, responses=_LIST)
+    @action(detail=True, methods=["post"])
+    def again(self, request: ApiRequest, key: str) -> Response:
+        """Send an array again that the scheduler has refused."""
+        wanted, given = self._for_operator(key), self._read(AgainWriter)
+        submission = wanted.submissions.filter(number=given["number"]).first()
+        if submission is None:
+            raise InvalidFields({"number": ["There is no such array of this request."]})
+        services.send_refused_again(submission=submission, by=request.user, at=timezone.now())  # type: ignore[arg-type]
         return self._answer(wanted)
 
     @extend_schema(request=CancelWriter, responses=_LIST)

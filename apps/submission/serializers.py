@@ -51,3 +51,9 @@ class CancelWriter(serializers.Serializer[Any]):
     """Why the jobs are ended."""
 
     reason = serializers.CharField(max_length=2000)
+
+
+class AgainWriter(serializers.Serializer[Any]):
+    """Which array, by its number."""
+
+    number = serializers.IntegerField(min_value=1, max_value=2**31 - 1)

@@ -1,0 +1,85 @@
+"""Whatever a page about requests does, the API does too; and every change over it can be made once."""
+
+from django.db import transaction
+from django.urls import reverse
+from drf_spectacular.generators import SchemaGenerator
+
+from apps.production import services
+from tests.routes import all_routes
+
+ROUTES = all_routes()
+NAMES = {route.name for route in ROUTES}
+#: The parts of the portal that are about requests.
+PARTS = ("production:", "submission:", "notifications:")
+#: By what route of the API the action of a page is done.
+DONE_BY = {
+    "notifications:add-webhook": "api:webhook-list",
+    "notifications:change-webhook": "api:webhook-detail",
+    "notifications:feed-address": "api:feed-addresses",
+    "notifications:read": "api:notification-read",
+    "notifications:request": "api:request-follow",
+    "notifications:settings": "api:notification-preferences",
+    "production:check-new": "api:request-check",
+    "production:check-typed": "api:request-check-saved",
+    "production:comment": "api:comment-list",
+    "production:comment-change": "api:comment-resolve",
+    "production:comment-edit": "api:comment-detail",
+    "production:delegation-revoke": "api:delegation-revoke",
+    "production:hand-over": "api:delegation-list",
+    "production:hold-lift": "api:hold-lift",
+    "production:holds": "api:hold-list",
+    "production:queue-move": "api:queue-move",
+    "production:queue-undo": "api:queue-undo-move",
+    "production:request-clone": "api:request-clone",
+    "production:request-combine": "api:request-combine",
+    "production:request-edit": "api:request-detail",
+    "production:request-import": "api:request-import-yaml",
+    "production:request-move": "api:request-submit",  # and one for each verb
+    "production:request-new": "api:request-list",
+    "production:request-next-names": "api:request-next-names",
+    "production:request-priority": "api:request-set-priority",
+    "production:request-split": "api:request-split",
+    "production:shares": "api:shares",
+    "production:signature-withdraw": "api:request-withdraw-signature",
+    "production:template-delete": "api:template-detail",
+    "production:template-make": "api:template-list",
+    "production:template-rename": "api:template-detail",
+    "quality:again": "api:quality-again",
+    "quality:waive": "api:quality-waive",
+    "quality:withdraw": "api:quality-withdraw-waiver",
+    "submission:again": "api:submission-again",
+    "submission:assign": "api:submission-assign",
+    "submission:cancel": "api:submission-cancel",
+    "submission:retry": "api:submission-retry",
+}
+#: Tokens of machines alone: what they send twice makes nothing double.
+WITHOUT_KEY = {"/api/v1/capture/jobs/", "/api/v1/capture/report/"}
+
+
+def test_every_action_of_a_page_has_a_route_of_the_api(world, client, liaison):
+    client.force_login(liaison)
+    pages = [route for route in ROUTES if route.name.startswith(PARTS) and "token" not in route.parameters]
+    actions = set()
+    for route in pages:
+        with transaction.atomic():
+            url = reverse(route.name, kwargs=world.arguments(route.name, route.parameters))
+            if client.post(url).status_code != 405:
+                actions.add(route.name)
+            transaction.set_rollback(True)
+    assert len(actions) > 30
+    assert {action for action in actions if DONE_BY.get(action) not in NAMES} == set()
+
+
+def test_every_move_has_a_route_of_the_api():
+    assert {f"api:request-{verb.value}" for verb in services.SERVICES} <= NAMES
+
+
+def test_every_change_takes_a_key():
+    without = {
+        path
+        for path, operations in SchemaGenerator().get_schema(request=None, public=True)["paths"].items()
+        for method, operation in operations.items()
+        if method in {"post", "put", "patch", "delete"}
+        and "Idempotency-Key" not in {parameter["name"] for parameter in operation.get("parameters", ())}
+    }
+    assert without == WITHOUT_KEY
