@@ -123,6 +123,7 @@ EXPECTED = {
     "api:template-detail": NONE,  # there is none yet
     "api:template-list": ALL,
     "api:template-make-draft": NONE,
+    "api:verdict-correct": OF_EXPERIMENT,
     "api:verdict-detail": OF_EXPERIMENT,
     "api:verdict-harvest-again": OF_EXPERIMENT,
     "api:verdict-list": ALL,

@@ -2,6 +2,7 @@
 
 from rest_framework import serializers
 
+from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Evidence, Verdict
 
 
@@ -9,6 +10,13 @@ class EvidenceSerializer(serializers.ModelSerializer):
     class Meta:
         model = Evidence
         fields = ["stream", "line", "offset", "pattern", "role", "category", "service", "text"]
+
+
+class CorrectionSerializer(serializers.Serializer):
+    """What a person says instead of the rules, and why."""
+
+    verdict = serializers.ChoiceField(choices=[(kind.value, kind.value) for kind in VerdictKind])
+    reason = serializers.CharField(max_length=2000)
 
 
 class VerdictReasonSerializer(serializers.Serializer):

@@ -35,11 +35,12 @@ from apps.services.serializers import (
     NewWindowSerializer,
     ReasonSerializer,
     ServiceSerializer,
+    UpdateIncidentSerializer,
     WindowSerializer,
 )
 from apps.services.services.announcements import post_announcement, withdraw_announcement
 from apps.services.services.feeding import receive_payload
-from apps.services.services.incidents import close_incident, open_incident
+from apps.services.services.incidents import close_incident, open_incident, update_incident
 from apps.services.services.sources import source_of
 from apps.services.services.windows import cancel_window, schedule_window
 
@@ -91,6 +92,13 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident]):
     def create(self, request: Request) -> Response:
         incident = open_incident(**_read(NewIncidentSerializer, request))
         return Response(IncidentSerializer(incident).data, status=201)
+
+    @extend_schema(request=UpdateIncidentSerializer, responses=IncidentSerializer)
+    def partial_update(self, request: Request, pk: str) -> Response:
+        incident = self.get_object()
+        kept = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
+        changed = update_incident(incident=incident, **{**kept, **_read(UpdateIncidentSerializer, request)})
+        return Response(IncidentSerializer(changed).data)
 
     @extend_schema(request=CloseIncidentSerializer, responses=IncidentSerializer)
     @action(detail=True, methods=["post"])

@@ -71,6 +71,16 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
     started_at = serializers.DateTimeField(required=False)
 
 
+class UpdateIncidentSerializer(serializers.Serializer[Incident]):
+    """What is said of it from now on; what is not sent stays."""
+
+    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in TROUBLE], required=False)
+    title = serializers.CharField(max_length=200, required=False)
+    text = serializers.CharField(required=False, allow_blank=True)
+    url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
+    reason = serializers.CharField(max_length=2000)
+
+
 class CloseIncidentSerializer(serializers.Serializer[Incident]):
     reason = serializers.CharField(max_length=2000)
     ended_at = serializers.DateTimeField(required=False)

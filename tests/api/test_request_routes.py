@@ -154,3 +154,22 @@ class TestHistory:
         told = as_liaison.get("/api/v1/checks/").json()
         assert len(told) > 50
         assert told[0]["severity"] == "stop"
+
+
+class TestBeside:
+    def test_an_open_incident_is_changed_and_what_is_not_sent_stays(self, client, world, shifter, liaison):
+        client.force_login(shifter)
+        at = f"/api/v1/incidents/{world.incident.pk}/"
+        changed = client.patch(at, {"state": "degraded", "reason": "half of it is back"}, content_type=JSON).json()
+        assert (changed["state"], changed["title"]) == ("degraded", "503")
+        assert client.patch(at, {"state": "up", "reason": "x"}, content_type=JSON).status_code == 400
+        client.force_login(liaison)
+        assert client.patch(at, {"title": "x", "reason": "x"}, content_type=JSON).status_code == 403
+
+    def test_a_verdict_is_corrected_with_a_reason(self, client, world, liaison, other_liaison):
+        client.force_login(liaison)
+        at = f"verdicts/{world.job.pk}/correct/"
+        assert post(client, at, verdict="code").status_code == 400
+        assert post(client, at, verdict="code", reason="our bug").json()["verdict"] == "code"
+        client.force_login(other_liaison)
+        assert post(client, at, verdict="user", reason="theirs").status_code == 404
