@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Sum
-from django.template.defaultfilters import filesizeformat
 
 from apps.clusters.models import Cluster
 from apps.core.errors import DomainError
+from apps.core.templatetags.look import size
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.enums import PORTAL, RequestState, Verb
@@ -113,5 +113,5 @@ def measured(test: Submission) -> str:
     job = jobs_of(test).first()
     if job is None:
         return "not known"
-    memory = filesizeformat(job.max_memory_bytes) if job.max_memory_bytes else "memory not known"
-    return f"{format_duration(job.wall_seconds)}, {memory}".replace("\xa0", " ")
+    memory = size(job.max_memory_bytes) if job.max_memory_bytes else "memory not known"
+    return f"{format_duration(job.wall_seconds)}, {memory}"

@@ -1,26 +1,37 @@
-"""A request of three stages, sent to a real Slurm by the portal, with a job that fails and is sent again."""
+"""A request of three stages from the queue to done on a real Slurm, with a job that fails and is sent again."""
 
 import time
-from datetime import timedelta
+from collections import Counter
+from datetime import datetime, timedelta
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
 from django.utils import timezone
 
-from apps.accounts.models import User
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import read_blob
 from apps.clusters.services import ensure_cluster
 from apps.core import tasks as core_tasks
+from apps.core.models import Event
+from apps.diagnosis.enums import HarvestState
+from apps.diagnosis.models import LogHarvest, RequestReport
+from apps.diagnosis.request_report import read_frozen
+from apps.diagnosis.tasks import harvest_log
+from apps.jobs.following import follow_requests
 from apps.jobs.models import Job
-from apps.jobs.services import LAG, collect_finished_jobs
+from apps.jobs.progress import progress_now
+from apps.jobs.services import LAG, collect_finished_jobs, recompute_dirty_hours
+from apps.production.counts import count_reports
 from apps.production.enums import Verb
-from apps.production.models import WorkflowType
+from apps.production.models import Request, WorkflowType
 from apps.production.workflow_types import save_workflow, workflow_of
+from apps.quality import tasks as quality_tasks
 from apps.submission import sending
 from apps.submission.models import Submission
 from apps.submission.planning import plan_next
-from apps.submission.services import assign_request, retry_failed
+from apps.submission.services import assign_request
+from apps.submission.tasks import send_to
 from tests import people
 from tests.production import written
 
@@ -32,7 +43,6 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-#: Job 1 of the stage `sim` fails the first time: the directory is not there yet.
 DECLARATION = """
 title: Steps
 stages:
@@ -41,10 +51,13 @@ stages:
     arguments: [name, release, configuration, output_dataset, events, jobs, memory_bytes, wall_seconds]
     command: ["{program}", "{configuration}", "{stage}", "{job_index}", "{first_event}", "{events_per_job}"]
 """
+#: Says what it was told, and what it made; job 1 of the stage `sim` finds a service down the first time.
 PROGRAM = """#!/bin/bash
 echo "$@" > {jobs}/told-$OPSPORTAL_STAGE-$OPSPORTAL_JOB_INDEX
-[ $2 = sim ] && [ $3 = 1 ] && mkdir {jobs}/once && exit 7
-exit 0
+if [ $OPSPORTAL_STAGE = sim ] && [ $3 = 1 ] && mkdir {jobs}/once
+then echo "HTTP error: 503 Service Unavailable: samweb.declareFile" >&2; exit 65
+fi
+echo "$5" > {jobs}/made-$OPSPORTAL_STAGE-$OPSPORTAL_JOB_INDEX
 """
 
 
@@ -56,7 +69,7 @@ def cluster(slurm, settings):
     )
     cluster.submits = True
     output = str(slurm.jobs_dir / "%A_%a.out")
-    cluster.submission = {"directory": str(slurm.jobs_dir), "output": output, "array_size": 2}
+    cluster.submission = {"directory": str(slurm.jobs_dir), "output": output, "array_size": 2, "test_events": 5}
     cluster.save()
     return cluster
 
@@ -79,82 +92,144 @@ def request_of_three(slurm, nova, liaison, approver):
 
 
 class Portal:
-    """What worker and beat do, step by step."""
+    """What capture, worker and beat do, turn by turn."""
 
     def __init__(self, cluster, slurm, journal) -> None:
         self.cluster, self.slurm, self.journal = cluster, slurm, journal
 
-    def capture(self) -> None:
-        words = {"cluster": self.cluster.name, "scheduler": "slurm", "spool": self.slurm.state_dir}
-        call_command("capture", **words, journal=self.journal, once=True)
-
-    def send(self, assignment) -> list[Submission]:
-        """Plan and send all that is due now."""
-        sent = []
-        while True:
-            plan_next(assignment=assignment, at=timezone.now())
-            claimed = sending.claim_next(cluster=self.cluster, at=timezone.now())
-            if claimed is None:
-                self.capture()
-                return sent
-            sent.append(sending.send(submission=claimed, at=timezone.now()))
-
-    def settle(self, sent: list[Submission]) -> None:
-        """Wait for the jobs, and collect them."""
+    def turn(self) -> list[Submission]:
+        """Send what is due, wait for its jobs to end, and take in all that came of them; return what was sent."""
+        send_to(cluster_id=self.cluster.pk)
+        sent = list(Submission.objects.filter(settled_at=None).order_by("pk"))
         for submission in sent:
             assert submission.state == "sent", submission.last_error
             assert sending.adapter_that_submits(self.cluster).find_submitted(submission.name) == submission.spool_id
-        self.slurm.wait_ended(submission.spool_id for submission in sent)
-        time.sleep(LAG.total_seconds() + 1)
+        call_command(
+            "capture",
+            cluster=self.cluster.name,
+            scheduler="slurm",
+            spool=self.slurm.state_dir,
+            journal=self.journal,
+            once=True,
+        )
+        if sent:
+            self.slurm.wait_ended(submission.spool_id for submission in sent)
+            time.sleep(LAG.total_seconds() + 1)
         assert not collect_finished_jobs(cluster=self.cluster, at=timezone.now()).problem
+        self.work_off()
+        return sent
+
+    def work_off(self) -> None:
+        """Do all that waits: events, logs to read, counts, what follows for requests."""
+        for _ in range(3):
+            core_tasks.deliver_waiting()
+            for pk in list(LogHarvest.objects.filter(state=HarvestState.QUEUED).values_list("pk", flat=True)):
+                harvest_log(harvest_id=pk)
+        recompute_dirty_hours(at=timezone.now())
+        count_reports(at=timezone.now())
+        follow_requests(at=timezone.now())
         core_tasks.deliver_waiting()
-        sending.refresh_progress(cluster=self.cluster, at=timezone.now())
-        for submission in sent:
-            submission.refresh_from_db()
-            assert submission.settled_at, submission.ended
+        quality_tasks.check_all()
+        core_tasks.deliver_waiting()
 
 
-def test_three_stages_with_a_job_that_is_sent_again(slurm, cluster, request_of_three, approver: User, tmp_path):
+def report(client: Client, request: Request, slurm, position: int, stage: str) -> None:
+    """Post what each job of a stage has made, as its wrapper would."""
+    for job in range(3):
+        made = int((slurm.jobs_dir / f"made-{stage}-{job}").read_text())
+        read = {"files_in": 1, "events_in": made} if position else {}
+        values = {"key": f"{stage}-{job}", **read, "files_out": 1, "events_out": made}
+        url = f"/api/v1/requests/{request.key}/stages/{position + 1}/outputs/"
+        answer = client.post(url, values, content_type="application/json")
+        assert answer.status_code < 300, answer.content
+
+
+def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, liaison, approver, client, tmp_path):
     portal, request = Portal(cluster, slurm, tmp_path / "journal"), request_of_three
     begun = timezone.now() - timedelta(seconds=2)
-    assignment = assign_request(request=request, cluster=cluster, by=approver, at=begun, verb=Verb.START)
+    client.force_login(liaison)
 
-    generated = portal.send(assignment)
-    assert [(s.stage_name, s.first, s.tasks) for s in generated] == [("gen", 0, 2), ("gen", 2, 1)]
-    portal.settle(generated)
+    def state() -> str:
+        request.refresh_from_db()
+        return request.state
 
-    simulated = portal.send(assignment)
-    portal.settle(simulated)
-    assert [(s.stage_name, s.completed, s.failed_indices) for s in simulated] == [("sim", 1, "1"), ("sim", 1, "")]
-    assert portal.send(assignment) == [], "the last stage waits for all of it"
+    tests = [portal.turn() for _ in range(3)]
+    assert [[(s.stage_name, s.is_test, s.tasks) for s in sent] for sent in tests] == [
+        [("gen", True, 1)],
+        [("sim", True, 1)],
+        [("reco", True, 1)],
+    ]
+    assert state() == "testing"
 
-    retry_failed(request=request, position=1, by=approver, at=timezone.now())
-    again = portal.send(assignment)
-    assert [(s.stage_name, s.indices) for s in again] == [("sim", "1")]
-    portal.settle(again)
+    assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [("gen", 0, 2), ("gen", 2, 1)]
+    assert state() == "running"
+    started = Event.objects.get(kind="request.start")
+    assert started.reason.startswith("The test was good. gen: ")
+    report(client, request, slurm, 0, "gen")
 
-    reconstructed = portal.send(assignment)
-    assert {s.stage_name for s in reconstructed} == {"reco"}
-    portal.settle(reconstructed)
-    assert portal.send(assignment) == []
+    simulated = portal.turn()
+    assert [(s.stage_name, s.first, s.tasks) for s in simulated] == [("sim", 0, 2), ("sim", 2, 1)]
+    failed = Job.objects.get(request=request, state="failed", submitted_at__gte=begun)
+    assert (failed.job_id, failed.exit_code) == (f"{simulated[0].spool_id}_1", 65)
+    assert (failed.verdict.verdict, failed.verdict.advice) == ("service", "retry")
+    now = progress_now(request, at=timezone.now())
+    found = {one.row.stage: (one.row.wanted, one.row.sums.completed, one.row.sums.failed) for one in now.stages}
+    assert found["sim"] == (3, 2, 1)
+    assert found["reco"] == (3, 0, 0)
 
+    again = portal.turn()
+    assert [(s.stage_name, s.indices, s.retry_of, s.created_by) for s in again] == [
+        ("sim", "1", simulated[0], "opsportal")
+    ]
+    report(client, request, slurm, 1, "sim")
+
+    assert {s.stage_name for s in portal.turn()} == {"reco"}
+    assert state() == "data_quality", "nothing was reported of the last stage yet"
+    report(client, request, slurm, 2, "reco")
+    portal.work_off()
+    assert state() == "done"
+    assert portal.turn() == []
+
+    check_jobs_and_archive(request, begun)
+    check_words(slurm)
+    events = Event.objects.filter(target_type="production.request", target_id=str(request.pk), at__gte=begun)
+    moves = [f"request.{verb}" for verb in ("test", "start", "complete", "examine", "done")]
+    assert list(events.filter(kind__in=moves).order_by("pk").values_list("kind", flat=True)) == moves
+    assert set(events.filter(kind__in=moves).values_list("actor", flat=True)) == {"opsportal"}
+    frozen = RequestReport.objects.get(request=request)
+    stages = {one["stage"]: one for one in read_frozen(frozen)["stages"]}
+    assert stages["sim"]["failed"] == 1
+    assert client.get(f"/reports/frozen/{frozen.sha256}/").status_code == 200
+
+
+def check_jobs_and_archive(request: Request, begun: datetime) -> None:
+    """Every job was found by its environment, and every script kept as it was sent."""
     jobs = Job.objects.filter(request=request, submitted_at__gte=begun)  # others used its number as well
-    assert sorted(jobs.values_list("stage", "state")) == sorted(
-        [("gen", "completed")] * 3 + [("sim", "completed")] * 3 + [("sim", "failed")] + [("reco", "completed")] * 3
-    )
-    for submission in generated + simulated + again + reconstructed:
+    counts = Counter(jobs.values_list("stage", "state"))
+    assert counts == {
+        **{(f"{stage}.test", "completed"): 1 for stage in ("gen", "sim", "reco")},
+        **{(stage, "completed"): 3 for stage in ("gen", "sim", "reco")},
+        ("sim", "failed"): 1,
+    }
+    for submission in request.submissions.all():
         archived = ArchivedJob.objects.get(job_id=submission.spool_id, submitted_at__gte=begun)
         assert read_blob(archived.script).decode() == submission.script
-        assert (archived.request_key, archived.stage) == (request.key, submission.stage_name)
         environment = dict(e.partition(b"=")[::2] for e in read_blob(archived.environment)[4:].split(b"\0"))
+        assert environment[b"OPSPORTAL_REQUEST"].decode() == request.key
+        assert environment[b"OPSPORTAL_STAGE"].decode() == archived.stage
         assert environment[b"OPSPORTAL_SUBMISSION"].decode() == str(submission.token)
         assert b"DATABASE_URL" not in environment
+
+
+def check_words(slurm) -> None:
+    """Each job was told its part, and nothing that a person wrote was read by a shell."""
     told = [(slurm.jobs_dir / f"told-reco-{index}").read_text() for index in range(3)]
     assert told == [
         "it's; $(touch evil) reco 0 1 11\n",
         "it's; $(touch evil) reco 1 12 10\n",
         "it's; $(touch evil) reco 2 22 10\n",
     ]
+    assert (slurm.jobs_dir / "made-reco.test-0").read_text() == "5\n"
     assert not (slurm.jobs_dir / "evil").exists()
 
 

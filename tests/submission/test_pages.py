@@ -183,4 +183,4 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     sending.refresh_progress(cluster=cluster, at=AT)
     page = client.get(url).content.decode()
     assert "good" in page
-    assert "30 min, 1.9 GB" in page
+    assert "30 min, 2.0 GB" in page

@@ -127,7 +127,9 @@ class Simulated:
         with self._queue() as store:
             last = store.execute("SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1").fetchone()
             spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
-            values = (spool_id, job.name, datetime.now(UTC).timestamp(), json.dumps(asdict(job)))
+            row = store.execute("SELECT value FROM state WHERE name = 'done'").fetchone()
+            now = max(datetime.now(UTC).timestamp(), float(json.loads(row[0])) if row else 0.0)
+            values = (spool_id, job.name, now, json.dumps(asdict(job)))
             store.execute("INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values)
         return str(spool_id)
 

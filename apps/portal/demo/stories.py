@@ -49,8 +49,7 @@ def _stage(name: str, kind: str, release: str, configuration: str, **values: Any
         name=name,
         release=release,
         configuration=configuration,
-        services=tuple(needs_of(kind)),
-        **(fields | {"output_dataset": f"prod_{release}_{name}_2026"} | values),
+        **(fields | {"output_dataset": f"prod_{release}_{name}_2026", "services": tuple(needs_of(kind))} | values),
     )
 
 
@@ -205,6 +204,21 @@ VETO = Story(
     (_submitted(18, "mu2e-liaison"),),
 )  # fmt: skip
 
+#: Approve it, and the portal sends it to the simulated cluster, where a service is out at first.
+ALIGNMENT = Story(
+    "MU2E", "mu2e-liaison", 6, 10,
+    RequestContent(
+        title="Straw tracker alignment, cosmic tracks",
+        purpose="A small sample, to see whether the alignment of the autumn holds.",
+        stages=tuple(
+            _stage(name, name, "v11_02", f"align_{name}.fcl", events=60_000, jobs=30, memory_bytes=2 * GB,
+                   services=("cvmfs",))
+            for name in ("generation", "simulation", "reconstruction")
+        ),
+    ),
+    (_submitted(5, "mu2e-liaison"),),
+)  # fmt: skip
+
 ELECTRONS = Story(
     "NOVA", "nova-second", 70, 50,
     RequestContent(
@@ -256,5 +270,5 @@ OLD_FIELD = Story(
 )  # fmt: skip
 
 STORIES = (
-    CALIBRATION, TWICE, OLD_FIELD, KEEP_UP, BEAM, COSMICS, ELECTRONS, ROCK_MUONS, SUPERNOVA, VETO, DRAFT
+    CALIBRATION, TWICE, OLD_FIELD, KEEP_UP, BEAM, COSMICS, ELECTRONS, ROCK_MUONS, SUPERNOVA, VETO, ALIGNMENT, DRAFT
 )  # fmt: skip

@@ -181,11 +181,12 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
     """Keep what had ended, and end the attempt that ran or waited."""
     found: list[Attempt] = []
     for attempt in attempts:
-        if attempt.ended <= moment:
+        waits = held_since is not None and (attempt.started or attempt.ended) > held_since
+        if attempt.ended <= moment and not waits:
             found.append(attempt)
             continue
         at = int(moment) + 1
-        begun = attempt.started is not None and attempt.started <= min(moment, held_since or moment)
+        begun = not waits and attempt.started is not None and attempt.started <= moment
         marks = tuple(mark for mark in attempt.marks if mark <= moment) if begun else ()
         cause = Cause(Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1))
         more: dict[str, Any] = {} if begun else {"started": None, "host": "", "phases": (), "cpu_share": 0.0}

@@ -11,6 +11,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.simulated import PARTITION
 from apps.clusters.services import ensure_cluster
 from apps.jobs.models import Collection
 from apps.jobs.services import collect_again
@@ -20,6 +22,8 @@ from apps.portal.demo.requests import load_requests
 from apps.portal.simulation.world import write_campaigns
 
 HISTORY = timedelta(days=3)
+#: Requests of Mu2e begin by themselves; the others wait, so that there is a queue to look at.
+SUBMISSION = {"partition": PARTITION, "experiments": ["MU2E"], "most_in_flight": 2000, "array_size": 500}
 
 
 class Command(BaseCommand):
@@ -54,6 +58,7 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     campaigns = load_requests(experiments=experiments, users=users, at=at)
     write_campaigns(directory / "campaigns.json", campaigns)
     (directory / "spool").mkdir(mode=0o700, exist_ok=True)
+    is_new = not Cluster.objects.filter(name=cluster_name()).exists()
     cluster = ensure_cluster(
         name=cluster_name(),
         scheduler="simulated",
@@ -61,5 +66,7 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
         by="demo",
         at=at,
     )
+    if is_new:
+        Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
     if not Collection.objects.filter(cluster=cluster).exists():
         collect_again(cluster=cluster, since=since, at=at)
