@@ -86,7 +86,7 @@ class Portal:
     def journaled(self):
         """Return how many jobs ever came into the journal."""
         with sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True) as database:
-            row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entry'").fetchone()
+            row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'batch'").fetchone()
             return row[0] if row else 0
 
     def stored(self):

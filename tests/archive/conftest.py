@@ -14,6 +14,7 @@ from django.db import connection
 from apps.archive import word_index
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.packing import Batch
 from apps.archive.models import WordIndex
 from apps.clusters.schedulers.base import Identity
 from tests.archive.spool_writer import environment_bytes, script_of
@@ -36,7 +37,7 @@ def captured_job(job_id=1, *, cluster="alps", minutes=0, **changes) -> CapturedJ
 
 
 def with_identity(*jobs):
-    return [(job, Identity(int(job.job_id), 1)) for job in jobs]
+    return Batch.of([(job, Identity(int(job.job_id), 1)) for job in jobs])
 
 
 @pytest.fixture

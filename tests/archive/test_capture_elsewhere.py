@@ -13,9 +13,8 @@ from apps.archive.capture.journal import Journal
 from apps.archive.capture_hosts import create_capture_host
 from apps.archive.models import ArchivedJob, MaskingRule
 from apps.archive.selectors import read_blob
-from apps.clusters.schedulers.base import Identity
 from apps.core.models import Heartbeat
-from tests.archive.conftest import ROOT, captured_job, wait_for
+from tests.archive.conftest import ROOT, captured_job, wait_for, with_identity
 from tests.archive.spool_writer import environment_bytes, script_of, write_job
 
 KEY = {"MASKING_KEY": "k" * 50}
@@ -112,9 +111,9 @@ def refused(tmp_path):
     name = f"files://{tmp_path}/archive?period=daily"
     with closing(Journal(tmp_path / "journal/alps", sinks=[name])) as journal:
         jobs = [captured_job(1), captured_job(2, cluster="alps")]
-        journal.add([(job, Identity(int(job.job_id), 1)) for job in jobs])
-        for seq in (1, 2):
-            journal.refuse(name, seq, f"no {seq}\n")
+        journal.add(with_identity(*jobs))
+        for entry in journal.pending(name):
+            journal.refuse(name, entry, f"no {entry.seq}\n")
         journal.acknowledge(name, 2)
     return name
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from zstandard import ZstdCompressor
 
 from apps.archive import capture_hosts
+from apps.archive.capture.packing import BadBatch, pack
 from apps.archive.capture_hosts import add_host_token, create_capture_host
 from apps.archive.capture_report import CaptureReport
 from apps.archive.models import ArchivedJob, CaptureHost, MaskingRule
 from apps.archive.sinks import wire
-from apps.archive.sinks.wire import BadBatch, BatchTooLarge, pack, unpack
+from apps.archive.sinks.wire import BatchTooLarge, unpack
 from apps.core.models import Event, Heartbeat
 from tests.contracts.sink import SUBMITTED, a_job
 

@@ -117,7 +117,7 @@ def test_dropped_are_given_up_while_capture_runs(journal, sink, drain, letters):
     journal.add(with_identity(*(captured_job(number) for number in range(1, 5))))
     sink.refuses = {"1", "2", "3"}
     drain_all(drain)
-    journal.refuse("other", 1, "neither")
+    journal.refuse("other", journal.pending("other")[0], "neither")
 
     assert letters.drop(sink="choosy", job_id="2") == 1
     assert [(letter.sink, letter.job_id) for letter in letters] == [("choosy", "1"), ("choosy", "3"), ("other", "1")]

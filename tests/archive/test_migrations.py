@@ -12,6 +12,7 @@ from django.db import connection
 from zstandard import ZstdCompressor
 
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.packing import Batch
 from apps.clusters.schedulers.base import Identity
 
 from .conftest import START, captured_job
@@ -124,4 +125,4 @@ def test_journal_of_version_1_is_read(tmp_path):
     with closing(Journal(tmp_path, sinks=["store"])) as journal:
         assert [(entry.seq, entry.job) for entry in journal.pending("store")] == [(5, job)]
         assert journal.known("alps") == {"7": Identity(11, 12)}
-        assert journal.add([(job, Identity(11, 12))]) == 0
+        assert journal.add(Batch.of([(job, Identity(11, 12))])) == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.keeping import KeeperDied, Keeping, SinkStatus
+from apps.archive.capture.packing import Batch
 from apps.archive.capture.reader import Reader
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
@@ -179,7 +180,7 @@ class Capture:
             tidying.tidy()
 
     def _commit(self, batch: list[tuple[CapturedJob, Identity]]) -> None:
-        self.captured += self._keeper.add(batch)
+        self.captured += self._keeper.add(Batch.of(batch))
         self._known.update((job.job_id, identity) for job, identity in batch)
 
     def _guarded(self, part: str, step: Callable[[], object]) -> bool:

@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from apps.archive.capture.journal import JournalError
-from apps.archive.capture.journal_file import VERSION, moment_of
+from apps.archive.capture.journal_file import VERSION
+from apps.archive.capture.packing import moment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,7 @@ class DeadLetters:
 
     def __iter__(self) -> Iterator[DeadLetter]:
         rows = self._database.execute(
-            "SELECT sink, cluster, job_id, submitted_at, size_bytes, reason FROM refused JOIN entry USING (seq)"
-            " ORDER BY sink, seq"
+            "SELECT sink, cluster, job_id, submitted_at, size_bytes, reason FROM refusal ORDER BY sink, seq"
         )
         for sink, cluster, job_id, submitted_at, size_bytes, reason in rows:
             yield DeadLetter(sink, cluster, job_id, moment_of(submitted_at), size_bytes, reason)
@@ -53,9 +53,7 @@ class DeadLetters:
         """Give up what this sink refused, and of this job; empty: of all. Returns how many. Other sinks keep theirs."""
         with closing(self._database.cursor()) as cursor:
             cursor.execute(
-                "DELETE FROM refused WHERE (?1 = '' OR sink = ?1)"
-                " AND (?2 = '' OR seq IN (SELECT seq FROM entry WHERE job_id = ?2))",
-                (sink, job_id),
+                "DELETE FROM refusal WHERE (?1 = '' OR sink = ?1) AND (?2 = '' OR job_id = ?2)", (sink, job_id)
             )
             return cursor.rowcount
 

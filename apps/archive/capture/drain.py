@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
@@ -62,10 +61,10 @@ class Drain:
         """Give the sink again what it did not take. Raises `SinkUnavailable`."""
         last = 0
         while page := [entry for entry, _ in self._journal.refused(self.name, after=last)]:
-            refused = self._write(page)
+            refused = write_all(self._sink, [entry.job for entry in page])
             for index, entry in enumerate(page):
                 if index in refused:
-                    self._journal.refuse(self.name, entry.seq, refused[index])
+                    self._journal.refuse(self.name, entry, refused[index])
                 else:
                     self._journal.accept(self.name, entry.seq)
                     self.written += 1
@@ -82,19 +81,16 @@ class Drain:
         batch = self._journal.pending(self.name)
         if not batch:
             return False
-        refused = self._write(batch)
+        refused = write_all(self._sink, batch.jobs)
         for index, reason in refused.items():
             self._refuse(batch[index], reason)
         self.written += len(batch) - len(refused)
-        self._journal.acknowledge(self.name, batch[-1].seq)
+        self._journal.acknowledge(self.name, batch.numbers[-1])
         return True
 
     def _refuse(self, entry: JournalEntry, reason: str) -> None:
         logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
-        self._journal.refuse(self.name, entry.seq, reason)
-
-    def _write(self, batch: Sequence[JournalEntry]) -> Mapping[int, str]:
-        return write_all(self._sink, [entry.job for entry in batch])
+        self._journal.refuse(self.name, entry, reason)
 
     def _failed(self, error: Exception) -> None:
         reason = str(error).strip() or repr(error)

@@ -11,12 +11,11 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from datetime import datetime
 from multiprocessing.connection import Connection
-from operator import attrgetter
 
 from apps.archive.capture.entry import CapturedJob
+from apps.archive.capture.packing import pieces_of, unpack
 from apps.archive.capture.resources import Tidying
 from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailable
 
@@ -24,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 _MOST_DEATHS = 1000
 _LATER = 5  # sinks are in no hurry: the journal keeps what they lack
-values_of = attrgetter(*(field.name for field in fields(CapturedJob)))
 
 
 class Nursery:
@@ -85,7 +83,7 @@ class IsolatedSink:
         """Let the sink write. A process that died is started anew the next time."""
         process = self._process = self._process or self._nursery.start(self._number)
         try:
-            process.send([values_of(job) for job in jobs])
+            process.send(pieces_of(jobs))
             answer = process.recv()
         except (OSError, EOFError) as error:
             self.close()
@@ -136,7 +134,7 @@ def _serve(jobs: Connection, sink: Sink) -> None:
     tidying = Tidying()
     with suppress(EOFError, OSError):
         while True:
-            batch = [CapturedJob(*values) for values in jobs.recv()]
+            batch = unpack(jobs.recv())
             try:
                 answer: object = dict(sink.write(batch))
             except (SinkUnavailable, SinkRefused) as error:

@@ -14,23 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import overload
 
-from apps.archive.capture.entry import CapturedJob, JournalEntry
-from apps.archive.capture.journal_file import (
-    COLUMNS,
-    PAGE_BYTES,
-    NewerJournal,
-    job_of,
-    microseconds,
-    moment_of,
-    open_file,
-    row_of,
-)
+from apps.archive.capture.entry import JournalEntry
+from apps.archive.capture.journal_file import PAGE_BYTES, NewerJournal, open_file
+from apps.archive.capture.packing import BATCH_JOBS, Batch, PackedJobs, Sighting, microseconds, moment_of, pack, unpack
 from apps.clusters.schedulers.base import Identity
 
-BATCH_JOBS = 1000
-BATCH_BYTES = 3 * 1024 * 1024
+BATCH_BYTES = 4 * 1024 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
 _PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch
@@ -39,6 +30,28 @@ _KEPT_PAGES = 2048  # so many free ones stay in the file
 
 class JournalError(Exception):
     """The journal cannot be used; the message says which and why."""
+
+
+class Entries(Sequence[JournalEntry]):
+    """Entries that follow each other, packed until somebody looks at one."""
+
+    def __init__(self, numbers: Sequence[int], jobs: PackedJobs) -> None:
+        self.numbers = numbers
+        self.jobs = jobs
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> JournalEntry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[JournalEntry]: ...
+
+    def __getitem__(self, index: int | slice) -> JournalEntry | list[JournalEntry]:
+        if isinstance(index, slice):
+            return list(map(JournalEntry, self.numbers[index], self.jobs[index]))
+        return JournalEntry(self.numbers[index], self.jobs[index])
 
 
 class Journal:
@@ -72,30 +85,35 @@ class Journal:
             self._database.close()
             os.close(self._lock_file)
 
-    def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
+    def add(self, batch: Batch) -> int:
         """Write the jobs that are new, durably, as one. Returns how many were; known ones change nothing.
 
         Raises `OSError` where the disk has no room for them: a journal that filled it could not even be emptied.
         """
-        self._check_room(sum(job.size_bytes for job, _ in captured))
+        self._check_room(len(batch.content))
         with self._transaction() as database:
-            new = _see(database, captured)
-            marks = ", ".join("?" * len(COLUMNS.split(",")))
-            insert = f"INSERT OR IGNORE INTO entry ({COLUMNS}) VALUES ({marks})"
-            return database.executemany(insert, map(row_of, new)).rowcount if new else 0
+            new = _see(database, batch.sightings)
+            if new:
+                last = _last(database) + len(new)
+                values = last, len(new), batch.captured_at, batch.size_bytes, _content_of(batch, new)
+                database.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?)", values)
+            return len(new)
 
-    def pending(self, sink: str, *, jobs: int = BATCH_JOBS, size_bytes: int = BATCH_BYTES) -> list[JournalEntry]:
-        """Return the next entries that `sink` has not acknowledged, oldest first: one at least, if there is one."""
+    def pending(self, sink: str, *, jobs: int = BATCH_JOBS, size_bytes: int = BATCH_BYTES) -> Entries:
+        """Return the next batches, one at least if there is one, with what `sink` has not acknowledged of them."""
         with self._guard:
-            sizes = self._database.execute(
-                "SELECT seq, size_bytes FROM entry WHERE seq > (SELECT acknowledged FROM sink WHERE name = ?)"
-                " ORDER BY seq LIMIT ?",
-                (sink, jobs),
-            ).fetchall()
-            last = _last_within(sizes, size_bytes)
-            if last is None:
-                return []
-            return self._entries("WHERE seq BETWEEN ? AND ? ORDER BY seq", (sizes[0][0], last))
+            (acknowledged,) = self._database.execute("SELECT acknowledged FROM sink WHERE name = ?", (sink,)).fetchone()
+            rows = self._database.execute(
+                "SELECT last, jobs, size_bytes, content FROM batch WHERE last > ? ORDER BY last", (acknowledged,)
+            )
+            found: list[tuple[int, int, bytes]] = []
+            for last, count, size, content in rows:
+                jobs, size_bytes = jobs - count, size_bytes - size
+                if found and (jobs < 0 or size_bytes < 0):
+                    break
+                found.append((last, count, content))
+            rows.close()
+        return _entries(found, after=acknowledged)
 
     def acknowledge(self, sink: str, seq: int) -> None:
         """Note that `sink` has, or has refused, every entry up to `seq`; drop what every sink has."""
@@ -104,39 +122,45 @@ class Journal:
             _drop(database)
         self._give_back()
 
-    def refuse(self, sink: str, seq: int, reason: str) -> None:
+    def refuse(self, sink: str, entry: JournalEntry, reason: str) -> None:
         """Keep an entry that `sink` cannot take, whatever the others do, with the reason."""
+        job = entry.job
+        key = job.cluster, job.job_id, microseconds(job.submitted_at)
         with self._transaction() as database:
-            database.execute("INSERT OR REPLACE INTO refused VALUES (?, ?, ?)", (sink, seq, reason))
+            database.execute(
+                "INSERT OR REPLACE INTO refusal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (sink, entry.seq, reason, *key, job.size_bytes, pack([job])),
+            )
 
     def refused(self, sink: str, *, after: int = 0, size_bytes: int = BATCH_BYTES) -> list[tuple[JournalEntry, str]]:
         """Return the next entries behind `after` that `sink` could not take, with the reasons; one at least."""
+        found: list[tuple[JournalEntry, str]] = []
         with self._guard:
             rows = self._database.execute(
-                "SELECT seq, size_bytes, reason FROM refused JOIN entry USING (seq)"
-                " WHERE sink = ? AND seq > ? ORDER BY seq LIMIT ?",
+                "SELECT seq, reason, size_bytes, content FROM refusal WHERE sink = ? AND seq > ? ORDER BY seq LIMIT ?",
                 (sink, after, BATCH_JOBS),
-            ).fetchall()
-            last = _last_within([(seq, size) for seq, size, _ in rows], size_bytes)
-            reasons = {seq: reason for seq, _, reason in rows if last is not None and seq <= last}
-            marks = ",".join("?" * len(reasons))
-            return [(e, reasons[e.seq]) for e in self._entries(f"WHERE seq IN ({marks}) ORDER BY seq", (*reasons,))]
+            )
+            for seq, reason, size, content in rows:
+                size_bytes -= size
+                if found and size_bytes < 0:
+                    break
+                found.append((JournalEntry(seq, unpack([content])[0]), reason))
+            rows.close()
+        return found
 
     def refusals(self, sink: str, *, newest: int) -> tuple[int, list[tuple[str, str]]]:
         """Return how many entries `sink` could not take, and job id and reason of the newest."""
         with self._guard:
-            (count,) = self._database.execute("SELECT count(*) FROM refused WHERE sink = ?", (sink,)).fetchone()
+            (count,) = self._database.execute("SELECT count(*) FROM refusal WHERE sink = ?", (sink,)).fetchone()
             rows = self._database.execute(
-                "SELECT job_id, reason FROM refused JOIN entry USING (seq) WHERE sink = ? ORDER BY seq DESC LIMIT ?",
-                (sink, newest),
+                "SELECT job_id, reason FROM refusal WHERE sink = ? ORDER BY seq DESC LIMIT ?", (sink, newest)
             )
             return count, rows.fetchall()
 
     def accept(self, sink: str, seq: int) -> None:
         """Note that `sink` has taken an entry after all."""
         with self._transaction() as database:
-            database.execute("DELETE FROM refused WHERE sink = ? AND seq = ?", (sink, seq))
-            _drop(database)
+            database.execute("DELETE FROM refusal WHERE sink = ? AND seq = ?", (sink, seq))
 
     def retired(self) -> list[str]:
         """Return the sinks that the journal still keeps entries for and that were not given now."""
@@ -152,7 +176,7 @@ class Journal:
         given_up = self.backlog(name)[0], self.refusals(name, newest=0)[0]
         with self._transaction() as database:
             database.execute("DELETE FROM sink WHERE name = ?", (name,))
-            database.execute("DELETE FROM refused WHERE sink = ?", (name,))
+            database.execute("DELETE FROM refusal WHERE sink = ?", (name,))
             _drop(database)
         self._give_back()
         return given_up
@@ -161,9 +185,9 @@ class Journal:
         """Return how many entries `sink` still lacks, and when the oldest of them was captured."""
         with self._guard:
             (acknowledged,) = self._database.execute("SELECT acknowledged FROM sink WHERE name = ?", (sink,)).fetchone()
-            (last,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+            last = _last(self._database)
             oldest = self._database.execute(
-                "SELECT captured_at FROM entry WHERE seq > ? ORDER BY seq LIMIT 1", (acknowledged,)
+                "SELECT captured_at FROM batch WHERE last > ? ORDER BY last LIMIT 1", (acknowledged,)
             ).fetchone()
         return max(0, last - acknowledged), moment_of(oldest[0]) if oldest else None
 
@@ -230,9 +254,9 @@ class Journal:
         with self._transaction() as database:
             for name in sinks:
                 database.execute(
-                    "INSERT OR IGNORE INTO sink"
-                    " SELECT ?, coalesce((SELECT min(seq) - 1 FROM entry), (SELECT max(seq) FROM sqlite_sequence), 0)",
-                    (name,),
+                    "INSERT OR IGNORE INTO sink SELECT ?, coalesce("
+                    "(SELECT min(acknowledged) FROM sink), (SELECT min(last - jobs) FROM batch), ?)",
+                    (name, _last(database)),
                 )
 
     @contextmanager
@@ -247,37 +271,42 @@ class Journal:
                     self._database.execute("ROLLBACK")
                 raise
 
-    def _entries(self, condition: str, values: tuple[Any, ...]) -> list[JournalEntry]:
-        rows = self._database.execute(f"SELECT seq, {COLUMNS} FROM entry {condition}", values)
-        return [JournalEntry(seq, job_of(row)) for seq, *row in rows]
 
-
-def _see(database: sqlite3.Connection, captured: Sequence[tuple[CapturedJob, Identity]]) -> list[CapturedJob]:
-    """Note where the jobs were seen, and return those that were not known."""
+def _see(database: sqlite3.Connection, sightings: Sequence[Sighting]) -> list[int]:
+    """Note where jobs were seen, and return the places of those that were not known."""
     find = "SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?"
-    new: dict[tuple[str, str, int], CapturedJob] = {}
-    rows = []
-    for job, identity in captured:
-        key = (job.cluster, job.job_id, microseconds(job.submitted_at))
-        rows.append((*key, identity.inode, identity.modified_ns))
+    new: dict[Sequence[object], int] = {}
+    for place, sighting in enumerate(sightings):
+        key = sighting[:3]
         if not database.execute(find, key).fetchone():
-            new.setdefault(key, job)
-    database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", rows)
+            new.setdefault(key, place)
+    database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", sightings)
     return list(new.values())
 
 
+def _content_of(batch: Batch, places: Sequence[int]) -> bytes:
+    """Return the jobs at these places: the batch as it is, where these are all."""
+    if len(places) == len(batch.sightings):
+        return batch.content
+    jobs = unpack([batch.content])
+    return pack(jobs[place] for place in places)
+
+
+def _entries(found: Sequence[tuple[int, int, bytes]], *, after: int) -> Entries:
+    """Return the entries behind `after` of batches, each given by its last number, its jobs and their content."""
+    numbers = [number for last, count, _ in found for number in range(last - count + 1, last + 1) if number > after]
+    pieces = [content for _, _, content in found]
+    known = sum(count for _, count, _ in found) - len(numbers)
+    if known:  # by sinks that were given a part of the first
+        pieces[0] = pack(unpack(pieces[:1])[known:])
+    return Entries(numbers, PackedJobs(pieces, len(numbers)))
+
+
+def _last(database: sqlite3.Connection) -> int:
+    """Return the number of the entry that was added last, whether it is still there or not."""
+    (last,) = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+    return int(last)
+
+
 def _drop(database: sqlite3.Connection) -> None:
-    database.execute(
-        "DELETE FROM entry WHERE seq <= (SELECT min(acknowledged) FROM sink) AND seq NOT IN (SELECT seq FROM refused)"
-    )
-
-
-def _last_within(sizes: Sequence[tuple[int, int]], limit: int) -> int | None:
-    last = None
-    total = 0
-    for seq, size in sizes:
-        total += size
-        if last is not None and total > limit:
-            break
-        last = seq
-    return last
+    database.execute("DELETE FROM batch WHERE last <= (SELECT min(acknowledged) FROM sink)")

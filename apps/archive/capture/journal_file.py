@@ -1,38 +1,40 @@
-"""The file of the journal: its tables, how they come from those of earlier versions, and the form of its rows."""
+"""The file of the journal: its tables, and how they come from those of earlier versions."""
 
 import json
 import sqlite3
 import struct
-import threading
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from zstandard import ZstdCompressor, ZstdDecompressor
 
 from apps.archive.capture.entry import CapturedJob
+from apps.archive.capture.packing import moment_of, pack
 
 PAGE_BYTES = 4096
-VERSION = 3
-COLUMNS = "cluster, job_id, submitted_at, captured_at, size_bytes, facts, content"
+VERSION = 4
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_FACTS = ("scheduler", "request_key", "stage", "masked_names", "arguments", "user", "account", "name", "caveat")
-_LENGTHS = struct.Struct("<QQ")  # of script and environment; the description is the rest
-_SCHEMA = """
-CREATE TABLE entry (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+# A batch is what was added at once, its jobs numbered up to `last`. What a sink refuses is kept beside them.
+_NEW_TABLES = """
+CREATE TABLE batch (
+    last INTEGER PRIMARY KEY AUTOINCREMENT,
+    jobs INTEGER NOT NULL,
+    captured_at INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    content BLOB NOT NULL
+);
+CREATE TABLE refusal (
+    sink TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    reason TEXT NOT NULL,
     cluster TEXT NOT NULL,
     job_id TEXT NOT NULL,
     submitted_at INTEGER NOT NULL,
-    captured_at INTEGER NOT NULL,
     size_bytes INTEGER NOT NULL,
-    facts TEXT NOT NULL,
     content BLOB NOT NULL,
-    UNIQUE (cluster, job_id, submitted_at)
+    PRIMARY KEY (sink, seq)
 );
+"""
+_SCHEMA = f"""
 CREATE TABLE seen (
     cluster TEXT NOT NULL,
     job_id TEXT NOT NULL,
@@ -42,12 +44,7 @@ CREATE TABLE seen (
     PRIMARY KEY (cluster, job_id, submitted_at)
 ) WITHOUT ROWID;
 CREATE TABLE sink (name TEXT PRIMARY KEY, acknowledged INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE refused (
-    sink TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (sink, seq)
-) WITHOUT ROWID;
+{_NEW_TABLES}
 """
 _CHANGES = {
     0: _SCHEMA,
@@ -63,15 +60,25 @@ ALTER TABLE entry DROP COLUMN masked_names;
 """,
     2: """
 ALTER TABLE entry ADD COLUMN content BLOB NOT NULL DEFAULT x'';
-UPDATE entry SET content = pack(script, environment, description);
+UPDATE entry SET content = content_3(script, environment, description);
 ALTER TABLE entry DROP COLUMN script;
 ALTER TABLE entry DROP COLUMN environment;
 ALTER TABLE entry DROP COLUMN description;
 """,
+    3: f"""
+{_NEW_TABLES}
+UPDATE entry SET content = content_4(cluster, job_id, submitted_at, captured_at, facts, content);
+INSERT INTO refusal SELECT sink, seq, reason, cluster, job_id, submitted_at, size_bytes, content
+    FROM refused JOIN entry USING (seq);
+INSERT INTO batch SELECT seq, 1, captured_at, size_bytes, content FROM entry
+    WHERE seq > coalesce((SELECT min(acknowledged) FROM sink), 0);
+DELETE FROM sqlite_sequence WHERE name = 'batch';
+UPDATE sqlite_sequence SET name = 'batch' WHERE name = 'entry';
+DROP TABLE entry;
+DROP TABLE refused;
+""",
 }
-_compressor = ZstdCompressor(level=1)
-_decompressor = ZstdDecompressor()
-_one_at_a_time = threading.Lock()  # neither may be used by two threads at once
+_LENGTHS_3 = struct.Struct("<QQ")  # of script and environment; the description is the rest
 
 
 class NewerJournal(Exception):
@@ -92,61 +99,34 @@ def open_file(path: Path) -> sqlite3.Connection:
     if version > VERSION:
         raise NewerJournal(f"{path}: written by a newer version of the portal ({version})")
     if version < VERSION:
-        database.create_function("pack", 3, _pack, deterministic=True)
+        database.create_function("content_3", 3, _content_3, deterministic=True)
+        database.create_function("content_4", 6, _content_4, deterministic=True)
         change = "".join(_CHANGES[step] for step in ([0] if version == 0 else range(version, VERSION)))
         database.executescript(f"BEGIN IMMEDIATE; {change} PRAGMA user_version = {VERSION}; COMMIT")
     return database
 
 
-def row_of(job: CapturedJob) -> tuple[Any, ...]:
-    """Return the values of COLUMNS."""
-    return (
-        job.cluster,
-        job.job_id,
-        microseconds(job.submitted_at),
-        microseconds(job.captured_at),
-        job.size_bytes,
-        json.dumps({name: value for name in _FACTS if (value := getattr(job, name))}),
-        _pack(job.script, job.environment, job.description),
-    )
+def _content_3(script: bytes, environment: bytes, description: bytes) -> bytes:
+    lengths = _LENGTHS_3.pack(len(script), len(environment))
+    return ZstdCompressor(level=1).compress(b"".join((lengths, script, environment, description)))
 
 
-def job_of(row: Sequence[Any]) -> CapturedJob:
-    """Return the job of the values of COLUMNS."""
-    cluster, job_id, submitted_at, captured_at, _, text, content = row
+def _content_4(cluster: str, job_id: str, submitted_at: int, captured_at: int, text: str, content: bytes) -> bytes:
+    """Return an entry of version 3 as a batch of one job."""
+    whole = ZstdDecompressor().decompress(content)
+    script, environment = _LENGTHS_3.unpack_from(whole)
+    middle = _LENGTHS_3.size + script
+    end = middle + environment
     facts = json.loads(text)
-    script, environment, description = _unpack(content)
-    return CapturedJob(
+    job = CapturedJob(
         cluster=cluster,
         job_id=job_id,
         submitted_at=moment_of(submitted_at),
         captured_at=moment_of(captured_at),
-        script=script,
-        environment=environment,
-        description=description,
+        script=whole[_LENGTHS_3.size : middle],
+        environment=whole[middle:end],
+        description=whole[end:],
         masked_names=tuple(facts.pop("masked_names", ())),
         **facts,
     )
-
-
-def microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def moment_of(count: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=count)
-
-
-def _pack(script: bytes, environment: bytes, description: bytes) -> bytes:
-    lengths = _LENGTHS.pack(len(script), len(environment))
-    with _one_at_a_time:
-        return _compressor.compress(b"".join((lengths, script, environment, description)))
-
-
-def _unpack(content: bytes) -> tuple[bytes, bytes, bytes]:
-    with _one_at_a_time:
-        whole = _decompressor.decompress(content)
-    script, environment = _LENGTHS.unpack_from(whole)
-    middle = _LENGTHS.size + script
-    end = middle + environment
-    return whole[_LENGTHS.size : middle], whole[middle:end], whole[end:]
+    return pack([job])

@@ -19,15 +19,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture.isolation import Nursery, isolated_sinks, values_of
+from apps.archive.capture.isolation import Nursery, isolated_sinks
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.capture.keeping import RETRY_SIGNAL, Keeper, KeeperDied, SinkStatus
+from apps.archive.capture.packing import Batch
 from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back
 from apps.clusters.schedulers.base import Identity
 
 _ROOT = Path(__file__).parents[3]
-_Row = tuple[tuple[Any, ...], int, int]
 
 
 class KeeperProcess:
@@ -73,9 +72,8 @@ class KeeperProcess:
     def known(self, cluster: str) -> dict[str, Identity]:
         return self._ask("known", cluster)  # type: ignore[no-any-return]
 
-    def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
-        rows: list[_Row] = [(values_of(job), identity.inode, identity.modified_ns) for job, identity in captured]
-        return self._ask("add", rows)  # type: ignore[no-any-return]
+    def add(self, batch: Batch) -> int:
+        return self._ask("add", batch)  # type: ignore[no-any-return]
 
     def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
         self._ask("forget", cluster, job_ids)
@@ -107,20 +105,13 @@ class KeeperProcess:
         return answer
 
 
-class _Served(Keeper):
-    """A keeper that takes jobs as they come through the pipe."""
-
-    def add(self, captured: Sequence[Any]) -> int:
-        return super().add([(CapturedJob(*values), Identity(inode, at)) for values, inode, at in captured])
-
-
 def _keep(requests: Connection, nursery: socket.socket, sinks: Sequence[str], directory: Path) -> None:
     try:
         journal = Journal(directory, sinks=sinks)
     except JournalError as error:
         requests.send(error)
         return
-    keeper = _Served(journal, isolated_sinks(sinks, nursery))
+    keeper = Keeper(journal, isolated_sinks(sinks, nursery))
     signal.signal(RETRY_SIGNAL, lambda *_: keeper.retry_refused())
     requests.send(None)
     with closing(journal), suppress(EOFError, OSError):

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Protocol
 
 from apps.archive.capture.drain import MOST_TOLD, Drain
-from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal
+from apps.archive.capture.packing import Batch
 from apps.archive.sinks.base import Writer
 from apps.clusters.schedulers.base import Identity
 
@@ -48,7 +48,7 @@ class Keeping(Protocol):
         """Return the newest captured spool entry of each job id that was in the spool when last looked."""
         ...
 
-    def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
+    def add(self, batch: Batch) -> int:
         """Write the jobs that are new, durably, as one. Returns how many were. Raises what the journal does."""
         ...
 
@@ -89,8 +89,8 @@ class Keeper:
     def known(self, cluster: str) -> dict[str, Identity]:
         return self._journal.known(cluster)
 
-    def add(self, captured: Sequence[tuple[CapturedJob, Identity]]) -> int:
-        count = self._journal.add(captured)
+    def add(self, batch: Batch) -> int:
+        count = self._journal.add(batch)
         self._wake()
         return count
 

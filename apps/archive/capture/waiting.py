@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob
+from apps.archive.capture.packing import BATCH_JOBS
 from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 20_000
@@ -137,13 +138,18 @@ class WaitingJobs:
                 self._changed.wait(timeout)
             jobs: list[tuple[CapturedJob, Identity]] = []
             size = 0
-            while self._jobs and (not jobs or size + self._jobs[0][0].size_bytes <= BATCH_BYTES):
+            while self._fits(len(jobs), size):
                 jobs.append(self._jobs.popleft())
                 size += jobs[-1][0].size_bytes
             self._bytes -= size
             self._in_hand = jobs
             self._changed.notify_all()
             return jobs
+
+    def _fits(self, jobs: int, size: int) -> bool:
+        return bool(self._jobs) and (
+            not jobs or (jobs < BATCH_JOBS and size + self._jobs[0][0].size_bytes <= BATCH_BYTES)
+        )
 
     def written(self) -> None:
         """Say that what was taken is in the journal."""

@@ -9,9 +9,10 @@ import urllib3
 from django.conf import settings
 
 from apps.archive.capture.entry import CapturedJob
+from apps.archive.capture.packing import pack
 from apps.archive.capture_report import CaptureReport
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
-from apps.archive.sinks.wire import MEDIA_TYPE, MOST_BYTES, pack
+from apps.archive.sinks.wire import MEDIA_TYPE, MOST_BYTES
 from apps.core.masking import Rule
 
 BATCH_BYTES = 8 * 1024 * 1024
