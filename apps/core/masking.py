@@ -67,6 +67,17 @@ class Masker:
         self._key = hashlib.sha256(b"opsportal masking" + key).digest()
         self._names_judged: dict[bytes, str] = {}
 
+    def may_find(self, environment: bytes, texts: Sequence[bytes]) -> bool:
+        """Whether to look for secrets at all among `texts`, which are `NAME=value` cut out of `environment`."""
+        judged = self._names_judged
+        try:
+            suspects = [text for text in texts if judged[text.partition(b"=")[0]]]
+        except KeyError:
+            suspects = [text for text in texts if self._is_secret_name(text.partition(b"=")[0])]
+        if suspects or self._rule_values is not None:
+            return True
+        return self._names is not None and _HINT.search(environment) is not None
+
     def mask(self, variables: Sequence[Variable]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
         """Return the variables with secrets masked, and the names of those that were."""
         values = b"\0".join([value for _, value in variables])

@@ -49,12 +49,12 @@ def test_read_returns_the_bytes_as_they_were_written(tmp_path: Path) -> None:
         submitted_at=datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC),
         script=SCRIPT,
         environment=environment_file(VARIABLES),
-        variables=(
-            (b"HOME", b"/home/u"),
-            (b"BASH_FUNC_f%%", b"() {  echo a=b;\n}"),
-            (b"EMPTY", b""),
-            (b"LATIN", b"caf\xe9"),
-        ),
+    )
+    assert job.variables == (
+        (b"HOME", b"/home/u"),
+        (b"BASH_FUNC_f%%", b"() {  echo a=b;\n}"),
+        (b"EMPTY", b""),
+        (b"LATIN", b"caf\xe9"),
     )
 
 

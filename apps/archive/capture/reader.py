@@ -10,6 +10,7 @@ from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
 from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
+from apps.clusters.schedulers.environment import texts_in
 from apps.core.masking import Masker, text, value_of
 
 logger = logging.getLogger(__name__)
@@ -102,10 +103,12 @@ class Reader:
             self._unreadable = there
 
     def _captured(self, spooled: SpooledJob) -> CapturedJob:
-        variables, masked_names = self.masker.mask(spooled.variables)
-        if masked_names:
-            spooled = self._spool.with_environment(spooled, variables)
-        named = variables if b"OPSPORTAL_" in spooled.environment else ()
+        masked_names: tuple[str, ...] = ()
+        if self.masker.may_find(spooled.environment, texts_in(spooled.environment)):
+            variables, masked_names = self.masker.mask(spooled.variables)
+            if masked_names:
+                spooled = self._spool.with_environment(spooled, variables)
+        named = spooled.variables if b"OPSPORTAL_" in spooled.environment else ()
         return CapturedJob(
             cluster=self._cluster,
             scheduler=self._scheduler,

@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from .environment import count_of, variables_in
+
 
 class JobState(StrEnum):
     """How a finished job, or one attempt of it, ended. The names are Slurm's; other schedulers map to them."""
@@ -74,8 +76,7 @@ class SpooledJob:
     """A job as it was in the spool: all bytes as they were written.
 
     `script` is without the final NUL of Slurm's file. `environment` is in the archive's one form (see
-    `environment.py`), which is Slurm's file as it is, its count included. `variables` are its name and value pairs,
-    in their order. `description` is what else the scheduler keeps of the submission, as it keeps it (Torque's `.JB`,
+    `environment.py`), which is Slurm's file as it is, its count included. `description` is what else the scheduler keeps of the submission, as it keeps it (Torque's `.JB`,
     HTCondor's ad), and empty where there is nothing. `caveat` says in a sentence why the script may not be the one
     that ran; it is empty where the script is exact.
     """
@@ -84,13 +85,17 @@ class SpooledJob:
     submitted_at: datetime
     script: bytes
     environment: bytes
-    variables: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
     description: bytes = field(default=b"", repr=False)
     arguments: str = ""
     user: str = ""
     account: str = ""
     name: str = ""
     caveat: str = ""
+
+    @property
+    def variables(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The environment's names and values, in their order."""
+        return tuple(variables_in(self.environment))[: count_of(self.environment)]
 
 
 def identity_of(path: Path) -> Identity:

@@ -6,6 +6,11 @@ from collections.abc import Iterable, Iterator
 COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
 
 
+def count_of(environment: bytes) -> int:
+    """Return how many entries the environment says it has."""
+    return int(COUNT.unpack_from(environment)[0])
+
+
 def texts_in(environment: bytes) -> list[bytes]:
     """Return every entry that has its NUL, whatever the count says."""
     return environment[COUNT.size :].split(b"\0")[:-1]

@@ -97,7 +97,6 @@ class HTCondorSpool:
         return replace(
             job,
             environment=pack(pairs),
-            variables=pairs,
             description=with_values(job.description, job.variables, pairs),
         )
 
@@ -117,7 +116,6 @@ class HTCondorSpool:
             submitted_at=_time(entry, cluster.submitted()),
             script=script.content,
             environment=pack(variables),
-            variables=variables,
             description=describe(cluster, files),
             arguments=text_of(ad, "Arguments") or text_of(ad, "Args"),
             user=text_of(ad, "Owner"),

@@ -21,7 +21,7 @@ from apps.clusters.schedulers.base import (
     SpoolError,
     identity_of,
 )
-from apps.clusters.schedulers.environment import COUNT, texts_in
+from apps.clusters.schedulers.environment import COUNT, count_of, texts_in
 from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file_in, subdirectories
 
 _HASH_DIRECTORY = re.compile(r"hash\.[0-9]")
@@ -89,14 +89,8 @@ class SlurmSpool:
             script, submitted_at = self._read_file(directory, entry.path, "script")
         if not script.endswith(b"\0"):
             raise EntryIncomplete(f"{entry.path}/script: not written to its end yet")
-        texts = _split_environment(environment, entry.path)
-        return SpooledJob(
-            job_id=entry.job_id,
-            submitted_at=submitted_at,
-            script=script[:-1],
-            environment=environment,
-            variables=tuple([text.partition(b"=")[::2] for text in texts]),
-        )
+        _check_whole(environment, entry.path)
+        return SpooledJob(job_id=entry.job_id, submitted_at=submitted_at, script=script[:-1], environment=environment)
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
         """Return `job` with other variables. An entry that was there without `=` stays without."""
@@ -105,8 +99,7 @@ class SlurmSpool:
         texts = [name if name in bare and not value else name + b"=" + value for name, value in pairs]
         if any(b"\0" in text for text in texts):
             raise ValueError("a variable holds a NUL")
-        environment = COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts)
-        return replace(job, environment=environment, variables=pairs)
+        return replace(job, environment=COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts))
 
     def _hash_directories(self) -> list[str]:
         try:
@@ -128,11 +121,9 @@ class SlurmSpool:
             raise EntryIncomplete(f"{parent / name}: not there yet") from error
 
 
-def _split_environment(content: bytes, job_directory: Path) -> list[bytes]:
-    if len(content) < COUNT.size:
+def _check_whole(environment: bytes, job_directory: Path) -> None:
+    if len(environment) < COUNT.size:
         raise EntryIncomplete(f"{job_directory}/environment: its count is not written yet")
-    (count,) = COUNT.unpack_from(content)
-    texts = texts_in(content)
-    if len(texts) < count:
-        raise EntryIncomplete(f"{job_directory}/environment: {len(texts)} of {count} variables written")
-    return texts[:count]
+    count, written = count_of(environment), environment.count(b"\0", COUNT.size)
+    if written < count:
+        raise EntryIncomplete(f"{job_directory}/environment: {written} of {count} variables written")

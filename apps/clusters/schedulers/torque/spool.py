@@ -118,7 +118,7 @@ class TorqueSpool:
         if pairs == job.variables:
             return job
         description = with_variables(job.description, pairs)
-        return replace(job, environment=pack(pairs), variables=pairs, description=description)
+        return replace(job, environment=pack(pairs), description=description)
 
     def _subdirectories(self) -> list[str]:
         try:
@@ -181,7 +181,6 @@ def _described(
         submitted_at=_time(attributes.get("ctime", "")) or written_at,
         script=script,
         environment=pack(description.variables),
-        variables=description.variables,
         description=content,
         arguments=attributes.get("submit_args", ""),
         user=attributes.get("Job_Owner", "").partition("@")[0],
