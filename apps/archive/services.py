@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
+from psycopg.types.json import Jsonb
 
 from apps.accounts.models import Experiment
 from apps.archive import bulk, compression
@@ -114,8 +115,8 @@ def _store_contents(jobs: Sequence[_Hashed]) -> dict[bytes, int]:
     if missing:
         keys = bulk.next_keys(Blob, len(missing))
         packers = _packers()
-        rows = [_blob_row(key, sha256, *contents[sha256], packers) for key, sha256 in zip(keys, missing, strict=True)]
-        bulk.copy_rows(Blob, rows)
+        rows = (_blob_row(key, sha256, *contents[sha256], packers) for key, sha256 in zip(keys, missing, strict=True))
+        bulk.copy_rows(Blob, ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"], rows)
         known.update(zip(missing, keys, strict=True))
     return known
 
@@ -127,21 +128,15 @@ def _packers() -> dict[str, _Packer]:
 
 def _blob_row(
     key: int, sha256: bytes, kind: BlobKind, content: bytes, packers: Mapping[str, _Packer]
-) -> dict[str, Any]:
+) -> tuple[Any, ...]:
     dictionary, compressor = packers[kind]
-    return {
-        "id": key,
-        "sha256": sha256,
-        "kind": kind.value,
-        "size_bytes": len(content),
-        "data": compressor.compress(content),
-        "dictionary_id": dictionary,
-    }
+    return key, sha256, kind.value, len(content), compressor.compress(content), dictionary
 
 
 def _store_rows(cluster: Cluster, jobs: Sequence[_Hashed], *, contents: Mapping[bytes, int]) -> None:
     experiments = _experiments({hashed.job.request_key for hashed in jobs if hashed.job.request_key})
-    bulk.copy_rows(ArchivedJob, (_job_row(cluster, hashed, contents, experiments) for hashed in jobs))
+    first, *rest = (_job_row(cluster, hashed, contents, experiments) for hashed in jobs)
+    bulk.copy_rows(ArchivedJob, [*first], (tuple(row.values()) for row in (first, *rest)))
 
 
 def _job_row(
@@ -162,7 +157,7 @@ def _job_row(
         "request_key": job.request_key,
         "stage": job.stage,
         "experiment_id": experiment.pk if experiment else None,
-        "masked_names": list(job.masked_names),
+        "masked_names": Jsonb(list(job.masked_names)),
         "user": job.user[:64],
         "account": job.account[:64],
         "name": job.name[:200],

@@ -17,6 +17,8 @@ def masker():
 def is_masked(masker, name, value):
     variables, names = masker.mask([(name.encode(), value.encode())])
     assert names == ((name,) if variables[0][1].startswith(b"<masked:") else ())
+    text = f"{name}={value}".encode()
+    assert masker.may_find(text, [text]) or not names
     return bool(names)
 
 

@@ -76,9 +76,9 @@ class SpooledJob:
     """A job as it was in the spool: all bytes as they were written.
 
     `script` is without the final NUL of Slurm's file. `environment` is in the archive's one form (see
-    `environment.py`), which is Slurm's file as it is, its count included. `description` is what else the scheduler keeps of the submission, as it keeps it (Torque's `.JB`,
-    HTCondor's ad), and empty where there is nothing. `caveat` says in a sentence why the script may not be the one
-    that ran; it is empty where the script is exact.
+    `environment.py`), which is Slurm's file as it is, its count included. `description` is what else the scheduler
+    keeps of the submission, as it keeps it (Torque's `.JB`, HTCondor's ad), and empty where there is nothing. `caveat`
+    says in a sentence why the script may not be the one that ran; it is empty where the script is exact.
     """
 
     job_id: str
