@@ -27,7 +27,7 @@ TRAIN_AT = 400
 GROWTH = 10
 _SAMPLES = 2_000
 _SAMPLE_BYTES = 64 * 1024
-_SAMPLES_BYTES = 8 * 1024 * 1024
+_SAMPLES_BYTES = 3 * 1024 * 1024
 
 Key = tuple[str, datetime]
 _Packer = tuple[int | None, compression.Compressor]
@@ -186,7 +186,7 @@ def _samples(kind: BlobKind, newest: int) -> list[bytes]:
     blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES, pk__gt=newest - 4 * _SAMPLES)
     samples: list[bytes] = []
     size = 0
-    for blob in blobs.order_by("sha256")[:_SAMPLES]:
+    for blob in blobs.order_by("sha256")[:_SAMPLES].iterator(chunk_size=100):
         with suppress(DamagedContent):  # told by `archive verify`; no reason to refuse new jobs
             samples.append(read_blob(blob))
             size += blob.size_bytes

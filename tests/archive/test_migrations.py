@@ -15,7 +15,7 @@ from apps.archive.capture.journal import Journal
 from apps.archive.capture.packing import Batch
 from apps.clusters.schedulers.base import Identity
 
-from .conftest import START, captured_job
+from .conftest import START, captured_job, with_identity
 
 ENVIRONMENT = b"\x01\0\0\0A=1\0"
 JOURNAL_1 = """
@@ -120,9 +120,13 @@ def test_journal_of_version_1_is_read(tmp_path):
         database.execute(f"INSERT INTO entry VALUES (5, {', '.join('?' * 11)})", (*values, *contents))
         database.execute("INSERT INTO seen VALUES ('alps', '7', ?, 11, 12)", (moment,))
         database.execute("INSERT INTO sink VALUES ('store', 4)")
+        database.execute("INSERT INTO refused VALUES ('files', 5, 'too large')")
         database.commit()
 
     with closing(Journal(tmp_path, sinks=["store"])) as journal:
         assert [(entry.seq, entry.job) for entry in journal.pending("store")] == [(5, job)]
+        assert [(entry.seq, entry.job, why) for entry, why in journal.refused("files")] == [(5, job, "too large")]
         assert journal.known("alps") == {"7": Identity(11, 12)}
         assert journal.add(Batch.of([(job, Identity(11, 12))])) == 0
+        assert journal.add(with_identity(captured_job(8))) == 1
+        assert [entry.seq for entry in journal.pending("store")] == [5, 6]
