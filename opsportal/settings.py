@@ -296,6 +296,7 @@ _EVERY_SECONDS = {
     "apps.quality.tasks.check_all": 15,
     "apps.jobs.tasks.recompute_totals": 5,
     "apps.jobs.tasks.count_stage_history": 300,
+    "apps.jobs.tasks.count_share_use": 300,
     "apps.notifications.tasks.send_mail": 10,
     "apps.notifications.tasks.call_webhooks": 10,
     "apps.notifications.tasks.drop_old": 86_400,

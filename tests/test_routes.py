@@ -66,6 +66,13 @@ EXPECTED = {
     "api:job-list": ALL,
     "api:progress-detail": OF_EXPERIMENT,
     "api:request-report-detail": OF_EXPERIMENT,
+    "api:queue-detail": NONE,  # a draft has no score
+    "api:queue-list": ALL,
+    "api:queue-move": OPG_APPROVER,
+    "api:queue-undo-move": OPG_APPROVER,
+    "api:queue-what-if": NONE,
+    "api:shares": OPG,
+    "api:shares-what-if": OPG,
     "api:request-approve": OPG_APPROVER,
     "api:request-ask-for-changes": OPG_APPROVER,
     "api:request-detail": OF_EXPERIMENT,
@@ -180,6 +187,9 @@ EXPECTED = {
     "production:hand-over": ALL,
     "production:inbox": ALL,
     "production:queue": ALL,
+    "production:queue-move": OPG_APPROVER,
+    "production:queue-undo": OPG_APPROVER,
+    "production:shares": OPG,
     "production:request-changes": OF_EXPERIMENT,
     "production:request-clone": REQUESTER,
     "production:request-combine": REQUESTER,
@@ -230,6 +240,7 @@ EXPECTED = {
 ROUTES = all_routes()
 #: Enough for every route that wants some; what a route does not know it ignores.
 DATA = {"reason": "because", "priority": 5, "verdict": "code", "days": 30, "text": "more", "state": "down"}
+DATA |= {"to_rank": 1, "weights": {"NOVA": 1}}
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from apps.production.count_api import Located, Outputs
 from apps.production.discussion_api import CommentViewSet
 from apps.production.history_api import Rules
 from apps.production.hold_api import HoldViewSet
+from apps.production.priority.api import QueueViewSet, SharesPreview, SharesView
 from apps.production.workflow_api import WorkflowViewSet
 from apps.services.api_views import (
     AnnouncementViewSet,
@@ -50,6 +51,7 @@ router.register("inbox", InboxViewSet, basename="inbox")
 router.register("delegations", DelegationViewSet, basename="delegation")
 router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
 router.register("holds", HoldViewSet, basename="hold")
+router.register("queue", QueueViewSet, basename="queue")
 router.register("progress", ProgressViewSet, basename="progress")
 router.register("submissions", SubmissionViewSet, basename="submission")
 router.register("notifications", NotificationViewSet, basename="notification")
@@ -62,6 +64,8 @@ router.register("verdicts", VerdictViewSet, basename="verdict")
 urlpatterns = [
     path("requests/check/", CheckRequest.as_view(), name="request-check"),
     path("requests/estimate/", EstimateRequest.as_view(), name="request-estimate"),
+    path("shares/", SharesView.as_view(), name="shares"),
+    path("shares/what-if/", SharesPreview.as_view(), name="shares-what-if"),
     path("", include(router.urls)),
     path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
     path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),

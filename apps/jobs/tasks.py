@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.core.queue import enqueue
-from apps.jobs import following, services, stage_history
+from apps.jobs import following, services, share_use, stage_history
 
 
 @shared_task
@@ -36,3 +36,9 @@ def count_stage_history() -> None:
 @shared_task
 def follow_requests() -> None:
     following.follow_requests(at=timezone.now())
+
+
+@shared_task
+def count_share_use() -> None:
+    """Sum what each experiment used of production lately."""
+    share_use.count_share_use(at=timezone.now())

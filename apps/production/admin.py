@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
-from apps.production import services
+from apps.production import approval_admin, services  # noqa: F401  # it registers more
 from apps.production.enums import Verb
 from apps.production.models import (
     Comment,
@@ -26,6 +26,7 @@ from apps.production.models import (
     WorkflowType,
     WorkflowVersion,
 )
+from apps.production.priority import admin as priority_admin  # noqa: F401  # it registers more
 from apps.production.workflow_types import newest_version, save_workflow
 from apps.production.workflows.builtin import STATES, builtin_texts
 from apps.production.workflows.declaration import DeclarationError, read_declaration

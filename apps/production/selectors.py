@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import CharField, F, Prefetch, Q, QuerySet
-from django.db.models.functions import Cast
+from django.db.models import F, Prefetch, Q, QuerySet
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import scope_of
@@ -15,7 +14,6 @@ from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageC
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
 from apps.production.permissions import may
-from apps.production.priority.order import queue_ranks
 from apps.production.turns import signable
 from apps.production.workflow_types import workflow_of
 from apps.production.workflows.arguments import Argument, Value
@@ -72,44 +70,6 @@ def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
 def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[Ingredient]:
     given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
     return [Ingredient(argument.title, argument.write(value)) for argument, value in given if value is not None]
-
-
-@dataclass(frozen=True)
-class Queued:
-    """One line of the queue."""
-
-    rank: int
-    request: Request
-
-
-@dataclass(frozen=True)
-class QueuePart:
-    """Lines of the queue that a person may see, after rank `after`; `total` counts all, of every experiment."""
-
-    rows: list[Queued]
-    total: int
-    visible: int
-    next_after: int | None
-
-
-def queue_part(*, user: Any, after: int = 0, size: int = 50) -> QueuePart:
-    """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
-    ranks = queue_ranks()
-    seen = set(Request.objects.visible_to(user).filter(pk__in=ranks).values_list("pk", flat=True))
-    wanted = [pk for pk, rank in ranks.items() if rank > after and pk in seen]
-    found = Request.objects.select_related("experiment", "created_by", "submitted_by").in_bulk(wanted[:size])
-    rows = [Queued(ranks[pk], found[pk]) for pk in wanted[:size] if pk in found]
-    more = len(wanted) > size
-    return QueuePart(rows, len(ranks), len(seen), rows[-1].rank if more and rows else None)
-
-
-def queue_history(*, user: Any, size: int = 30) -> list[Event]:
-    """Return the latest changes of priority that this person may see, newest first."""
-    events = Event.objects.filter(kind="request.priority_set").order_by("-id")
-    if not scope_of(user).sees_all:
-        visible = Request.objects.visible_to(user).annotate(text=Cast("pk", CharField())).values("text")
-        events = events.filter(target_type=Request._meta.label_lower, target_id__in=visible)
-    return list(events[:size])
 
 
 def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Request]:

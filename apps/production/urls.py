@@ -1,13 +1,17 @@
 from django.urls import path
 
 from apps.production import approval_urls, check_views, form_urls, form_views, hold_views, views, workflow_views
+from apps.production.priority import views as priority_views
 
 app_name = "production"
 urlpatterns = [
     *approval_urls.patterns,
     *form_urls.patterns,
     path("requests/", views.request_list, name="request-list"),
-    path("requests/queue/", views.queue, name="queue"),
+    path("requests/queue/", priority_views.queue, name="queue"),
+    path("requests/queue/<str:key>/move/", priority_views.move, name="queue-move"),
+    path("requests/queue/<str:key>/undo/", priority_views.undo, name="queue-undo"),
+    path("requests/shares/", priority_views.share_page, name="shares"),
     path("requests/workflows/", workflow_views.workflow_list, name="workflows"),
     path("requests/workflows/<slug:key>/", workflow_views.workflow_page, name="workflow"),
     path("requests/holds/", hold_views.hold_list, name="holds"),

@@ -1,6 +1,5 @@
 """List, queue and page of requests, and the moves made there. The form is in `form_views`."""
 
-import re
 from typing import Any, cast
 
 from django.contrib import messages
@@ -12,7 +11,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
-from apps.accounts.permissions import is_opg
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.pagination import newest_first
 from apps.core.selectors import events_of
@@ -22,21 +20,21 @@ from apps.production.changing import may_change
 from apps.production.checked import said_at_submission
 from apps.production.clones import may_manage
 from apps.production.discussion import threads_of
-from apps.production.enums import CLOSED, UNSENT, RequestState, Verb, Who
+from apps.production.enums import CLOSED, UNSENT, Verb, Who
 from apps.production.filters import RequestFilter
 from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
 from apps.production.gathering import estimate_for
-from apps.production.holds import holds_over, wide_holds
+from apps.production.holds import holds_over
 from apps.production.links import may_rearrange, related_to
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit, may_prioritise, moves_for
-from apps.production.priority.order import queue_ranks
+from apps.production.priority.level import level_of
+from apps.production.priority.shares import ranks_by_class
+from apps.production.priority.shown import line_of, queue_length
 from apps.production.selectors import (
     content_of,
     ingredients_of,
     needs_of,
-    queue_history,
-    queue_part,
     stages_shown,
     standing_of,
     steps_of,
@@ -57,20 +55,6 @@ def request_list(request: HttpRequest) -> HttpResponse:
         "may_write": writable_experiments(request.user).exists(),
     }
     return render(request, "production/request_list.html", context)
-
-
-@require_safe
-def queue(request: HttpRequest) -> HttpResponse:
-    after = request.GET.get("after", "")
-    part = queue_part(user=request.user, after=int(after) if re.fullmatch("[0-9]{1,9}", after) else 0)
-    context = {
-        "part": part,
-        "rows": [(row, may_prioritise(request.user, row.request)) for row in part.rows],
-        "history": queue_history(user=request.user),
-        "sees_all": is_opg(request.user),
-        "holds": wide_holds(request.user),
-    }
-    return render(request, "production/queue.html", context)
 
 
 @require_safe
@@ -123,9 +107,7 @@ def prioritise(request: HttpRequest, key: str) -> HttpResponse:
         add_problems(form, error.problems)
         return _detail(request, wanted, asked="priority", form=form)
     else:
-        messages.success(request, f"{wanted} has priority {wanted.priority}.")
-    if request.POST.get("back") == "queue":
-        return redirect("production:queue")
+        messages.success(request, f"{wanted} has priority {level_of(wanted)}.")
     return redirect("production:request-detail", key=key)
 
 
@@ -155,11 +137,10 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
     if form is None and step is not None:
         form = _form_of(asked)(initial={"version": wanted.version}, reason_needed=step.reason_needed)
     elif form is None and asked == "priority" and prioritises:
-        form = PriorityForm(initial={"version": wanted.version, "priority": wanted.priority}, reason_needed=True)
+        form = PriorityForm(initial=_level(wanted), reason_needed=True)
     elif form is not None and step is None and not (asked == "priority" and prioritises):
         raise PermissionDenied
-    queued, threads = wanted.state == RequestState.QUEUED, threads_of(wanted)
-    ranks = queue_ranks() if queued else {}
+    threads, line = threads_of(wanted), line_of(wanted, user=user, at=at)
     context = {
         "object": wanted,
         "standing": standing_of(wanted, events, user, at),
@@ -178,8 +159,9 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "form": form,
         "may_edit": may_edit(user, wanted) and may_change(wanted.state, content_of(wanted)),
         "may_prioritise": prioritises,
-        "rank": ranks.get(wanted.pk),
-        "queue_length": len(ranks),
+        "line": line,
+        "queue_length": queue_length() if line else 0,
+        "by_class": ranks_by_class(wanted, at=at) if asked == "priority" and prioritises else [],
         "threads": threads,
         "may_clone": may(user, Who.LIAISON, wanted),
         "may_keep": may_manage(user, wanted.experiment_id),
@@ -188,3 +170,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "open_threads": sum(thread.is_open for thread in threads),
     }
     return render(request, "production/request_detail.html", context, status=status)
+
+
+def _level(request: Request) -> dict[str, Any]:
+    return {"version": request.version, "priority": request.priority, "priority_class": request.priority_class}

@@ -12,7 +12,8 @@ from apps.production import services
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.priority.order import queue_ranks, startable
-from apps.production.selectors import content_of, queue_history, queue_part, waiting_for
+from apps.production.priority.shown import queue_history, queue_lines
+from apps.production.selectors import content_of, waiting_for
 from tests.people import person
 from tests.production.written import AT, content, draft, request_in, stage
 
@@ -175,15 +176,15 @@ def test_entering_and_leaving_the_queue_is_told(approved, approver):
 def test_ranks_count_all_experiments_but_rows_are_ones_own(dune, other_liaison, approver, approved, liaison):
     request_in("queued", by=other_liaison, experiment=dune, approver=approver, deadline=date(2026, 11, 30))
     approved()
-    part = queue_part(user=liaison)
+    part = queue_lines(user=liaison, at=AT)
     assert [(row.rank, row.request.key) for row in part.rows] == [(2, "NOVA-0001")]
     assert (part.total, part.visible) == (2, 1)
 
 
 def test_queue_goes_on_after_a_rank(approved, approver):
     made = [approved(deadline=date(2026, 12, day)) for day in (1, 2, 3)]
-    first = queue_part(user=approver, size=2)
-    rest = queue_part(user=approver, size=2, after=first.next_after)
+    first = queue_lines(user=approver, at=AT, size=2)
+    rest = queue_lines(user=approver, at=AT, size=2, after=first.next_after)
     assert [row.request for part in (first, rest) for row in part.rows] == made
     assert rest.next_after is None
 
@@ -211,7 +212,7 @@ def test_approver_of_one_experiment_decides_there_alone(nova, dune, liaison, oth
 
 def test_queue_without_requests_is_empty(approver):
     assert queue_ranks() == {}
-    assert queue_part(user=approver).rows == []
+    assert queue_lines(user=approver, at=AT).rows == []
 
 
 def test_hundred_stages_are_saved(nova, liaison):
@@ -225,5 +226,5 @@ def test_history_of_the_queue_shows_ones_own_experiments(nova, dune, liaison, ot
     mine = approved()
     for obj in (theirs, mine):
         services.set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")
-    assert [event.target_label for event in queue_history(user=liaison)] == ["NOVA-0001"]
-    assert [event.target_label for event in queue_history(user=approver)] == ["NOVA-0001", "DUNE-0001"]
+    assert [told.target for told in queue_history(user=liaison)] == ["NOVA-0001"]
+    assert [told.target for told in queue_history(user=approver)] == ["NOVA-0001", "DUNE-0001"]

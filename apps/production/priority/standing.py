@@ -74,7 +74,7 @@ def follow_request(*, request: Request, at: datetime) -> QueueEntry | None:
     if not entry.is_queued and is_in_line(request) and request.state == RequestState.QUEUED:
         forget_hand(entry)
     _size(entry, at)
-    _score(entry, read_shares(), at)
+    score_entry(entry, read_shares(), at)
     entry.save()
     return entry
 
@@ -107,13 +107,19 @@ def forget_hand(entry: QueueEntry) -> None:
 def rescore_all(*, at: datetime) -> int:
     """Score every entry anew and keep the promises of moves by hand; return how many changed."""
     _add_missing(at)
+    return rescore_entries(at=at)
+
+
+@transaction.atomic
+def rescore_entries(*, at: datetime) -> int:
+    """Do the same for the entries that are there."""
     state = lock_queue()
     shares, entries = read_shares(), list(QueueEntry.objects.select_related("request__experiment"))
     stale = [entry for entry in entries if _is_stale(entry, at)][:MOST_SIZED]
     _size_many(stale, at)
     before = {entry.pk: _figures(entry) for entry in entries}
     for entry in entries:
-        _score(entry, shares, at)
+        score_entry(entry, shares, at)
     keep_promises(entries)
     changed = [entry for entry in entries if before[entry.pk] != _figures(entry) or entry in stale]
     QueueEntry.objects.bulk_update(changed, _WRITTEN, batch_size=500)
@@ -185,7 +191,8 @@ def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
     )
 
 
-def _score(entry: QueueEntry, shares: Shares, at: datetime) -> None:
+def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
+    """Count terms, points and key of an entry anew, without saving it."""
     terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
     entry.is_queued = is_in_line(entry.request)
     entry.terms, entry.points = as_data(terms), total(terms)
