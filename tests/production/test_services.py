@@ -226,5 +226,6 @@ def test_history_of_the_queue_shows_ones_own_experiments(nova, dune, liaison, ot
     mine = approved()
     for obj in (theirs, mine):
         services.set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")
-    assert [told.target for told in queue_history(user=liaison)] == ["NOVA-0001"]
+    # Of others' requests nothing but that ranks changed is told.
+    assert [(told.target, told.reason) for told in queue_history(user=liaison)] == [("NOVA-0001", "freeze"), ("", "")]
     assert [told.target for told in queue_history(user=approver)] == ["NOVA-0001", "DUNE-0001"]

@@ -1,0 +1,200 @@
+"""The queue's pages: what each person sees and may do there, and what it costs."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from apps.production import services
+from apps.production.enums import Verb
+from apps.production.holds import place_hold
+from apps.production.priority.models import ExperimentShare
+from apps.production.priority.order import in_line
+from apps.production.priority.placing import move_request, queue_version
+from apps.production.priority.standing import rescore_all
+from tests.production.written import AT, request_in
+
+QUEUE = "/requests/queue/"
+
+
+def post_move(client, request, **data):
+    return client.post(reverse("production:queue-move", args=[request.key]), data, follow=True)
+
+
+def test_liaison_sees_rank_terms_and_start_and_may_move_nothing(queued, liaison, browse):
+    queued()
+    page = browse(liaison).get(QUEUE).content.decode()
+    for words in ("1st", "Class: not set", "Deadline in 22 d", "A point for each day fewer than 40", "not known"):
+        assert words in page
+    assert "Move…" not in page
+    assert "Set priority…" not in page
+
+
+def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liaison, browse):
+    one = queued()
+    page = browse(liaison).get(one.get_absolute_url()).content.decode()
+    for words in ("1st</b> of 1 in the queue", "Expected start", "too few to tell", "2 points for each", "Score"):
+        assert words in page
+
+
+def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, browse):
+    held, other = queued(), queued()
+    services.SERVICES[Verb.HOLD](request=held, by=approver, at=AT, reason="memory")
+    page = browse(shifter).get(QUEUE)
+    rows = {row.request.key: row for row in page.context["part"].rows}
+    assert rows[held.key].rank == 1
+    assert rows[held.key].start.basis == "Not known while it is held."
+    assert "keeps its place, and is passed over" in page.content.decode()
+    place_hold(by=shifter, at=AT, reason="full", experiment=nova)
+    rows = browse(shifter).get(QUEUE).context["part"].rows
+    assert rows[1].start.basis == "Not known while NOvA is held."
+    assert other.key in browse(shifter).get(other.get_absolute_url()).content.decode()
+
+
+def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, browse):
+    first, second = queued(), queued()
+    data = {"to_rank": 1, "reason": "<b>freeze</b>", "version": queue_version(), "seen_rank": 2}
+    page = post_move(browse(approver), second, **data).content.decode()
+    assert "NOVA-0002 moved from rank 2 to 1." in page
+    for url in (QUEUE, second.get_absolute_url()):
+        shown = browse(liaison).get(url).content.decode()
+        assert "opg-one" in shown
+        assert "2nd → 1st in the queue" in shown
+        assert "&lt;b&gt;freeze" in shown
+    assert [request.key for request in in_line()] == [second.key, first.key]
+    undo = reverse("production:queue-undo", args=[second.key])
+    assert "was not moved. " in browse(approver).post(undo, {"reason": ""}, follow=True).content.decode()
+    again = browse(approver).post(undo, {"reason": "no freeze"}, follow=True).content.decode()
+    assert "The score decides again where NOVA-0002 goes: rank 2." in again
+    assert "let the score decide on" in again
+
+
+def test_problems_of_a_move_stand_in_its_row_with_what_was_typed(queued, approver, browse):
+    one = queued()
+    for data, words in (
+        ({"to_rank": "x", "reason": "why not"}, "Enter a whole number."),
+        ({"to_rank": 7, "reason": "why not"}, "A rank from 1 to 1."),
+        ({"to_rank": 1, "reason": "why not"}, "It is at rank 1 already."),
+    ):
+        page = post_move(browse(approver), one, **data)
+        assert page.status_code == 400
+        assert words in page.content.decode()
+        assert 'value="why not"' in page.content.decode()
+
+
+def test_second_of_two_is_told_on_the_page(queued, approver, second_approver, browse):
+    queued(), queued(), queued()
+    one, _, three = in_line()
+    seen = queue_version()
+    post_move(browse(approver), three, to_rank=1, reason="x", version=seen)
+    page = post_move(browse(second_approver), one, to_rank=3, reason="y", version=seen).content.decode()
+    assert "Meanwhile opg-one changed the queue: NOVA-0003 was moved from rank 3 to 1." in page
+
+
+def test_others_learn_of_a_move_but_not_of_whose_and_why(queued, dune, other_liaison, approver, browse):
+    queued(), queued()
+    request_in("queued", by=other_liaison, experiment=dune, approver=approver)
+    move_request(request=list(in_line())[1], to_rank=1, by=approver, at=AT, reason="secret freeze")
+    page = browse(other_liaison).get(QUEUE).content.decode()
+    assert "a request of another experiment" in page
+    assert "secret" not in page
+    assert "NOVA-" not in page
+
+
+def test_what_setting_each_class_would_give_is_told_beside_the_form(queued, approver, browse):
+    queued(), queued()
+    last = list(in_line())[-1]
+    page = browse(approver).get(f"{last.get_absolute_url()}?do=priority").content.decode()
+    assert "urgent: <b>1st</b>" in page
+    assert "low: <b>2nd</b>" in page
+
+
+@pytest.mark.parametrize("who", ["approver", "liaison"])
+def test_queue_costs_the_same_queries_however_long_it_is(who, queued, browse, request):
+    user = request.getfixturevalue(who)
+    client = browse(user)
+
+    def cost(url) -> int:
+        client.get(url)
+        with CaptureQueriesContext(
+            connection,
+        ) as asked:
+            assert client.get(url).status_code == 200
+        return len(asked)
+
+    one = queued()
+    urls = [QUEUE, one.get_absolute_url(), reverse("api:queue-list")]
+    before = [cost(url) for url in urls]
+    for _ in range(4):
+        queued()
+    assert [cost(url) for url in urls] == before
+
+
+def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, browse):
+    queued()
+    url, client = reverse("production:shares"), browse(approver)
+    data = {"share-NOVA": 300, "share-DUNE": 100, "reason": "", "version": queue_version(), "do": "preview"}
+    page = client.post(url, data).content.decode()
+    assert "nothing is saved yet" in page
+    assert "75%" in page
+    assert not ExperimentShare.objects.exists()
+    missing = client.post(url, {**data, "do": "save"})
+    assert (missing.status_code, "Say why: the others will read it." in missing.content.decode()) == (400, True)
+    none = client.post(url, {**data, "share-NOVA": 0, "share-DUNE": 0})
+    assert (none.status_code, "At least one experiment" in none.content.decode()) == (400, True)
+    assert client.post(url, {**data, "do": "save", "reason": "agreed"}).status_code == 302
+    stale = client.post(url, {**data, "do": "save", "reason": "late"})
+    assert (stale.status_code, "Meanwhile opg-one changed the queue" in stale.content.decode()) == (400, True)
+    seen = browse(shifter).get(url).content.decode()
+    assert "75%" in seen
+    assert 'name="share-NOVA"' not in seen
+    assert browse(shifter).post(url, data).status_code == 403
+    assert "set the share of NOvA: 50% → 75%" in client.get(QUEUE).content.decode()
+
+
+def test_back_office_sets_a_share_by_the_service(nova, admin, browse):
+    add = "/admin/production/experimentshare/add/"
+    client = browse(admin)
+    assert client.post(add, {"experiment": nova.pk, "weight": 0, "reason": "x"}).status_code == 200
+    assert client.post(add, {"experiment": nova.pk, "weight": 250, "reason": "agreed"}).status_code == 302
+    share = ExperimentShare.objects.get()
+    assert (share.weight, share.by) == (250, "admin-one")
+    change = f"/admin/production/experimentshare/{nova.pk}/change/"
+    assert client.post(change, {"weight": 300, "reason": "more"}).status_code == 302
+    assert ExperimentShare.objects.get().weight == 300
+    for name in ("queueentry", "queuestate", "shareuse", "approvalgroup"):
+        assert client.get(f"/admin/production/{name}/").status_code == 200
+
+
+def test_api_reads_moves_and_tries_out(queued, approver, liaison, api):
+    one, two = queued(), queued()
+    rescore_all(at=AT)
+    listed = api(liaison).get("/api/v1/queue/").json()
+    assert [(row["rank"], row["key"]) for row in listed["results"]] == [(1, one.key), (2, two.key)]
+    assert listed["results"][0]["score"] == pytest.approx(sum(t["points"] for t in listed["results"][0]["terms"]))
+    part = api(liaison).get("/api/v1/queue/?page_size=1").json()
+    assert (part["next_after"], part["total"]) == (1, 2)
+    path = f"/api/v1/queue/{two.key}/"
+    sent = {"to_rank": 1, "reason": "freeze", "version": listed["version"], "seen_rank": 2}
+    assert api(liaison).post(f"{path}move/", sent, format="json").status_code == 403
+    moved = api(approver).post(f"{path}move/", sent, format="json").json()
+    assert (moved["rank"], moved["is_moved"], moved["terms"][-1]["key"]) == (1, True, "hand")
+    assert api(approver).post(f"{path}move/", sent, format="json").status_code == 409
+    assert api(approver).post(f"{path}move/", {"to_rank": 9, "reason": ""}, format="json").status_code == 400
+    then = api(liaison).get(f"{path}what-if/?priority_class=low").json()
+    assert then == {"rank": 1, "rank_then": 2}
+    assert api(approver).post(f"{path}undo-move/", {"reason": "x"}, format="json").json()["rank"] == 2
+    assert api(liaison).get("/api/v1/queue/?after=x").status_code == 400
+
+
+def test_api_reads_and_sets_shares(queued, nova, dune, approver, liaison, api):
+    queued()
+    assert api(liaison).get("/api/v1/shares/").status_code == 403
+    now = api(approver).get("/api/v1/shares/").json()
+    assert {row["experiment"]: row["weight"] for row in now["shares"]} == {"NOVA": 100, "DUNE": 100}
+    then = api(approver).post("/api/v1/shares/what-if/", {"weights": {"NOVA": 300}}, format="json").json()
+    assert {row["experiment"]: row["share"] for row in then["shares"]} == {"NOVA": 0.75, "DUNE": 0.25}
+    sent = {"weights": {"NOVA": 300}, "reason": "agreed", "version": now["version"]}
+    assert api(approver).put("/api/v1/shares/", {**sent, "weights": {"X": 1}}, format="json").status_code == 400
+    assert api(approver).put("/api/v1/shares/", sent, format="json").json()["version"] == now["version"] + 1
+    assert api(approver).put("/api/v1/shares/", sent, format="json").status_code == 409

@@ -1,0 +1,142 @@
+"""Shares: who sets them, what they change, the preview before, and what jobs used of them."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.clusters.models import Cluster
+from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.core.models import Event
+from apps.jobs.models import HourlyTotals
+from apps.jobs.share_use import count_share_use
+from apps.production import services
+from apps.production.models import Request
+from apps.production.priority.models import ExperimentShare, QueueEntry, ShareUse
+from apps.production.priority.order import in_line
+from apps.production.priority.placing import queue_version
+from apps.production.priority.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
+from apps.production.priority.standing import read_shares, rescore_all
+from tests.people import person
+from tests.production.written import AT, request_in
+
+HOUR = timedelta(hours=1)
+
+
+def use(experiment, core_seconds: int) -> None:
+    ShareUse.objects.update_or_create(
+        experiment=experiment, defaults={"core_seconds": core_seconds, "days": 30, "as_of": AT}
+    )
+
+
+@pytest.fixture
+def two(nova, dune, queued, other_liaison, approver):
+    """One request of each experiment; NOvA used three times as much as DUNE."""
+    made = queued(), request_in("queued", by=other_liaison, experiment=dune, approver=approver)
+    use(nova, 3_000_000)
+    use(dune, 1_000_000)
+    rescore_all(at=AT + HOUR)
+    return made
+
+
+def order() -> list[str]:
+    return [request.key for request in in_line()]
+
+
+def save(by, weights, **more):
+    return set_shares(weights=weights, by=by, at=AT + HOUR, reason="agreed in November", **more)
+
+
+def test_who_used_less_than_its_share_comes_first(two):
+    assert order() == ["DUNE-0001", "NOVA-0001"]
+    found = {row.experiment.key: (row.share, row.used) for row in share_rows()}
+    assert found == {"NOVA": (0.5, 0.75), "DUNE": (0.5, 0.25)}
+
+
+def test_shares_are_set_with_an_event_for_each_and_rank_at_once(two, nova, dune, approver):
+    assert save(approver, {nova.pk: 400, dune.pk: 100}) == [nova]
+    assert order() == ["NOVA-0001", "DUNE-0001"]
+    event = Event.objects.get(kind="share.set")
+    assert (event.target_label, event.old, event.new, event.reason) == ("NOvA", "100", "400", "agreed in November")
+    assert event.data == {"share_old": 0.5, "share_new": 0.8}
+    assert save(approver, {nova.pk: 400}) == []
+    assert Event.objects.filter(kind="share.set").count() == 1
+
+
+def test_preview_tells_the_ranks_that_saving_gives_and_changes_nothing(two, nova, approver):
+    rows, shifts = what_if_shares({nova.pk: 400}, at=AT + HOUR)
+    assert {row.experiment.key: row.share for row in rows} == {"NOVA": 0.8, "DUNE": 0.2}
+    assert {(shift.request.key, shift.now, shift.then) for shift in shifts} == {
+        ("NOVA-0001", 2, 1),
+        ("DUNE-0001", 1, 2),
+    }
+    assert order() == ["DUNE-0001", "NOVA-0001"]
+    assert not ExperimentShare.objects.exists()
+    save(approver, {nova.pk: 400})
+    assert order() == ["NOVA-0001", "DUNE-0001"]
+
+
+def test_what_if_of_a_class_tells_the_rank_that_setting_it_gives(two, approver):
+    nova_one = two[0]
+    assert dict(ranks_by_class(nova_one, at=AT + HOUR)) == {"urgent": 1, "high": 1, "normal": 2, "low": 2}
+    assert what_if_level(nova_one, priority_class="", number=1, at=AT + HOUR) == 2
+    services.set_priority(request=nova_one, priority_class="high", by=approver, at=AT + HOUR, reason="x")
+    assert order()[0] == "NOVA-0001"
+    draft = Request(state="draft")
+    assert what_if_level(draft, priority_class="low", number=1, at=AT) is None
+
+
+def test_refusals(two, nova, dune, liaison, shifter, admin, approver):
+    local = person("nova-approver", ("approver", nova))
+    for by in (liaison, shifter, local):
+        with pytest.raises(NotAllowed):
+            save(by, {nova.pk: 5})
+    for weights in ({nova.pk: -1}, {nova.pk: 10_001}, {nova.pk: 0, dune.pk: 0}, {0: 5}):
+        with pytest.raises(InvalidFields):
+            save(approver, weights)
+        with pytest.raises(InvalidFields):
+            what_if_shares(weights, at=AT)
+    with pytest.raises(InvalidFields):
+        set_shares(weights={nova.pk: 5}, by=approver, at=AT, reason=" ")
+    assert save(admin, {nova.pk: 5}) == [nova]
+
+
+def test_second_of_two_people_is_told(two, nova, dune, approver, second_approver):
+    seen = queue_version()
+    save(approver, {nova.pk: 300}, version=seen)
+    with pytest.raises(StaleState, match="opg-one changed the queue: shares of NOVA were set"):
+        save(second_approver, {dune.pk: 300}, version=seen)
+    assert read_shares().weights == {nova.pk: 300, dune.pk: 100}
+
+
+def test_use_is_summed_from_the_totals_of_requests_alone(nova, dune):
+    cluster = Cluster.objects.create(name="farm", scheduler="simulated")
+
+    def row(experiment, hours_ago, core_seconds, key):
+        HourlyTotals.objects.create(
+            hour=AT - hours_ago * HOUR,
+            cluster=cluster,
+            experiment=experiment,
+            request_key=key,
+            state="completed",
+            jobs=1,
+            wall_seconds=1,
+            core_seconds=core_seconds,
+            cpu_seconds=1.0,
+            last_ended_at=AT,
+        )
+
+    row(nova, 1, 100, "NOVA-0001")
+    row(nova, 700, 20, "NOVA-0002")
+    row(nova, 721, 5_000, "NOVA-0003")
+    row(nova, 2, 7_000, "")
+    row(None, 3, 9_000, "NOVA-0001")
+    use(dune, 44)
+    assert count_share_use(at=AT) == 1
+    assert list(ShareUse.objects.values_list("experiment__key", "core_seconds")) == [("NOVA", 120)]
+    assert count_share_use(at=AT + timedelta(days=60)) == 0
+    assert read_shares().used_part(nova.pk) is None
+
+
+def test_without_any_use_nobody_has_points_for_it(queued):
+    term = next(term for term in QueueEntry.objects.get(pk=queued().pk).terms if term["key"] == "share")
+    assert (term["points"], term["why"]) == (0.0, "No job was counted lately, so no share was used.")
