@@ -23,6 +23,8 @@ from apps.production.selectors import content_of, with_stages
 SIZE_HOLDS = timedelta(days=1)
 #: At most so many in one go of `rescore_all`.
 MOST_SIZED = 50
+#: And so many that came past the services get an entry in one go.
+MOST_MISSING = 300
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _add_missing(at: datetime) -> None:
     """Give entries to those that came into the queue past the services, and take them from those that left it so."""
     QueueEntry.objects.exclude(request__state__in=sorted(SCORED)).delete()
     missing = Request.objects.filter(state__in=sorted(SCORED), queue_entry=None).order_by("pk")
-    for request in missing.select_for_update(of=("self",)):
+    for request in missing.select_for_update(of=("self",))[:MOST_MISSING]:
         follow_request(request=request, at=at)
 
 
