@@ -40,8 +40,9 @@ class MessageAdmin(ReadOnlyAdmin):
 @admin.register(Webhook)
 class WebhookAdmin(ReadOnlyAdmin):
     list_display = ["id", "user", "experiment", "host", "enabled", "failing_since", "last_error"]
-    list_filter = ["enabled"]
+    list_filter = ["enabled", "experiment"]
     list_select_related = ["user", "experiment"]
+    search_fields = ["=user__username", "=experiment__key"]
     fields = ["user", "experiment", "host", "enabled", "created_at", "created_by", "failing_since", "last_error"]
     readonly_fields = ["host"]
 
@@ -64,6 +65,8 @@ class NotificationAdmin(ReadOnlyAdmin):
 class PreferencesAdmin(ReadOnlyAdmin):
     list_display = ["user", "digest_hour", "quiet_from", "quiet_until"]
     list_select_related = ["user"]
+    list_filter = ["digest_hour"]
+    search_fields = ["=user__username"]
     exclude = ["feed_name"]
 
 
@@ -71,9 +74,13 @@ class PreferencesAdmin(ReadOnlyAdmin):
 class RuleAdmin(ReadOnlyAdmin):
     list_display = ["user", "group", "channel", "when"]
     list_select_related = ["user"]
+    list_filter = ["group", "channel", "when"]
+    search_fields = ["=user__username"]
 
 
 @admin.register(Follow)
 class FollowAdmin(ReadOnlyAdmin):
     list_display = ["user", "request", "level"]
     list_select_related = ["user", "request"]
+    list_filter = ["level"]
+    search_fields = ["=user__username", "request__key"]

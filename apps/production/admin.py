@@ -1,32 +1,25 @@
 """Requests in the back office: to look at, with the moves of the workflow as actions."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from apps.core.admin import ReadOnlyAdmin
-from apps.core.errors import DomainError
-from apps.production import approval_admin, services  # noqa: F401  # it registers more
-from apps.production.enums import Verb
-from apps.production.models import (
-    Comment,
-    Hold,
-    OutputReport,
-    Request,
-    RequestCounter,
-    RequestRevision,
-    RequestTemplate,
-    Stage,
-    WorkflowType,
-    WorkflowVersion,
-)
+from apps.production import approval_admin, record_admin, services  # noqa: F401  # the others register themselves
+from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmin
+from apps.production.enums import Verb, Who, transitions_from
+from apps.production.guards import refusal_of
+from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
+from apps.production.permissions import may
 from apps.production.priority import admin as priority_admin  # noqa: F401  # it registers more
+from apps.production.turns import signable
 from apps.production.workflow_types import newest_version, save_workflow
 from apps.production.workflows.builtin import STATES, builtin_texts
 from apps.production.workflows.declaration import DeclarationError, read_declaration
@@ -45,15 +38,37 @@ class StageInline(admin.TabularInline):
         return False
 
 
-def _action(verb: Verb) -> Any:
-    def act(admin: "RequestAdmin", request: HttpRequest, chosen: QuerySet[Request]) -> HttpResponse | None:
-        return admin.move(request, chosen, verb, verb.name.lower())
+def _move(verb: Verb) -> ReasonAction:
+    def call(request: Request, asked: Asked) -> str:
+        more: dict[str, Any] = {"by": asked.by, "at": asked.at, "reason": asked.reason, "version": asked.version}
+        if verb is Verb.SUPERSEDE:
+            more["successor"] = Request.objects.filter(key=asked.extra).first()
+        moved = services.SERVICES[verb](request=request, **more)
+        return f"{moved} is now “{moved.get_state_display()}”."
 
-    return act
+    def outlook(requests: Sequence[Request], user: Any, at: datetime) -> list[tuple[bool, str]]:
+        signable_now = set(signable(user, at))
+        return [_outlook(request, verb, user, signable_now) for request in requests]
+
+    extra = "Number of the request that takes its place" if verb is Verb.SUPERSEDE else ""
+    return ReasonAction(verb.name.lower(), verb.label, call, outlook, extra)
+
+
+def _outlook(request: Request, verb: Verb, user: Any, signable_now: set[int]) -> tuple[bool, str]:
+    """Say what a move would come to, by the table of moves; the service has the last word."""
+    now = f"“{request.get_state_display()}”"
+    steps = [step for step in transitions_from(request.state, verb) if not refusal_of(step, request, offered=True)]
+    if not steps:
+        return False, f"it is {now}."
+    who = steps[0].who
+    signs = who in {Who.SIGNER, Who.DECIDER} and request.pk in signable_now
+    if not signs and (who is Who.SIGNER or not may(user, Who.APPROVER if who is Who.DECIDER else who, request)):
+        return False, f"this is for {who.label}."
+    return True, f"{now} becomes “{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
 
 
 @admin.register(Request)
-class RequestAdmin(ReadOnlyAdmin):
+class RequestAdmin(ReasonActionsAdmin):
     """Every field is read-only here: requests are written on their form, and moved by the actions below.
 
     The actions ask for a reason and call the same services as the pages, as the person who is logged in: an admin who
@@ -61,80 +76,20 @@ class RequestAdmin(ReadOnlyAdmin):
     """
 
     list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
-    list_filter = ["state", "experiment", "requested_priority"]
-    search_fields = ["key", "title"]
+    list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
+    search_fields = ["key", "title", "created_by__username"]
     list_select_related = ["experiment", "created_by"]
+    date_hierarchy = "created_at"
     ordering = ["-id"]
     inlines = [StageInline]
+    readonly_fields = ["events"]
+    reason_actions = [_move(verb) for verb in services.SERVICES]
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        return {
-            verb.name.lower(): (_action(verb), verb.name.lower(), f"{verb.label}…")
-            for verb in services.SERVICES
-            if verb not in {Verb.SUBMIT, Verb.SUPERSEDE}
-        }
-
-    def move(self, request: HttpRequest, chosen: QuerySet[Request], verb: Verb, action: str) -> HttpResponse | None:
-        """Ask for the reason; then move each chosen request by itself, and tell what became of it."""
-        if "reason" not in request.POST:
-            context = {
-                **self.admin_site.each_context(request),
-                "title": f"{verb.label}: say why",
-                "chosen": chosen,
-                "verb": verb,
-                "action": action,
-                "checkbox": ACTION_CHECKBOX_NAME,
-                "opts": self.model._meta,
-            }
-            return TemplateResponse(request, "production/admin_reason.html", context)
-        for one in chosen:
-            try:
-                moved = services.SERVICES[verb](
-                    request=one, by=request.user, at=timezone.now(), reason=request.POST["reason"]
-                )
-            except DomainError as error:
-                text = str(error)
-                self.message_user(request, text if one.key in text else f"{one}: {text}", messages.ERROR)
-            else:
-                self.message_user(request, f"{moved} is now “{moved.get_state_display()}”.", messages.SUCCESS)
-        return None
-
-
-@admin.register(RequestCounter)
-class RequestCounterAdmin(ReadOnlyAdmin):
-    list_display = ["experiment", "last"]
-
-
-@admin.register(Hold)
-class HoldAdmin(ReadOnlyAdmin):
-    list_display = ["__str__", "reason", "by", "at", "lifted_by", "lifted_at"]
-    list_select_related = ["experiment", "by", "lifted_by"]
-
-
-@admin.register(Comment)
-class CommentAdmin(ReadOnlyAdmin):
-    list_display = ["request", "place", "by", "at", "resolved_at", "withdrawn_at"]
-    list_select_related = ["request", "by"]
-    search_fields = ["request__key", "text"]
-
-
-@admin.register(RequestTemplate)
-class RequestTemplateAdmin(ReadOnlyAdmin):
-    list_display = ["name", "experiment", "workflow_key", "workflow_number", "saved_at", "saved_by"]
-    list_filter = ["experiment"]
-    list_select_related = ["experiment"]
-
-
-@admin.register(RequestRevision)
-class RequestRevisionAdmin(ReadOnlyAdmin):
-    list_display = ["request", "version", "at", "by", "is_submitted"]
-    list_select_related = ["request"]
-
-
-@admin.register(OutputReport)
-class OutputReportAdmin(ReadOnlyAdmin):
-    list_display = ["key", "stage", "files_in", "events_in", "files_out", "events_out", "by", "at"]
-    list_select_related = ["stage"]
+    @admin.display(description="what happened")
+    def events(self, request: Request) -> str:
+        """The events of the request, in their own list."""
+        address = reverse("admin:core_event_changelist")
+        return format_html('<a href="{}?q={}">Events of {}</a>', address, request.key, request.key)
 
 
 class DeclarationForm(forms.ModelForm):
@@ -172,6 +127,7 @@ class WorkflowTypeAdmin(admin.ModelAdmin):
     list_display = ["key", "experiment", "enabled"]
     list_filter = ["enabled", "experiment"]
     list_select_related = ["experiment"]
+    search_fields = ["key"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: WorkflowType | None = None) -> tuple[str, ...]:
         return ("key",) if obj else ()
@@ -191,3 +147,4 @@ class WorkflowVersionAdmin(ReadOnlyAdmin):
     list_display = ["type", "number", "title", "created_at", "created_by"]
     list_filter = ["type"]
     list_select_related = ["type"]
+    search_fields = ["type__key", "title", "created_by"]

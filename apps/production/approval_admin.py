@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -20,12 +21,20 @@ class _Announced(admin.ModelAdmin):
         """Write the event once members and groups are saved too."""
         super().save_related(request, form, formsets, change)
         data = {"fields": sorted(form.changed_data)}
-        publish(kind=self.kind, target=form.instance, by=request.user, at=timezone.now(), data=data)
+        publish(kind=f"{self.kind}.saved", target=form.instance, by=request.user, at=timezone.now(), data=data)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        publish(kind=f"{self.kind}.deleted", target=obj, by=request.user, at=timezone.now())
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for obj in queryset:
+            self.delete_model(request, obj)
 
 
 @admin.register(ApprovalGroup)
 class ApprovalGroupAdmin(_Announced):
-    kind = "approval_group.saved"
+    kind = "approval_group"
     list_display = ["name", "experiment", "role"]
     list_filter = ["experiment", "role"]
     list_select_related = ["experiment"]
@@ -37,29 +46,43 @@ class ApprovalGroupAdmin(_Announced):
 class ApprovalRuleAdmin(_Announced):
     """Where rules fit together, all their groups must sign; without any, one approver does."""
 
-    kind = "approval_rule.saved"
-    list_display = ["__str__", "remind_after_days", "enabled"]
+    kind = "approval_rule"
+    list_display = ["__str__", "group_names", "remind_after_days", "enabled"]
     list_filter = ["enabled", "experiment"]
     list_select_related = ["workflow", "experiment"]
+    list_display_links = ["__str__"]
+    search_fields = ["workflow__key", "experiment__key", "groups__name"]
     filter_horizontal = ["groups"]
+
+    @admin.display(description="groups")
+    def group_names(self, rule: ApprovalRule) -> str:
+        return ", ".join(group.name for group in rule.groups.all()) or "–"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApprovalRule]:
+        return super().get_queryset(request).prefetch_related("groups")
 
 
 @admin.register(Signature)
 class SignatureAdmin(ReadOnlyAdmin):
     list_display = ["request", "group_name", "by", "for_user", "at", "version", "withdrawn_at"]
     list_select_related = ["request", "by", "for_user"]
-    search_fields = ["request__key"]
+    search_fields = ["request__key", "group_name", "by__username"]
+    list_filter = [("withdrawn_at", admin.EmptyFieldListFilter), "group"]
     ordering = ["-pk"]
 
 
 @admin.register(Delegation)
 class DelegationAdmin(ReadOnlyAdmin):
-    list_display = ["to_user", "from_user", "group", "role", "from_at", "until_at", "revoked_at"]
+    list_display = ["__str__", "group", "role", "from_at", "until_at", "revoked_at"]
     list_select_related = ["to_user", "from_user", "group"]
+    list_filter = [("revoked_at", admin.EmptyFieldListFilter), "group"]
+    search_fields = ["to_user__username", "from_user__username"]
 
 
 @admin.register(Reminder)
 class ReminderAdmin(ReadOnlyAdmin):
     list_display = ["request", "state", "since", "at"]
     list_select_related = ["request"]
+    list_filter = ["state"]
+    search_fields = ["request__key"]
     ordering = ["-pk"]

@@ -1,9 +1,16 @@
-"""Assignments and submissions in the back office, to look at only."""
+"""Assignments and submissions in the back office; what the scheduler refused is sent again by the service."""
+
+from typing import Any
 
 from django.contrib import admin
 
 from apps.core.admin import ReadOnlyAdmin
+from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmin, each
+from apps.production.enums import Who
+from apps.production.permissions import may
+from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
+from apps.submission.services import send_refused_again
 
 
 @admin.register(Assignment)
@@ -14,8 +21,22 @@ class AssignmentAdmin(ReadOnlyAdmin):
     search_fields = ["request__key"]
 
 
+def _refusal(submission: Submission, user: Any) -> str:
+    if submission.state != SubmissionState.FAILED:
+        return f"it is “{submission.get_state_display()}”."
+    return "" if may(user, Who.OPERATOR, submission.request) else f"this is for {Who.OPERATOR.label}."
+
+
+def _send_again(submission: Submission, asked: Asked) -> str:
+    send_refused_again(submission=submission, by=asked.by, at=asked.at, reason=asked.reason)
+    return f"{submission} is sent again in a moment."
+
+
 @admin.register(Submission)
-class SubmissionAdmin(ReadOnlyAdmin):
+class SubmissionAdmin(ReasonActionsAdmin):
+    reason_actions = [
+        ReasonAction("send_again", "Send again", _send_again, each(_refusal, "it is sent again, as it is."))
+    ]
     list_display = ["request", "number", "stage_name", "cluster", "state", "spool_id", "tasks", "ended", "completed"]
     list_filter = ["state", "cluster"]
     list_select_related = ["request", "cluster"]

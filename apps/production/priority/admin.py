@@ -43,6 +43,7 @@ class ExperimentShareAdmin(admin.ModelAdmin):
     form = ShareForm
     list_display = ["experiment", "weight", "by", "at"]
     list_select_related = ["experiment"]
+    search_fields = ["experiment__key", "by"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ExperimentShare | None = None) -> tuple[str, ...]:
         return ("experiment",) if obj else ()
@@ -80,3 +81,4 @@ class QueueStateAdmin(ReadOnlyAdmin):
 class ShareUseAdmin(ReadOnlyAdmin):
     list_display = ["experiment", "core_seconds", "days", "as_of"]
     list_select_related = ["experiment"]
+    search_fields = ["experiment__key"]
