@@ -42,7 +42,7 @@ def split(request: HttpRequest, key: str) -> HttpResponse:
         add_problems(form, error.problems)
         return render(request, "production/split.html", context, status=400)
     rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
-    context |= {"rows": rows, "notes": planned.notes, "whole": content_of(wanted), "seen": seen}
+    context |= {"rows": rows, "notes": planned.notes, "total": content_of(wanted), "seen": seen}
     return render(request, "production/split.html", context)
 
 
@@ -85,7 +85,7 @@ def combine(request: HttpRequest, key: str) -> HttpResponse:
         add_problems(form, error.problems)
         return render(request, "production/combine.html", context, status=400)
     rows = [(each.key, each.title, content_of(each)) for each in requests]
-    context |= {"rows": rows, "notes": planned.notes, "whole": planned.content, "seen": seen}
+    context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
     return render(request, "production/combine.html", context)
 
 

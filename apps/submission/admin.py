@@ -9,7 +9,7 @@ from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmi
 from apps.production.enums import Who
 from apps.production.permissions import may
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Assignment, Submission
+from apps.submission.models import Assignment, Submission, TakenFile
 from apps.submission.services import send_refused_again
 
 
@@ -42,3 +42,11 @@ class SubmissionAdmin(ReasonActionsAdmin):
     list_select_related = ["request", "cluster"]
     search_fields = ["request__key", "spool_id"]
     ordering = ["-id"]
+
+
+@admin.register(TakenFile)
+class TakenFileAdmin(ReadOnlyAdmin):
+    list_display = ["name", "request", "job", "taken_at"]
+    list_select_related = ["request"]
+    search_fields = ["request__key", "name"]
+    ordering = ["-pk"]

@@ -34,7 +34,7 @@ from apps.production.models import (
     WorkflowVersion,
 )
 from apps.production.priority.models import ExperimentShare, QueueEntry, QueueState, ShareUse
-from apps.submission.models import Assignment, Submission
+from apps.submission.models import Assignment, Submission, TakenFile
 from tests.people import person
 from tests.production.written import AT, draft, request_in
 
@@ -112,6 +112,7 @@ def of_submission(number: int, request: Request) -> None:
         created_at=AT,
         created_by="x",
     )
+    TakenFile.objects.create(request=request, name="a.root", job=0, taken_at=AT)
 
 
 def of_notifications(request: Request, by) -> None:
