@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 
 from tests.kafka_server import BIN, KafkaServer, stop_when_gone
 
-BATCH_JOBS = 650  # as the journal gives such jobs out: 4 MB
+BATCH_JOBS = 500  # as the journal gives such jobs out: 3 MB
 SUBMITTED = datetime(2026, 11, 20, tzinfo=UTC)
 
 

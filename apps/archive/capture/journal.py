@@ -21,7 +21,7 @@ from apps.archive.capture.journal_file import PAGE_BYTES, NewerJournal, open_fil
 from apps.archive.capture.packing import BATCH_JOBS, Batch, PackedJobs, Sighting, microseconds, moment_of, pack, unpack
 from apps.clusters.schedulers.base import Identity
 
-BATCH_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 3 * 1024 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
 _PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch

@@ -13,7 +13,7 @@ from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 20_000
 MAX_BYTES = 12 * 1024 * 1024
-BATCH_BYTES = 2 * 1024 * 1024
+BATCH_BYTES = 1536 * 1024
 LONGEST_EASE_SECONDS = 0.05
 
 
@@ -132,7 +132,7 @@ class WaitingJobs:
         return self._held.get(job_id) == identity
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
-        """Return those that wait longest, 2 MB or one, none after `timeout` seconds. To be followed by `written`."""
+        """Return those that wait longest, 1.5 MB or one, none after `timeout` seconds. To be followed by `written`."""
         with self._changed:
             if not self._jobs:
                 self._changed.wait(timeout)
