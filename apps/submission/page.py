@@ -5,6 +5,7 @@ from datetime import datetime
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
+from apps.diagnosis.enums import VerdictKind
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.priority.order import rank_of
@@ -95,4 +96,8 @@ def _result(test: Submission) -> Result:
     if test.completed:
         return Result(test, "completed", "good", measured(test))
     verdict = verdict_of(test)
-    return Result(test, "failed", "failed", f"{verdict.verdict} problem: {verdict.summary}" if verdict else "")
+    if verdict is None:
+        return Result(test, "failed", "failed", "The verdict is waited for." if not test.answered_at else "")
+    again = verdict.verdict == VerdictKind.SERVICE and not test.answered_at
+    words = f"{verdict.verdict} problem: {verdict.summary}"
+    return Result(test, "failed", "failed", f"{words} It is tested again once that is up." if again else words)

@@ -15,6 +15,7 @@ from apps.submission.models import Submission
 from apps.submission.planning import plan_next
 from apps.submission.services import assign_request
 from tests.production.written import AT
+from tests.submission.verdicts import judge
 
 
 def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster, end_jobs):
@@ -184,3 +185,10 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     page = client.get(url).content.decode()
     assert "good" in page
     assert "30 min, 2.0 GB" in page
+    plan_next(assignment=assignment, at=AT)
+    test = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    end_jobs(test, failed={0})
+    sending.refresh_progress(cluster=cluster, at=AT)
+    assert "The verdict is waited for." in client.get(url).content.decode()
+    judge(test, {0: "service"}, at=AT, service="samweb")
+    assert "It is tested again once that is up." in client.get(url).content.decode()
