@@ -5,7 +5,7 @@ from typing import Any
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
@@ -67,6 +67,7 @@ class LineReader(serializers.Serializer[Any]):
     expected_start = StartReader(source="start", allow_null=True)
 
 
+@extend_schema_serializer(many=False)
 class QueueReader(serializers.Serializer[Any]):
     """A part of the queue; `version` is what a move may give, `next_after` where the next part begins."""
 
