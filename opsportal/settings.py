@@ -241,6 +241,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
         "PriorityClassEnum": "apps.production.enums.RequestedPriority.choices",
+        "OutcomeEnum": "apps.quality.enums.Outcome.choices",
+        "ExternalOutcomeEnum": "apps.quality.enums.External.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
         "ServiceStateEnum": "apps.services.enums.State.choices",
         "TroubleEnum": [("down", "Down"), ("degraded", "Degraded")],

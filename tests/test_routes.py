@@ -65,6 +65,13 @@ EXPECTED = {
     "api:job-detail": OF_EXPERIMENT,
     "api:job-list": ALL,
     "api:progress-detail": OF_EXPERIMENT,
+    "api:quality-again": "hyhyyn",
+    "api:quality-detail": OF_EXPERIMENT,
+    "api:quality-files": "hyhyyn",
+    "api:quality-histograms": OF_EXPERIMENT,
+    "api:quality-results": "hyhyyn",
+    "api:quality-waive": OPG_APPROVER,
+    "api:quality-withdraw-waiver": OPG_APPROVER,
     "api:request-report-detail": OF_EXPERIMENT,
     "api:queue-detail": NONE,  # a draft has no score
     "api:queue-list": ALL,

@@ -27,6 +27,7 @@ from apps.production.history_api import Rules
 from apps.production.hold_api import HoldViewSet
 from apps.production.priority.api import QueueViewSet, SharesPreview, SharesView
 from apps.production.workflow_api import WorkflowViewSet
+from apps.quality.api_views import QualityViewSet
 from apps.services.api_views import (
     AnnouncementViewSet,
     IncidentViewSet,
@@ -56,6 +57,7 @@ router.register("progress", ProgressViewSet, basename="progress")
 router.register("submissions", SubmissionViewSet, basename="submission")
 router.register("notifications", NotificationViewSet, basename="notification")
 router.register("webhooks", WebhookViewSet, basename="webhook")
+router.register("quality", QualityViewSet, basename="quality")
 router.register("jobs", JobViewSet, basename="job")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")

@@ -52,7 +52,7 @@ def changed_since(run: QualityRun, request: Request) -> bool:
     applies = (Q(workflow=None) | Q(workflow=request.workflow.type_id)) & (
         Q(experiment=None) | Q(experiment=request.experiment_id)
     )
-    return Thresholds.objects.filter(applies, pk__gt=max(used, default=0), at__gt=run.judged_at).exists()
+    return Thresholds.objects.filter(applies, pk__gt=max(used, default=0), at__gte=run.judged_at).exists()
 
 
 @dataclass(frozen=True)

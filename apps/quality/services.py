@@ -117,7 +117,7 @@ def waive_result(
 
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where there is nothing to waive.
     """
-    _check_waives(request, by)
+    check_may_waive(request, by)
     text = _checked(reason, needed=True)
     request = _locked(request)
     standing = standing_of(request)
@@ -159,7 +159,7 @@ def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, re
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
-    _check_waives(request, by)
+    check_may_waive(request, by)
     text = _checked(reason, needed=True)
     request = _locked(request)
     row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
@@ -201,7 +201,8 @@ def has_changed(run: QualityRun, request: Request) -> bool:
     return bool(run.inputs != inputs_of(request))
 
 
-def _check_waives(request: Request, by: User) -> None:
+def check_may_waive(request: Request, by: User) -> None:
+    """Raise `NotAllowed` with why this person may not waive."""
     if may_waive(by, request):
         return
     if is_requester(by, request):

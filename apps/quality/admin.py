@@ -1,0 +1,124 @@
+"""Thresholds in the back office: each change is a row, so the list is its history. All else is to look at."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.core.admin import ReadOnlyAdmin
+from apps.quality.checks.registry import checks
+from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityResult, QualityRun, Thresholds, Waiver
+from apps.quality.thresholds import problems_of, save_thresholds
+
+
+class ThresholdsForm(forms.ModelForm):
+    """New limits of one check, with why."""
+
+    check_name = forms.ChoiceField(label="Check")
+
+    class Meta:
+        model = Thresholds
+        fields = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "reason"]
+        widgets = {"limits": forms.Textarea(attrs={"rows": 4}), "reason": forms.Textarea(attrs={"rows": 3})}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields.get("check_name")
+        if isinstance(field, forms.ChoiceField):
+            field.choices = [(name, f"{one.title} ({name})") for name, one in checks().items()]
+            field.help_text = "Its limits and what they mean are in docs/data-quality.md."
+
+    def clean(self) -> dict[str, Any]:
+        """Tell every fault beside its field."""
+        data: dict[str, Any] = super().clean() or {}
+        limits, reason = data.get("limits", {}), data.get("reason", "")
+        if "check_name" in data:
+            for field, messages in problems_of(check=data["check_name"], limits=limits or {}, reason=reason).items():
+                if field not in self.errors:
+                    self.add_error(field, messages)
+        return data
+
+
+@admin.register(Thresholds)
+class ThresholdsAdmin(admin.ModelAdmin):
+    """Add a row to change what holds; to take one back, add one that says “as the next wider row says”."""
+
+    form = ThresholdsForm
+    list_display = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "at", "by", "reason"]
+    list_filter = ["check_name", "experiment", "workflow"]
+    list_select_related = ["workflow", "experiment"]
+    ordering = ["-pk"]
+    show_full_result_count = False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Thresholds, form: Any, change: bool) -> None:
+        """Write it by the service, which also writes the event."""
+        given = form.cleaned_data
+        row = save_thresholds(
+            check=given["check_name"],
+            workflow=given["workflow"],
+            experiment=given["experiment"],
+            effect=given["effect"],
+            unknown=given["unknown"],
+            limits=given["limits"] or {},
+            reason=given["reason"],
+            by=request.user,
+            at=timezone.now(),
+        )
+        obj.pk, obj.at, obj.by = row.pk, row.at, row.by
+
+
+@admin.register(QualityRun)
+class QualityRunAdmin(ReadOnlyAdmin):
+    list_display = ["request", "number", "state", "asked_at", "asked_by", "judged_at"]
+    list_filter = ["state"]
+    list_select_related = ["request"]
+    search_fields = ["request__key"]
+    ordering = ["-pk"]
+
+
+@admin.register(QualityResult)
+class QualityResultAdmin(ReadOnlyAdmin):
+    list_display = ["run", "stage_name", "check_name", "subject", "outcome", "value", "threshold", "why"]
+    list_filter = ["outcome", "check_name"]
+    list_select_related = ["run"]
+    search_fields = ["run__request__key"]
+    ordering = ["-pk"]
+
+
+@admin.register(Waiver)
+class WaiverAdmin(ReadOnlyAdmin):
+    list_display = ["request", "stage_name", "check_name", "subject", "by", "at", "reason", "withdrawn_at"]
+    list_select_related = ["request", "by"]
+    search_fields = ["request__key"]
+    ordering = ["-pk"]
+
+
+@admin.register(OutputFile)
+class OutputFileAdmin(ReadOnlyAdmin):
+    list_display = ["name", "stage", "size_bytes", "events", "key", "at", "by"]
+    list_select_related = ["stage"]
+    search_fields = ["name"]
+    ordering = ["-pk"]
+
+
+@admin.register(HistogramPair)
+class HistogramPairAdmin(ReadOnlyAdmin):
+    list_display = ["name", "stage", "at", "by"]
+    list_select_related = ["stage"]
+    ordering = ["-pk"]
+
+
+@admin.register(ExternalResult)
+class ExternalResultAdmin(ReadOnlyAdmin):
+    list_display = ["name", "request", "outcome", "at", "by"]
+    list_select_related = ["request"]
+    search_fields = ["request__key", "name"]
+    ordering = ["-pk"]
