@@ -1,6 +1,6 @@
 """Running the checks, waiving what has not passed, and closing a request that has nothing against it."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
@@ -21,10 +21,12 @@ from apps.quality.gathering import ask_catalogue, gather, inputs_of
 from apps.quality.logs import look_at_logs
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
-from apps.quality.standing import Standing, arrival_of, current_run, standing_of, waivers_for
+from apps.quality.standing import Standing, arrival_of, current_run, has_news, standing_of, waivers_for
 from apps.quality.thresholds import settings_for
 
 MAX_REASON = 2_000
+#: Jobs that go on to end make a new run no sooner than after this; one can be asked for at any time.
+JOBS_EVERY = timedelta(minutes=2)
 
 
 @transaction.atomic
@@ -196,9 +198,13 @@ def _why_closed(standing: Standing) -> str:
     return f"{told}{more}."
 
 
-def has_changed(run: QualityRun, request: Request) -> bool:
-    """Tell whether counts, posts or jobs are not those that the run has seen."""
-    return bool(run.inputs != inputs_of(request))
+def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
+    """Tell whether what was reported or posted is not what the run has seen; jobs are compared now and then."""
+    if run.state != RunState.JUDGED or run.judged_at is None:
+        return False
+    if has_news(run, request):
+        return True
+    return at - run.judged_at >= JOBS_EVERY and bool(run.inputs != inputs_of(request))
 
 
 def check_may_waive(request: Request, by: User) -> None:

@@ -99,6 +99,9 @@ def waivers_for(request_id: int, digests: Iterable[str]) -> dict[str, Waiver]:
 
 def is_stale(run: QualityRun, request: Request) -> bool:
     """Tell whether something was reported or posted since that the run has not seen."""
-    known = {name: run.inputs.get(name) for name in ("counts", "posted")}
-    waiting = OutputReport.objects.filter(stage__request=request, counted=False)
-    return known != posted_inputs(request) or waiting.exists()
+    return has_news(run, request) or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+
+
+def has_news(run: QualityRun, request: Request) -> bool:
+    """Tell whether counts or posts are not those that the run has seen."""
+    return {name: run.inputs.get(name) for name in ("counts", "posted")} != posted_inputs(request)

@@ -6,13 +6,14 @@ from apps.core.outbox import subscribe
 from apps.production.enums import PORTAL
 from apps.production.models import Request
 from apps.quality.services import ask_for_run
+from apps.quality.standing import current_run
 
 
 @subscribe("quality.run_checks", "request.examine")
 def on_request_examined(event: Event) -> None:
     """Have the checks run; one that has left data quality meanwhile needs none."""
     request = Request.objects.filter(pk=event.target_id).first()
-    if request is not None:
+    if request is not None and current_run(request) is None:
         try:
             ask_for_run(request=request, by=PORTAL, at=event.at)
         except InvalidTransition:

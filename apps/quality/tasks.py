@@ -9,7 +9,6 @@ from apps.core.errors import DomainError
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.quality import services
-from apps.quality.enums import RunState
 from apps.quality.standing import current_run
 
 log = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ def check_request(*, request_id: int) -> None:
         return
     try:
         run = current_run(request)
-        if run is None or (run.state == RunState.JUDGED and services.has_changed(run, request)):
+        if run is None or services.must_run_again(run, request, timezone.now()):
             services.ask_for_run(request=request, by=PORTAL, at=timezone.now())
         services.run_checks(request=request, at=timezone.now())
         services.close_if_passed(request=request, at=timezone.now())

@@ -7,8 +7,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
-from apps.portal.demo.quality import judge
-from apps.portal.demo.stories import STORIES, Step, Story
+from apps.portal.demo.quality import judge, look
+from apps.portal.demo.stories import LOW_ENERGY, STORIES, Step, Story
 from apps.portal.simulation.world import CAMPAIGNS, Campaign
 from apps.production.enums import Verb
 from apps.production.models import Request
@@ -33,6 +33,8 @@ def load_requests(*, experiments: dict[str, Experiment], users: dict[str, User],
                 found[story.content.title] = _draft(story, experiments, users, moment, at)
             else:
                 _do(step, found[story.content.title], users[step.by], moment)
+                if story is LOW_ENERGY and step.verb is Verb.EXAMINE:
+                    look(request=found[story.content.title], users=users, at=moment)
     return _campaigns(found)
 
 

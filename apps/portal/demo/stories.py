@@ -157,6 +157,25 @@ CALIBRATION = Story(
     ),
 )  # fmt: skip
 
+LOW_ENERGY = Story(
+    "NOVA", "nova-second", 400, 10,
+    RequestContent(
+        title="Low energy electron sample",
+        purpose="Efficiency of the electron selection below 1 GeV.",
+        stages=(
+            _stage("generation", "generation", "v09_72", "gun_electron.fcl", events=400_000, jobs=200,
+                   memory_bytes=2 * GB),
+            _stage("simulation", "simulation", "v09_72", "g4_fd.fcl", events=400_000, jobs=200),
+        ),
+    ),
+    (
+        _submitted(390, "nova-second"),
+        *_started(380, "normal 5", "Small."),
+        Step(100, "shifter", Verb.COMPLETE),
+        Step(99, "shifter", Verb.EXAMINE),
+    ),
+)  # fmt: skip
+
 ROCK_MUONS = Story(
     "NOVA", "liaison", 50, 30,
     RequestContent(
@@ -270,5 +289,6 @@ OLD_FIELD = Story(
 )  # fmt: skip
 
 STORIES = (
-    CALIBRATION, TWICE, OLD_FIELD, KEEP_UP, BEAM, COSMICS, ELECTRONS, ROCK_MUONS, SUPERNOVA, VETO, ALIGNMENT, DRAFT
+    CALIBRATION, LOW_ENERGY, TWICE, OLD_FIELD, KEEP_UP, BEAM, COSMICS, ELECTRONS, ROCK_MUONS, SUPERNOVA, VETO,
+    ALIGNMENT, DRAFT,
 )  # fmt: skip
