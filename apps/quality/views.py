@@ -107,7 +107,6 @@ def _page(request: HttpRequest, wanted: Request, form: Any = None) -> HttpRespon
         "object": wanted,
         "standing": standing,
         "shown": standing.shown,
-        "is_under_way": wanted.state == RequestState.DATA_QUALITY,
         "is_waiting": wanted.state == RequestState.DATA_QUALITY and not standing.is_judged,
         "may_waive": waives,
         "may_run": may_run(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY,

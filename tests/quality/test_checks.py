@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -284,3 +285,12 @@ def test_no_facts_break_a_check(stage, first):
         limits = {limit.name: limit.default for limit in check.limits}
         rows = evaluate(known, {name: check}, {name: Setting(name, limits, check.effect, check.unknown)})
         assert not [row.why for row in rows if "broke" in row.why]
+
+
+def test_example_of_the_documentation_works():
+    text = (Path(__file__).parents[2] / "docs" / "data-quality.md").read_text()
+    made: dict = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], made)
+    (low,) = [one for one in run(made["events_per_file"], fewest=11) if one.position == 1]
+    assert (low.outcome, low.value, low.why) == ("failed", 10, "10 events a file.")
+    assert {one.outcome for one in run(made["events_per_file"], fewest=10)} == {"passed"}

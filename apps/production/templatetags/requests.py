@@ -120,9 +120,17 @@ def did(event: Event) -> str:
     if rearranged := _rearranged(event):
         return rearranged
     if event.kind != "request.priority_set":
-        return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event)
+        return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event) + _judged(event)
     old = f"{event.old} → " if event.old else ""
     return f"set the priority {old}{event.new}{_ranks(event)}"
+
+
+def _judged(event: Event) -> str:
+    """Say which check of data quality an event is about, or what was posted."""
+    if event.kind not in {"request.waive", "request.withdraw_waiver", "request.quality_posted"}:
+        return ""
+    what = event.data.get("check") or event.data.get("what")
+    return f" ({what})" if what else ""
 
 
 @register.filter
