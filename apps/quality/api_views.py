@@ -63,7 +63,7 @@ class QualityViewSet(GenericViewSet[Any]):
     @action(detail=True, methods=["post"])
     def again(self, request: ApiRequest, key: str) -> Response:
         """Have the checks run again; they do so by themselves when something is reported."""
-        wanted = self._wanted(key)
+        wanted = self._for_poster(key)
         services.ask_for_run(request=wanted, by=request.user, at=timezone.now(), **self._read(AgainWriter))  # type: ignore[arg-type]
         return self._answer(wanted)
 
@@ -145,7 +145,7 @@ class QualityViewSet(GenericViewSet[Any]):
         wanted = self._wanted(key)
         if not may_post(self.request.user, wanted):
             raise PermissionDenied(
-                "Only a liaison of the experiment, an approver or a shifter of the OPG may post this."
+                "Only a liaison of the experiment, an approver or a shifter of the OPG may do this."
             )
         return wanted
 
