@@ -144,9 +144,7 @@ class QualityViewSet(GenericViewSet[Any]):
     def _for_poster(self, key: str) -> Request:
         wanted = self._wanted(key)
         if not may_post(self.request.user, wanted):
-            raise PermissionDenied(
-                "Only a liaison of the experiment, an approver or a shifter of the OPG may do this."
-            )
+            raise PermissionDenied("Only a liaison of the experiment, an approver or a shifter of the OPG may do this.")
         return wanted
 
     def _stage(self, wanted: Request, number: int) -> Stage:
