@@ -10,7 +10,7 @@ from tests.routes import all_routes
 ROUTES = all_routes()
 NAMES = {route.name for route in ROUTES}
 #: The parts of the portal that are about requests.
-PARTS = ("production:", "submission:", "notifications:")
+PARTS = ("production:", "submission:", "quality:", "notifications:")
 #: By what route of the API the action of a page is done.
 DONE_BY = {
     "notifications:add-webhook": "api:webhook-list",
