@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
@@ -33,6 +33,15 @@ READ_SECONDS = 0.15
 READ_JOBS = 5_000
 STATEMENT_MS = 4_000
 _STEP = 100
+#: A word that fewer scripts have, as a part of all, is rare.
+RARE = 0.005
+#: How many of some words are not rare; no row where the words were never counted.
+_KNOWN = f"""
+SELECT (SELECT count(*) FROM unnest(most_common_elems::text::text[], most_common_elem_freqs) AS known (word, part)
+        WHERE word = ANY(%s) AND part >= {RARE})
+FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'archive_scriptwords' AND attname = 'words'
+      AND most_common_elems IS NOT NULL
+"""
 HIT_LINES = 3
 HIT_LETTERS = 240
 
@@ -89,8 +98,9 @@ def _in_time() -> Iterator[None]:
 
 
 def _by_words(rows: QuerySet[ArchivedJob, T], count: int, terms: list[str]) -> Iterator[T]:
+    choose = with_rare_words if _are_rare(terms) else with_words
     for window, of_days in _windows(rows):
-        found = list(with_words(window, terms, among=of_days)[:count])
+        found = list(choose(window, terms, among=of_days)[:count])
         yield from found
         count -= len(found)
         if count <= 0:
@@ -101,8 +111,31 @@ def with_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
     """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`, if there are any."""
-    scripts = ScriptWords.objects.filter(words__matches=words.all_of([*terms, *filter(None, [words.any_of(among)])]))
-    return rows.filter(script__in=scripts.values("script"))
+    return rows.filter(script__in=_scripts_with(terms, among))
+
+
+def with_rare_words(
+    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
+) -> QuerySet[ArchivedJob, T]:
+    """Keep the same; ask for the scripts first, as the planner, which takes them for many, looks at job after job."""
+    return rows.filter(script__in=list(_scripts_with(terms, among).values_list("script", flat=True)))
+
+
+def _scripts_with(terms: Sequence[str], among: Sequence[str]) -> QuerySet[ScriptWords, Any]:
+    query = words.all_of([*terms, *filter(None, [words.any_of(among)])])
+    return ScriptWords.objects.filter(words__matches=query).values("script")
+
+
+def _are_rare(terms: Sequence[str]) -> bool:
+    """Tell whether one of the words is in few scripts, by what the database knows of the words of most.
+
+    Of all others its planner assumes one share, half a percent: a search for a word of no script would read every job.
+    """
+    exact = [words.unquoted(term) for term in terms if term.endswith("'")]
+    with connection.cursor() as cursor:
+        cursor.execute(_KNOWN, [exact])
+        row = cursor.fetchone()
+    return row is not None and row[0] < len(set(exact))
 
 
 def _windows(rows: QuerySet[ArchivedJob, T]) -> Iterator[tuple[QuerySet[ArchivedJob, T], list[str]]]:

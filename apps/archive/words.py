@@ -131,6 +131,11 @@ def quoted(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
+def unquoted(term: str) -> str:
+    """Return the word of which `quoted` made this lexeme."""
+    return term[1:-1].replace("''", "'").replace("\\\\", "\\")
+
+
 def all_of(terms: Iterable[str]) -> str:
     return " & ".join(terms)
 

@@ -1,6 +1,7 @@
 """Finding jobs by what is in their scripts, and by what is known of them."""
 
 import pytest
+from django.db import connection
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -245,3 +246,20 @@ def test_api_finds_with_hits(client, shifter, archived):
     assert (rest["next"], rest["stopped_at"]) == (None, None)
     assert client.get(address, {"text": "x"}).status_code == 400
     assert client.get(address, {"words": "$(("}).status_code == 400
+
+
+def test_words_of_few_scripts_are_asked_for_first(find):
+    store(*(captured_job(i, minutes=i, script=f"echo common own{i}\n".encode()) for i in range(1, 251)))
+    index_words()
+    assert not search._are_rare(["'own7'"])  # nothing is counted yet
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE archive_scriptwords")
+
+    assert [search._are_rare([term]) for term in ("'own7'", "'nowhere'", "'common'", "'own':*")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert ids(find(words="own7")) == ids(find(words="common own7")) == ["7"]
+    assert ids(find(words="nowhere")) == []
