@@ -170,8 +170,13 @@ def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
     since = _midnight(first, zone)
     totals = _since(user, since)
     rows = _sums(totals, "cluster__name", "state")
+    named = totals.exclude(request_key="")
+    dearest = named.values("request_key", "stage").annotate(core=Sum("core_seconds"))
+    most = list(dearest.order_by("-core", "request_key", "stage")[:MOST_STAGES])
+    keys = {(row["request_key"], row["stage"]) for row in most}
+    of_them = _sums(named.filter(request_key__in={key for key, _ in keys}), "request_key", "stage", "state")
     stages = _grouped(
-        _sums(totals.exclude(request_key=""), "request_key", "stage", "state"),
+        [row for row in of_them if (row["request_key"], row["stage"]) in keys],
         since,
         request="request_key",
         stage="stage",
@@ -182,7 +187,7 @@ def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
         by_state=_grouped(rows, since, state="state"),
         by_day=_by_day(totals, first, zone),
         by_cluster=_grouped(rows, since, cluster="cluster__name"),
-        by_stage=sorted(stages, key=lambda sums: -sums.core_seconds)[:MOST_STAGES],
+        by_stage=sorted(stages, key=lambda sums: -sums.core_seconds),
     )
 
 

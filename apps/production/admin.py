@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -84,6 +85,11 @@ class RequestAdmin(ReasonActionsAdmin):
     inlines = [StageInline]
     readonly_fields = ["events"]
     reason_actions = [_move(verb) for verb in services.SERVICES]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
+        """Read along whatever the page of one request names."""
+        others = ("workflow__type", "submitted_by", "approved_by", "closed_by", "superseded_by", "cloned_from")
+        return super().get_queryset(request).select_related("experiment", "created_by", *others)
 
     @admin.display(description="what happened")
     def events(self, request: Request) -> str:

@@ -77,11 +77,11 @@ def withdraw_signature(request: HttpRequest, key: str, pk: int) -> HttpResponse:
 def _inbox(request: HttpRequest, form: DelegationForm, status: int = 200) -> HttpResponse:
     at, user = timezone.now(), cast(User, request.user)
     waiting = waiting_for(user, at)
-    shown = list(waiting.select_related("experiment")[: MAX_SHOWN + 1])
+    shown = list(waiting.select_related("experiment")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
-        "turns": turns_of(shown[:MAX_SHOWN], user, at),
-        "more": waiting.count() - MAX_SHOWN if len(shown) > MAX_SHOWN else 0,
+        "turns": turns_of(shown, user, at),
+        "more": max(0, waiting.count() - MAX_SHOWN),
         "today": timezone.localdate(at),
         "delegations": [(given, _standing(given, at)) for given in delegations],
         "form": form if may_hand_over(user) else None,

@@ -75,6 +75,11 @@ class Signer:
         has_roles = bool(scope_of(user).roles)
         self._given = active_delegations(at, to_user=user) if at is not None and has_roles else []
 
+    @property
+    def people(self) -> frozenset[int]:
+        """Return who must not be a requester for some right to hold: this person, and whoever has handed over."""
+        return frozenset({self.user.pk, *(given.from_user_id for given in self._given)})
+
     def right(self, group: ApprovalGroup | None, asked: Asked) -> Right | None:
         """Return by which right this person may sign for a group, if by any; nobody signs an own request."""
         if not scope_of(self.user).sees(asked.experiment_id) or self.user.pk in asked.requesters:

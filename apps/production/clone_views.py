@@ -1,10 +1,12 @@
 """Clones and templates on pages."""
 
+import re
 from typing import Any, cast
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -16,6 +18,9 @@ from apps.production import clones
 from apps.production.forms import add_problems, writable_experiments
 from apps.production.models import Request, RequestTemplate
 from apps.production.selectors import with_stages
+
+#: Templates on one page.
+PAGE = 50
 
 
 class NameForm(forms.Form):
@@ -60,13 +65,21 @@ def next_names(request: HttpRequest, key: str) -> HttpResponse:
 
 @require_safe
 def templates(request: HttpRequest) -> HttpResponse:
-    """All templates that this person may see."""
+    """The templates that this person may see, some at a time: those that follow the one named by `?after=`."""
     mine = set(writable_experiments(request.user).values_list("pk", flat=True))
+    found = clones.templates_for(request.user)
+    after = request.GET.get("after", "")
+    last = found.filter(pk=after).first() if re.fullmatch("[0-9]{1,9}", after) else None
+    if last is not None:
+        found = found.filter(
+            Q(experiment__key__gt=last.experiment.key) | Q(experiment=last.experiment_id, name__gt=last.name)
+        )
+    shown = list(found[: PAGE + 1])
     rows = [
-        (one, one.experiment_id in mine, clones.may_manage(request.user, one.experiment_id))
-        for one in clones.templates_for(request.user)
+        (one, one.experiment_id in mine, clones.may_manage(request.user, one.experiment_id)) for one in shown[:PAGE]
     ]
-    return render(request, "production/templates.html", {"rows": rows})
+    more = shown[PAGE - 1] if len(shown) > PAGE else None
+    return render(request, "production/templates.html", {"rows": rows, "more": more, "is_first": last is None})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.production.enums import RequestState
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 from apps.production.selectors import waiting_for
 
 
@@ -39,9 +39,8 @@ class RequestFilter(filters.FilterSet):
         fields: list[str] = []
 
     def by_text(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
-        return requests.filter(
-            Q(key__icontains=value) | Q(title__icontains=value) | Q(stages__output_dataset__icontains=value)
-        ).distinct()
+        writing = Stage.objects.filter(output_dataset__icontains=value).order_by().values("request")
+        return requests.filter(Q(key__icontains=value) | Q(title__icontains=value) | Q(pk__in=writing))
 
     def by_person(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         user = self.request.user

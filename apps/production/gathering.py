@@ -142,21 +142,21 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     if title := content.title.strip().replace("\0", ""):
         alike |= Q(title__iexact=title)
     rows = list(earlier.filter(alike).order_by("pk").values("pk", "key", "title", "arguments")) if alike else []
-    stages = Stage.objects.filter(request__in=[row["pk"] for row in rows], position=0)
-    firsts: dict[int, Stage] = {stage.request_id: stage for stage in stages}
-    return tuple(_other(row, firsts.get(row["pk"], Stage()), runs) for row in rows)
+    stages = Stage.objects.filter(request__in=[row["pk"] for row in rows], position=0).order_by()
+    firsts = {pk: first for pk, *first in stages.values_list("request_id", "jobs", "configuration", "release")}
+    return tuple(_other(row, *firsts.get(row["pk"], (0, "", "")), runs=runs) for row in rows)
 
 
-def _other(row: Mapping[str, Any], first: Stage, runs: list[str]) -> Other:
+def _other(row: Mapping[str, Any], jobs: int | None, configuration: str, release: str, *, runs: Iterable[str]) -> Other:
     seed = row["arguments"].get("first_seed")
     return Other(
         key=row["key"],
         title=row["title"],
         runs={name: value for name in runs if isinstance(value := row["arguments"].get(name), str)},
         first_seed=seed if isinstance(seed, int) else None,
-        jobs=first.jobs or 0,
-        configuration=first.configuration,
-        release=first.release,
+        jobs=jobs or 0,
+        configuration=configuration,
+        release=release,
     )
 
 
@@ -177,11 +177,12 @@ def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[
 
 def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
     rows = Stage.objects.filter(request__in=earlier).annotate(small=Lower("name")).filter(small__in=_names(content))
-    stages = list(rows.order_by("-pk").prefetch_related("services")[:MOST_BEFORE])
+    names = {pk: name.casefold() for pk, name in rows.order_by("-pk").values_list("pk", "name")[:MOST_BEFORE]}
     needed: dict[str, Counter[str]] = defaultdict(Counter)
-    for stage in stages:
-        needed[stage.name.casefold()].update(service.slug for service in stage.services.all())
-    times = Counter(stage.name.casefold() for stage in stages)
+    of_stages = Stage.services.through.objects.filter(stage__in=list(names))
+    for pk, slug in of_stages.values_list("stage_id", "service__slug"):
+        needed[names[pk]][slug] += 1
+    times = Counter(names.values())
     return {name: StageBefore(count, needed[name]) for name, count in times.items()}
 
 

@@ -166,9 +166,10 @@ class Request(models.Model):
         """Tell whether the person may sign for a group that must; at a moment, also for somebody who is away."""
         return approvals.may_sign(self, user, at)
 
-    def waits_for(self, user: Any, at: datetime | None) -> bool:
-        """Tell whether a signature of this person is missing."""
-        return approvals.has_to_sign(approvals.slots_of(self, user, at))
+    def signing_of(self, user: Any, at: datetime | None) -> tuple[bool, bool]:
+        """Tell whether the person may sign for a group that must, and whether such a signature is missing."""
+        slots = approvals.slots_of(self, user, at)
+        return any(slot.mine for slot in slots), approvals.has_to_sign(slots)
 
 
 class Stage(models.Model):

@@ -80,9 +80,12 @@ def may(user: Any, who: Who, request: "Request", at: datetime | None = None) -> 
 def moves_for(user: Any, request: "Request", at: datetime | None = None) -> list[Transition]:
     """Return the moves that this person may make now, but for those that come along with writing."""
     steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in WRITTEN]
-    allowed = {who: may(user, who, request, at) for who in {t.who for t in steps}}
-    if allowed.get(Who.SIGNER) and not request.waits_for(user, at):
-        steps = [t for t in steps if t.verb is not Verb.APPROVE]
+    asked = {t.who for t in steps}
+    allowed = {who: may(user, who, request, at) for who in asked - {Who.SIGNER, Who.DECIDER}}
+    if asked & {Who.SIGNER, Who.DECIDER}:
+        signs, misses = request.signing_of(user, at)
+        allowed |= {Who.SIGNER: signs, Who.DECIDER: signs or _approver(user, request)}
+        steps = [t for t in steps if misses or t.verb is not Verb.APPROVE]
     return [t for t in steps if allowed[t.who] and not refusal_of(t, request, offered=True)]
 
 

@@ -167,8 +167,8 @@ class Standing:
     last: Event | None
 
 
-def standing_of(request: Request, events: Sequence[Event], user: Any, at: datetime | None = None) -> Standing:
-    """Say what this person, or whom else, the request waits for."""
+def standing_of(request: Request, events: Sequence[Event], user: Any, *, to_sign: bool) -> Standing:
+    """Say what this person, or whom else, the request waits for; `to_sign` tells whether a signature of the person."""
     state, experiment = RequestState(request.state), request.experiment
     last = next((event for event in reversed(events) if event.new == state), None)
     if state == RequestState.DRAFT:
@@ -178,7 +178,7 @@ def standing_of(request: Request, events: Sequence[Event], user: Any, at: dateti
             if may(user, Who.LIAISON, request)
             else f"A liaison of {experiment} writes it.",
         )
-    elif state == RequestState.AWAITING_APPROVAL and request.waits_for(user, at):
+    elif state == RequestState.AWAITING_APPROVAL and to_sign:
         words = ("Waiting for you.", "Approve it, ask for changes or reject it.")
     elif state == RequestState.CHANGES_ASKED:
         who = "you" if may(user, Who.LIAISON, request) else f"a liaison of {experiment}"

@@ -16,28 +16,42 @@ from apps.production.models import Request
 MAX_SHOWN = 100
 
 
-def signable(user: Any, at: datetime | None) -> dict[int, list[Right]]:
-    """Return the requests that lack a signature of this person, with the rights to give it; some queries for all."""
+def signable(user: Any, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
+    """Return the requests that lack a signature of this person, with the rights to give it; some queries for all.
+
+    With `among`, of these alone. Requests that are alike in all that the rights depend on are judged once.
+    """
     if not scope_of(user).roles:
         return {}
     waiting = Request.objects.visible_to(user).filter(state=RequestState.AWAITING_APPROVAL)
-    rows = waiting.values_list("pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id")
-    asked = [Asked(pk, of, kind, frozenset({maker, sender} - {None})) for pk, of, kind, maker, sender in rows]
-    signed: set[tuple[int, int | None]] = set(
-        Signature.objects.filter(request__state=RequestState.AWAITING_APPROVAL, withdrawn_at=None).values_list(
-            "request_id", "group_id"
-        )
-    )
-    rules, signer, found = Rules(), Signer(user, at), {}
-    for one in asked or ():
-        if rights := _rights(one, rules, signer, signed):
-            found[one.pk] = rights
+    if among is not None:
+        waiting = waiting.filter(pk__in=list(among))
+    rows = list(waiting.values_list("pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id"))
+    rules, signer, signed = Rules(), Signer(user, at), _signed_groups()
+    barred = signer.people
+    known: dict[tuple[int, int, frozenset[int], frozenset[int | None]], list[Right]] = {}
+    found = {}
+    for pk, of, kind, maker, sender in rows:
+        alike = (of, kind, frozenset({maker, sender} & barred), frozenset(signed.get(pk, ())))
+        if alike not in known:
+            known[alike] = _rights(Asked(pk, *alike[:3]), rules, signer, alike[3])
+        if known[alike]:
+            found[pk] = known[alike]
     return found
 
 
-def _rights(asked: Asked, rules: Rules, signer: Signer, signed: set[tuple[int, int | None]]) -> list[Right]:
+def _signed_groups() -> dict[int, set[int | None]]:
+    """Return the groups whose signature holds, by request that awaits approval."""
+    live = Signature.objects.filter(request__state=RequestState.AWAITING_APPROVAL, withdrawn_at=None)
+    found: dict[int, set[int | None]] = {}
+    for request, group in live.values_list("request_id", "group_id"):
+        found.setdefault(request, set()).add(group)
+    return found
+
+
+def _rights(asked: Asked, rules: Rules, signer: Signer, signed: frozenset[int | None]) -> list[Right]:
     groups = rules.groups_for(asked)
-    missing = [group for group in groups if (asked.pk, group.pk if group else None) not in signed]
+    missing = [group for group in groups if (group.pk if group else None) not in signed]
     rights = (signer.right(group, asked) for group in missing or groups)
     return [right for right in rights if right is not None]
 
@@ -65,7 +79,7 @@ _TODO = {
 def turns_of(requests: Iterable[Request], user: Any, at: datetime) -> list[Turn]:
     """Return what this person has to do for each of these requests, in their order."""
     requests = list(requests)
-    rights, arrived = signable(user, at), arrivals(requests)
+    rights, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
     return [_turn(request, rights.get(request.pk, []), arrived.get(request.pk)) for request in requests]
 
 

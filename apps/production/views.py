@@ -143,7 +143,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
     threads, line = threads_of(wanted), line_of(wanted, user=user, at=at)
     context = {
         "object": wanted,
-        "standing": standing_of(wanted, events, user, at),
+        "standing": standing_of(wanted, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
         "approval": approval_of(wanted, user, at),
         "steps": steps_of(wanted),
         "stages": stages_shown(wanted),

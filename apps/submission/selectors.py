@@ -185,7 +185,10 @@ def _measured(submissions: Iterable[Submission]) -> list[tuple[int, int, int | N
 
 
 def assignment_of(request: Request) -> Assignment | None:
-    return Assignment.objects.filter(request=request).select_related("cluster").first()
+    found = Assignment.objects.filter(request=request).select_related("cluster").first()
+    if found is not None:
+        found.request = request  # with all that was read along with it
+    return found
 
 
 def may_submit(user: Any, request: Request) -> bool:

@@ -189,3 +189,20 @@ def test_names_of_templates_are_one_each(nova, liaison, browse):
 def test_template_of_another_experiment_is_not_found(nova, liaison, other_liaison, browse):
     template = keep(draft(liaison, nova), liaison)
     assert browse(other_liaison).get(f"/requests/new/?template={template.pk}").status_code == 404
+
+
+def test_templates_come_some_at_a_time(nova, liaison, browse, monkeypatch):
+    monkeypatch.setattr("apps.production.clone_views.PAGE", 2)
+    request = draft(liaison, nova)
+    for name in "CAB":
+        clones.save_template(request=request, name=f"Kept as {name}", by=liaison, at=AT)
+    first = browse(liaison).get("/requests/templates/")
+    assert [one.name for one, *_ in first.context["rows"]] == ["Kept as A", "Kept as B"]
+    rest = browse(liaison).get(f"/requests/templates/?after={first.context['more'].pk}")
+    assert [one.name for one, *_ in rest.context["rows"]] == ["Kept as C"]
+    assert rest.context["more"] is None
+    assert "Back to the first" in rest.content.decode()
+    assert (
+        "Nothing further down"
+        in browse(liaison).get(f"/requests/templates/?after={rest.context['rows'][0][0].pk}").content.decode()
+    )

@@ -1,0 +1,41 @@
+"""The number of queries of every page and route of production is the same for few rows and for many."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from benchmarks.production_rows import STATES, Filler
+from benchmarks.production_visits import Tour, Visit
+
+SAVEPOINTS = ("SAVEPOINT", "RELEASE")
+
+
+def counts(tour: Tour) -> dict[tuple[str, str, str], int]:
+    """Return how many queries each visit takes that is answered with a page."""
+    found = {}
+
+    def ask(visit: Visit) -> Any:
+        with CaptureQueriesContext(connection) as queries:
+            response = visit.ask()
+        found[visit.key] = sum(not query["sql"].startswith(SAVEPOINTS) for query in queries)
+        return response
+
+    return {visit.key: found[visit.key] for visit in tour.visits(ask)}
+
+
+@pytest.mark.parametrize(
+    ("role", "only", "least"), [("liaison", "", 50), ("approver", "", 50), ("admin", "admin:", 50)]
+)
+def test_queries_do_not_grow_with_rows(db, role, only, least):
+    filler = Filler(at=datetime.now(UTC), stages=2, experiments=3)
+    filler.add(len(STATES))
+    few = counts(Tour(roles=(role,), only=only, brief=True))
+    filler.stages, filler.size = 5, 3
+    filler.add(2 * len(STATES))
+    many = counts(Tour(roles=(role,), only=only, brief=True, newest=True))
+    grown = {key: (count, many[key]) for key, count in few.items() if key in many and many[key] > count}
+    assert grown == {}
+    assert len(few.keys() & many.keys()) >= least
