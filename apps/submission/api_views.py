@@ -21,7 +21,7 @@ from apps.production.selectors import with_stages
 from apps.submission import services
 from apps.submission.bundle import write_bundle
 from apps.submission.selectors import may_submit
-from apps.submission.serializers import AgainWriter, AssignWriter, CancelWriter, RetryWriter, SubmissionReader
+from apps.submission.serializers import AssignWriter, CancelWriter, RetryWriter, SendAgainWriter, SubmissionReader
 
 _REFUSALS: dict[Any, Any] = {
     400: OpenApiResponse(description="Problems by field path."),
@@ -71,11 +71,11 @@ class SubmissionViewSet(GenericViewSet[Any]):
         services.retry_failed(request=wanted, by=request.user, at=timezone.now(), **self._read(RetryWriter))  # type: ignore[arg-type]
         return self._answer(wanted)
 
-    @extend_schema(request=AgainWriter, responses=_LIST)
+    @extend_schema(request=SendAgainWriter, responses=_LIST)
     @action(detail=True, methods=["post"])
     def again(self, request: ApiRequest, key: str) -> Response:
         """Send an array again that the scheduler has refused."""
-        wanted, given = self._for_operator(key), self._read(AgainWriter)
+        wanted, given = self._for_operator(key), self._read(SendAgainWriter)
         submission = wanted.submissions.filter(number=given["number"]).first()
         if submission is None:
             raise InvalidFields({"number": ["There is no such array of this request."]})

@@ -53,7 +53,7 @@ class CancelWriter(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=2000)
 
 
-class AgainWriter(serializers.Serializer[Any]):
+class SendAgainWriter(serializers.Serializer[Any]):
     """Which array, by its number."""
 
     number = serializers.IntegerField(min_value=1, max_value=2**31 - 1)
