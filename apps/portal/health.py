@@ -19,10 +19,11 @@ from apps.jobs.selectors import collections
 from apps.notifications.selectors import channels_health
 from apps.production.checks.registry import RULES
 from apps.production.datasets import CATALOGUES
+from apps.quality.checks.registry import CHECKS
 from apps.services.feeds.registry import FEEDS
 
 #: Every kind of plugin there is. Named here, so that each is loaded before it is judged.
-PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES)
+PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES, CHECKS)
 #: How many deliveries that fail the page shows.
 SHOWN = 20
 #: How many of the jobs that a sink refuses.

@@ -62,7 +62,7 @@ class Submitted:
 
 def submit_all(slurm: SlurmServer) -> Submitted:
     jobs = Submitted(slurm)
-    request = {"OPSPORTAL_REQUEST": "NOVA-0001", "OPSPORTAL_STAGE": "reco"}
+    request = {"OPSPORTAL_REQUEST": "NOVA-0042", "OPSPORTAL_STAGE": "reco"}
     jobs.submit("ok", "#!/bin/sh\necho fine\n", MULTI="a\nb=c", **request)
     jobs.submit("known error", KNOWN_ERROR, "--account=ops", **request)
     jobs.submit("signal", "#!/bin/bash\nkill -SEGV $$\n")
@@ -160,7 +160,7 @@ def test_every_ending_comes_through_to_its_verdict(slurm, portal, client, capsys
     assert [(job.attempt, job.state, job.exit_code) for job in attempts] == [(1, "requeued", 0), (2, "failed", 4)]
 
     failed = jobs.job("known error")
-    assert (failed.request_key, failed.stage, failed.experiment.key) == ("NOVA-0001", "reco", "NOVA")
+    assert (failed.request_key, failed.stage, failed.experiment.key) == ("NOVA-0042", "reco", "NOVA")
     client.force_login(people.person("shifter-one", ("shifter", None)))
     page = client.get(f"/jobs/{failed.pk}/").content.decode()
     assert page.index("Service problem: retry.") < page.index("declaring the output") < page.index("HTTP error: 503")
