@@ -106,10 +106,10 @@ def run(arguments: argparse.Namespace, base: Path) -> bool:
         analyse()
         print(f"filled {arguments.requests:,} requests in {time.perf_counter() - began:.0f} s", flush=True)
         del filler
-    gc.collect()
-    gc.freeze()  # else what filling left behind is gone through in the middle of some visit
     few = production_visits.kept(kept)
     visits, many = surveyed(arguments.only)
+    gc.collect()
+    gc.freeze()  # as `opsportal.wsgi` does; else all that is loaded is gone through in the middle of some visit
     many = many if arguments.http else visited(visits, arguments.visits, in_process)
     if arguments.http:
         with served(base) as ask:
