@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from rest_framework import parsers, status
 from rest_framework.exceptions import APIException, ParseError, ValidationError
 from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
 from rest_framework.views import exception_handler
 
 from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -75,6 +76,12 @@ def _first_bad(data: Any) -> str | None:
             waiting += [(_Place(name, place), item) for name, item in part.items()]
             waiting += [(place, name) for name in part]  # looked at first
     return None
+
+
+def checked_data(sent: BaseSerializer[Any]) -> dict[str, Any]:
+    """Return what was sent, checked. Raises `ValidationError`, which `handle_error` tells by field path."""
+    sent.is_valid(raise_exception=True)
+    return dict(sent.validated_data)
 
 
 def problems(errors: Any, path: str = "") -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import mixins, serializers, status
+from rest_framework import mixins, status
 from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.models import User
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.notifications import services
@@ -34,13 +34,6 @@ from apps.notifications.serializers import (
     WebhookWriter,
 )
 from apps.production.models import Request
-
-
-def _read(writer: type[serializers.Serializer[Any]], request: ApiRequest) -> dict[str, Any]:
-    sent = writer(data=request.data)
-    if not sent.is_valid():
-        raise InvalidFields(problems(sent.errors))
-    return dict(sent.validated_data)
 
 
 def _secret(data: Any, code: int = status.HTTP_200_OK) -> Response:
@@ -69,7 +62,7 @@ class NotificationViewSet(mixins.ListModelMixin, GenericViewSet[Notification]):
     @action(detail=False, methods=["post"], pagination_class=None)
     def read(self, request: ApiRequest) -> Response:
         """Mark all up to the id `until` as read, or only the one of the id `only`."""
-        given = _read(ReadWriter, request)
+        given = checked_data(ReadWriter(data=request.data))
         until = given["until"] if given["until"] is not None else given["only"]
         if until is None:
             raise InvalidFields({"until": ["Give the id of the newest that you have seen, or of one as `only`."]})
@@ -90,7 +83,7 @@ class PreferencesView(APIView):
     )
     def put(self, request: ApiRequest) -> Response:
         """Choose when you are told of what; groups that are not sent are told as they are to everybody."""
-        given = _read(PreferencesWriter, request)
+        given = checked_data(PreferencesWriter(data=request.data))
         services.save_preferences(
             user=cast(User, request.user),
             digest_hour=given["digest_hour"],
@@ -146,7 +139,7 @@ class WebhookViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     @extend_schema(request=WebhookWriter, responses={201: WebhookWithSecret})
     def create(self, request: ApiRequest) -> Response:
         """Add one of your own, or, as one of the OPG, of an experiment. Its secret is told now and never again."""
-        given = _read(WebhookWriter, request)
+        given = checked_data(WebhookWriter(data=request.data))
         made, secret = services.add_webhook(by=cast(User, request.user), at=timezone.now(), **given)
         return _secret({**WebhookReader(made).data, "secret": secret}, status.HTTP_201_CREATED)
 
@@ -175,7 +168,7 @@ class FollowView(APIView):
     @extend_schema(operation_id="requests_follow_update", request=FollowSerializer, responses=FollowSerializer)
     def put(self, request: ApiRequest, key: str) -> Response:
         """Watch it, mute it, or neither."""
-        wanted, given = self._wanted(request, key), _read(FollowSerializer, request)
+        wanted, given = self._wanted(request, key), checked_data(FollowSerializer(data=request.data))
         services.follow_request(request=wanted, user=cast(User, request.user), level=given["level"])
         return Response({"level": level_of(request.user, wanted)})
 

@@ -12,8 +12,6 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
-from apps.core.api import problems
-from apps.core.errors import InvalidFields
 from apps.production import services
 from apps.production.approval_api import SignatureRoutes, SignWriter
 from apps.production.clone_api import CloneRoutes
@@ -160,8 +158,7 @@ class RequestViewSet(
 
     def _read(self, writer: type[W]) -> W:
         sent = writer(data=self.request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
+        sent.is_valid(raise_exception=True)
         return sent
 
     def _answer(self, key: str, code: int = status.HTTP_200_OK) -> Response:

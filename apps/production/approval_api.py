@@ -13,9 +13,8 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.enums import Role
 from apps.accounts.models import User
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.conditional import Guarded, Versioned
-from apps.core.errors import InvalidFields
 from apps.production import services
 from apps.production.approval_models import ApprovalGroup, Delegation, Signature
 from apps.production.approval_pages import approval_of
@@ -141,7 +140,7 @@ class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=DelegationWriter, responses={201: DelegationReader, **_REFUSED})
     def create(self, request: ApiRequest) -> Response:
         """Let somebody sign for you, from now or later until some moment."""
-        sent = _read(DelegationWriter(data=request.data))
+        sent = checked_data(DelegationWriter(data=request.data))
         at = timezone.now()
         found = User.objects.filter(username=sent.pop("to_user"), is_active=True).first()
         made = delegate(by=request.user, to_user=found, at=at, **{"from_at": at, **sent})  # type: ignore[arg-type]
@@ -170,7 +169,7 @@ class SignatureRoutes(Versioned):
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Take back your own signature while others are missing; needs a reason."""
         wanted = self.get_object()
-        sent = _read(WithdrawWriter(data=request.data))
+        sent = checked_data(WithdrawWriter(data=request.data))
         services.withdraw_signature(request=wanted, by=request.user, at=timezone.now(), **sent)  # type: ignore[arg-type]
         again = with_stages(Request.objects.filter(pk=wanted.pk)).get()
         return Response(_many(SlotReader, approval_of(again, request.user, timezone.now()).slots))
@@ -178,9 +177,3 @@ class SignatureRoutes(Versioned):
 
 def _many(reader: Any, rows: list[Any]) -> Any:
     return reader(rows, many=True).data
-
-
-def _read(writer: serializers.Serializer[Any]) -> dict[str, Any]:
-    if not writer.is_valid():
-        raise InvalidFields(problems(writer.errors))
-    return dict(writer.validated_data)

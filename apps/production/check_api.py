@@ -10,8 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.permissions import scope_of
-from apps.core.api import problems
-from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.errors import NotAllowed
 from apps.production.checked import Checked, checked
 from apps.production.checks import Severity
 from apps.production.serializers import NewRequestWriter
@@ -108,8 +107,7 @@ class EstimateRequest(APIView):
 
 def _checked(request: ApiRequest) -> Checked:
     sent = NewRequestWriter(data=request.data)
-    if not sent.is_valid():
-        raise InvalidFields(problems(sent.errors))
+    sent.is_valid(raise_exception=True)
     experiment = sent.validated_data["experiment"]
     if not scope_of(request.user).sees(experiment.pk):
         raise NotAllowed(f"Only members of {experiment} and the OPG may check its requests.")

@@ -13,7 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.conditional import Guarded, Versioned
 from apps.core.errors import InvalidFields
 from apps.production import clones, services
@@ -90,8 +90,8 @@ class CloneRoutes(Versioned):
     @action(detail=True, methods=["post"], url_path="next-names")
     def next_names(self: Any, request: ApiRequest, key: str) -> Response:
         """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
-        wanted, sent = self.get_object(), self._read(NextNamesWriter)
-        version = sent.validated_data["version"]
+        wanted, sent = self.get_object(), checked_data(NextNamesWriter(data=request.data))
+        version = sent["version"]
         clones.take_next_names(request=wanted, by=request.user, at=timezone.now(), version=version)  # type: ignore[arg-type]
         answer: Response = self._answer(wanted.key)
         return answer
@@ -115,7 +115,7 @@ class TemplateViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin)
     @extend_schema(request=TemplateWriter, responses={201: TemplateDetail, **_REFUSED})
     def create(self, request: ApiRequest) -> Response:
         """Keep what a request holds as a template; its deadline is left out."""
-        given = self._read(TemplateWriter)
+        given = checked_data(TemplateWriter(data=request.data))
         wanted = Request.objects.visible_to(request.user).filter(key=given["request"]).first()
         if wanted is None:
             raise InvalidFields({"request": ["There is no such request that you may see."]})
@@ -125,7 +125,7 @@ class TemplateViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin)
     @extend_schema(request=NameWriter, responses={200: TemplateDetail, **_REFUSED})
     def partial_update(self, request: ApiRequest, pk: str) -> Response:
         """Give it another name."""
-        template, given = self.get_object(), self._read(NameWriter)
+        template, given = self.get_object(), checked_data(NameWriter(data=request.data))
         renamed = clones.rename_template(template=template, name=given["name"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
         return Response(TemplateDetail(renamed).data)
 
@@ -149,12 +149,6 @@ class TemplateViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin)
                 at=timezone.now(),
             )
         return _draft(self, made, found.notes)
-
-    def _read(self, writer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-        sent = writer(data=self.request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
-        return dict(sent.validated_data)
 
 
 def _draft(view: Any, made: Request, notes: list[str]) -> Response:

@@ -10,8 +10,7 @@ from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.core.api import problems
-from apps.core.errors import InvalidFields
+from apps.core.api import checked_data
 from apps.production import counts
 from apps.production.models import OutputReport, Request, Stage, StageLocation
 
@@ -50,7 +49,7 @@ class Outputs(APIView):
     @extend_schema(request=OutputWriter, responses={200: OutputReader, 201: OutputReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
         """Report what one job has read and written; 201 for a key that is new, 200 for one that is replaced."""
-        stage, given = _stage(request, key, number), _read(OutputWriter, request)
+        stage, given = _stage(request, key, number), checked_data(OutputWriter(data=request.data))
         report, created = counts.report_output(
             stage=stage,
             key=given.pop("key"),
@@ -68,7 +67,7 @@ class Located(APIView):
     @extend_schema(request=LocatedWriter, responses={200: LocatedReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
         """Say that they are; saying it again changes nothing."""
-        stage, given = _stage(request, key, number), _read(LocatedWriter, request)
+        stage, given = _stage(request, key, number), checked_data(LocatedWriter(data=request.data))
         location = counts.say_located(stage=stage, by=request.user, at=timezone.now(), note=given["note"])  # type: ignore[arg-type]
         return Response(LocatedReader(location).data)
 
@@ -79,10 +78,3 @@ def _stage(request: ApiRequest, key: str, number: int) -> Stage:
         visible.select_related("request__experiment"), request__key=key, position=min(number, 10_000) - 1
     )
     return found
-
-
-def _read(writer: type[serializers.Serializer[Any]], request: ApiRequest) -> dict[str, Any]:
-    sent = writer(data=request.data)
-    if not sent.is_valid():
-        raise InvalidFields(problems(sent.errors))
-    return dict(sent.validated_data)

@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production import discussion
@@ -79,7 +79,7 @@ class CommentViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     @extend_schema(request=CommentWriter, responses={201: CommentReader})
     def create(self, request: ApiRequest, **_: str) -> Response:
         """Say something about the request or one of its fields, or answer."""
-        wanted, given = self._wanted(), self._read(CommentWriter)
+        wanted, given = self._wanted(), checked_data(CommentWriter(data=request.data))
         thread = None
         if given["thread"] is not None:
             thread = wanted.comments.filter(pk=given["thread"]).first()
@@ -98,7 +98,7 @@ class CommentViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     @extend_schema(request=CommentText, responses=_ANSWERS)
     def partial_update(self, request: ApiRequest, **_: str) -> Response:
         """Change what you have said yourself."""
-        comment, given = self.get_object(), self._read(CommentText)
+        comment, given = self.get_object(), checked_data(CommentText(data=request.data))
         changed = discussion.edit_comment(comment=comment, text=given["text"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
         return Response(CommentReader(changed).data)
 
@@ -134,9 +134,3 @@ class CommentViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
         requests = with_stages(Request.objects.visible_to(self.request.user))
         found: Request = get_object_or_404(requests, key=self.kwargs.get("key", ""))
         return found
-
-    def _read(self, writer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-        sent = writer(data=self.request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
-        return dict(sent.validated_data)

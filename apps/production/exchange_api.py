@@ -14,7 +14,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api import JSONParser, problems
+from apps.core.api import JSONParser
 from apps.core.errors import InvalidFields
 from apps.production.exchange import export_request, import_request
 from apps.production.serializers import RequestReader
@@ -78,8 +78,7 @@ class YamlActions:
     def import_yaml(self: Any, request: ApiRequest) -> Response:
         """Make a draft of a request in YAML; a liaison of its experiment may."""
         sent = YamlWriter(data=request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
+        sent.is_valid(raise_exception=True)
         made = import_request(text=sent.validated_data["yaml"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
         answer: Response = self._answer(made.key, status.HTTP_201_CREATED)
         return answer

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production import holds
@@ -75,7 +75,7 @@ class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     @extend_schema(request=HoldWriter, responses={201: HoldReader})
     def create(self, request: ApiRequest) -> Response:
         """Let no new jobs start; an approver or a shifter of the OPG may."""
-        given = self._read(HoldWriter)
+        given = checked_data(HoldWriter(data=request.data))
         stage = self._stage(given["request"], given["stage"])
         hold = holds.place_hold(
             by=request.user,  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     @action(detail=True, methods=["post"])
     def lift(self, request: ApiRequest, pk: str) -> Response:
         """Let what was held go on."""
-        hold, given = self.get_object(), self._read(LiftWriter)
+        hold, given = self.get_object(), checked_data(LiftWriter(data=request.data))
         lifted = holds.lift_hold(hold=hold, by=request.user, at=timezone.now(), reason=given["reason"])  # type: ignore[arg-type]
         return Response(HoldReader(lifted).data)
 
@@ -102,9 +102,3 @@ class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
         if stage is None or not scope_of(self.request.user).sees(stage.request.experiment_id):
             raise InvalidFields({"stage": ["There is no such stage: give the request's key and the stage's number."]})
         return stage
-
-    def _read(self, writer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-        sent = writer(data=self.request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
-        return dict(sent.validated_data)

@@ -9,7 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production import links
 from apps.production.combining import MAX_COMBINED
@@ -89,7 +89,7 @@ class LinkRoutes:
     def split(self, request: ApiRequest, key: str) -> Response:
         """Split a request of which no job was sent into drafts by runs, files or events; they supersede it."""
         wanted = _allowed(request, self.get_object())
-        sent = _read(SplitWriter(data=request.data))
+        sent = checked_data(SplitWriter(data=request.data))
         planned = links.plan_split(request=wanted, by_what=By(sent["by"]), size=sent["size"])
         keys = [""] * len(planned.parts)
         if not sent["preview"]:
@@ -111,7 +111,7 @@ class LinkRoutes:
     def combine(self, request: ApiRequest, key: str) -> Response:
         """Make one draft of this request and others, of which no job was sent; it supersedes them."""
         wanted = _allowed(request, self.get_object())
-        sent = _read(CombineWriter(data=request.data))
+        sent = checked_data(CombineWriter(data=request.data))
         others = self._named([name for name in sent["others"] if name != wanted.key])
         requests = [wanted, *(_allowed(request, other) for other in others)]
         planned, made = links.plan_combined(requests=requests), ""
@@ -137,12 +137,6 @@ def _allowed(request: ApiRequest, wanted: Request) -> Request:
     if not links.may_rearrange(request.user, wanted):
         raise NotAllowed(f"Only a liaison of {wanted.experiment} or, once it was sent, an approver may do this.")
     return wanted
-
-
-def _read(sent: serializers.Serializer[Any]) -> dict[str, Any]:
-    if not sent.is_valid():
-        raise InvalidFields(problems(sent.errors))
-    return dict(sent.validated_data)
 
 
 def _part(key: str, note: str, content: RequestContent) -> dict[str, Any]:

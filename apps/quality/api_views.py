@@ -12,8 +12,7 @@ from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from apps.core.api import problems
-from apps.core.errors import InvalidFields
+from apps.core.api import checked_data
 from apps.production.models import Request, Stage
 from apps.production.selectors import with_stages
 from apps.quality import posting, services
@@ -63,8 +62,8 @@ class QualityViewSet(GenericViewSet[Any]):
     @action(detail=True, methods=["post"])
     def again(self, request: ApiRequest, key: str) -> Response:
         """Have the checks run again; they do so by themselves when something is reported."""
-        wanted = self._for_poster(key)
-        services.ask_for_run(request=wanted, by=request.user, at=timezone.now(), **self._read(AgainWriter))  # type: ignore[arg-type]
+        wanted, given = self._for_poster(key), checked_data(AgainWriter(data=request.data))
+        services.ask_for_run(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
     @extend_schema(request=WaiveWriter, responses=_STANDING)
@@ -89,7 +88,7 @@ class QualityViewSet(GenericViewSet[Any]):
     def files(self, request: ApiRequest, key: str) -> Response:
         """Name files that a job has written, with their sizes; the same `key` again replaces what it named."""
         wanted = self._for_poster(key)
-        given = self._read(FilesWriter)
+        given = checked_data(FilesWriter(data=request.data))
         files = [posting.NamedFile(**one) for one in given["files"]]
         noted = posting.name_files(
             stage=self._stage(wanted, given["stage"]),
@@ -111,7 +110,7 @@ class QualityViewSet(GenericViewSet[Any]):
             rows = HistogramPair.objects.filter(stage__request=self._wanted(key)).order_by("stage", "name")
             return Response(HistogramReader(rows, many=True).data)
         wanted = self._for_poster(key)
-        given = self._read(HistogramWriter)
+        given = checked_data(HistogramWriter(data=request.data))
         row, is_new = posting.post_histogram(
             stage=self._stage(wanted, given.pop("stage")),
             by=request.user,  # type: ignore[arg-type]
@@ -125,7 +124,7 @@ class QualityViewSet(GenericViewSet[Any]):
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post what a tool outside the portal says; the same name again replaces what it said."""
         wanted = self._for_poster(key)
-        given = self._read(ResultWriter)
+        given = checked_data(ResultWriter(data=request.data))
         number = given.pop("stage")
         row, is_new = posting.post_result(
             request=wanted,
@@ -154,13 +153,7 @@ class QualityViewSet(GenericViewSet[Any]):
     def _signed(self, wanted: Request, writer: type[Any]) -> dict[str, Any]:
         """Read the body of somebody who may sign; others are refused before it is looked at."""
         services.check_may_waive(wanted, self.request.user)  # type: ignore[arg-type]
-        return self._read(writer)
-
-    def _read(self, writer: type[Any]) -> dict[str, Any]:
-        sent = writer(data=self.request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
-        return dict(sent.validated_data)
+        return checked_data(writer(data=self.request.data))
 
     def _answer(self, wanted: Request) -> Response:
         wanted.refresh_from_db(fields=["state"])

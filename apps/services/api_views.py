@@ -22,6 +22,7 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
 
 from apps.accounts.models import User
+from apps.core.api import checked_data
 from apps.core.conditional import Guarded
 from apps.services import selectors
 from apps.services.filters import IncidentFilter
@@ -76,9 +77,8 @@ def _slugs(rows: list[selectors.Row]) -> dict[str, Any]:
 
 
 def _read(serializer: type[BaseSerializer[Any]], request: Request) -> dict[str, Any]:
-    given = serializer(data=request.data)
-    given.is_valid(raise_exception=True)
-    return {"by": cast(User, request.user), "at": timezone.now(), **given.validated_data}
+    given = checked_data(serializer(data=request.data))
+    return {"by": cast(User, request.user), "at": timezone.now(), **given}
 
 
 class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident]):

@@ -13,7 +13,7 @@ from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.errors import InvalidFields
 from apps.production.enums import Verb
 from apps.production.models import Request
@@ -52,7 +52,7 @@ class SubmissionViewSet(GenericViewSet[Any]):
     def assign(self, request: ApiRequest, key: str) -> Response:
         """Let the portal send the jobs of a request to a cluster; an approver or shifter may."""
         wanted = self._for_operator(key)
-        sent = self._read(AssignWriter)
+        sent = checked_data(AssignWriter(data=request.data))
         begin = sent.pop("begin")
         services.assign_request(
             request=wanted,
@@ -67,15 +67,15 @@ class SubmissionViewSet(GenericViewSet[Any]):
     @action(detail=True, methods=["post"])
     def retry(self, request: ApiRequest, key: str) -> Response:
         """Send the failed jobs of a stage again."""
-        wanted = self._for_operator(key)
-        services.retry_failed(request=wanted, by=request.user, at=timezone.now(), **self._read(RetryWriter))  # type: ignore[arg-type]
+        wanted, given = self._for_operator(key), checked_data(RetryWriter(data=request.data))
+        services.retry_failed(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
     @extend_schema(request=SendAgainWriter, responses=_LIST)
     @action(detail=True, methods=["post"])
     def again(self, request: ApiRequest, key: str) -> Response:
         """Send an array again that the scheduler has refused."""
-        wanted, given = self._for_operator(key), self._read(SendAgainWriter)
+        wanted, given = self._for_operator(key), checked_data(SendAgainWriter(data=request.data))
         submission = wanted.submissions.filter(number=given["number"]).first()
         if submission is None:
             raise InvalidFields({"number": ["There is no such array of this request."]})
@@ -86,8 +86,8 @@ class SubmissionViewSet(GenericViewSet[Any]):
     @action(detail=True, methods=["post"])
     def cancel(self, request: ApiRequest, key: str) -> Response:
         """Have the schedulers end every job of a request that they have."""
-        wanted = self._for_operator(key)
-        services.cancel_sent(request=wanted, by=request.user, at=timezone.now(), **self._read(CancelWriter))  # type: ignore[arg-type]
+        wanted, given = self._for_operator(key), checked_data(CancelWriter(data=request.data))
+        services.cancel_sent(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
     @extend_schema(responses={(200, "application/x-tar"): OpenApiResponse(OpenApiTypes.BINARY), **_REFUSALS})
@@ -106,12 +106,6 @@ class SubmissionViewSet(GenericViewSet[Any]):
         if not may_submit(self.request.user, wanted):
             raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
         return wanted
-
-    def _read(self, writer: type[Any]) -> dict[str, Any]:
-        sent = writer(data=self.request.data)
-        if not sent.is_valid():
-            raise InvalidFields(problems(sent.errors))
-        return dict(sent.validated_data)
 
     def _answer(self, wanted: Request) -> Response:
         rows = wanted.submissions.select_related("request", "cluster", "retry_of").order_by("number")

@@ -15,7 +15,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import is_opg
-from apps.core.api import problems
+from apps.core.api import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request
@@ -126,7 +126,7 @@ class QueueViewSet(GenericViewSet[Request]):
     @extend_schema(parameters=[PartReader], responses={200: QueueReader, 400: _REFUSED[400]})
     def list(self, request: ApiRequest) -> Response:
         """Read the queue as you may see it; ranks count the requests of all experiments."""
-        part = _read(PartReader, request.query_params)
+        part = checked_data(PartReader(data=request.query_params))
         found = queue_lines(user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"])
         return Response(QueueReader(found).data)
 
@@ -138,7 +138,7 @@ class QueueViewSet(GenericViewSet[Request]):
     @action(detail=True, methods=["post"])
     def move(self, request: ApiRequest, key: str) -> Response:
         """Move a request to a rank by hand; all others keep their order."""
-        wanted, given = self._wanted(key), _read(MoveWriter, request.data)
+        wanted, given = self._wanted(key), checked_data(MoveWriter(data=request.data))
         placing.move_request(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return Response(LineReader(self._line(key)).data)
 
@@ -146,7 +146,7 @@ class QueueViewSet(GenericViewSet[Request]):
     @action(detail=True, methods=["post"], url_path="undo-move")
     def undo_move(self, request: ApiRequest, key: str) -> Response:
         """Let the score alone decide again where a request goes."""
-        wanted, given = self._wanted(key), _read(UndoWriter, request.data)
+        wanted, given = self._wanted(key), checked_data(UndoWriter(data=request.data))
         placing.undo_move(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return Response(LineReader(self._line(key)).data)
 
@@ -155,7 +155,7 @@ class QueueViewSet(GenericViewSet[Request]):
     def what_if(self, request: ApiRequest, key: str) -> Response:
         """Read which rank a request would have with another class or number. Nothing is changed."""
         line = self._line(key)
-        given = _read(LevelReader, request.query_params)
+        given = checked_data(LevelReader(data=request.query_params))
         then = shares.what_if_level(
             line.request,
             priority_class=given.get("priority_class", line.request.priority_class),
@@ -234,7 +234,7 @@ class SharesView(APIView):
     def put(self, request: ApiRequest) -> Response:
         """Set weights; an approver for all experiments or an admin may."""
         _check_opg(request)
-        given = _read(SharesWriter, request.data)
+        given = checked_data(SharesWriter(data=request.data))
         given["weights"] = _by_experiment(given["weights"])
         shares.set_shares(by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return Response(_shares())
@@ -247,7 +247,7 @@ class SharesPreview(APIView):
     def post(self, request: ApiRequest) -> Response:
         """Read which ranks would change with other weights. Nothing is changed."""
         _check_opg(request)
-        weights = _by_experiment(_read(WeightsWriter, request.data)["weights"])
+        weights = _by_experiment(checked_data(WeightsWriter(data=request.data))["weights"])
         rows, shifts = shares.what_if_shares(weights, at=timezone.now())
         return Response(PreviewReader({"shares": rows, "shifts": shifts}).data)
 
@@ -268,10 +268,3 @@ def _by_experiment(weights: dict[str, int]) -> dict[int, int]:
     if unknown := {key: ["There is no such experiment."] for key in weights if key not in known}:
         raise InvalidFields(unknown)
     return {known[key]: weight for key, weight in weights.items()}
-
-
-def _read(reader: type[serializers.Serializer[Any]], data: Any) -> dict[str, Any]:
-    sent = reader(data=data)
-    if not sent.is_valid():
-        raise InvalidFields(problems(sent.errors))
-    return dict(sent.validated_data)
