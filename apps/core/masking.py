@@ -24,8 +24,10 @@ _SECRET_VALUES = re.compile(
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
     rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})"
 )
-# `NAME=value` in a command line, the last one of `--export=NAME=value`.
-_ASSIGNMENT = re.compile(r"\b([A-Za-z_]\w*)=([^\s,;=]+)(?=[\s,;]|$)")
+_NAME = re.compile(r"\b([A-Za-z_]\w*)=")  # in a command line, such as two in `--export=NAME=value`
+_QUOTED_OR_WORD = re.compile(r"""(?s)(["'])(.*?)\1|[^\s,;]+""")
+_PLAIN = re.compile(r"[^\s,;=]+(?=[\s,;]|$)")
+_MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
 _MOST_NAMES = 10_000
 _sources: "list[Callable[[], Sequence[Rule]]]" = []
 
@@ -104,17 +106,26 @@ class Masker:
 
     def mask_text(self, line: str) -> str:
         """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
-        masked = _ASSIGNMENT.sub(self._mask_assignment, line).encode("utf-8", "surrogatepass")
+        masked = self._mask_assignments(line).encode("utf-8", "surrogatepass")
         for pattern in [_SECRET_VALUES if self._names else None, self._rule_values]:
             if pattern is not None:
                 masked = pattern.sub(lambda found: self.fingerprint(found[0]), masked)
         return masked.decode("utf-8", "surrogatepass")
 
-    def _mask_assignment(self, found: re.Match[str]) -> str:
-        name, value = found[1].encode(), found[2].encode("utf-8", "surrogatepass")
-        if not self._is_secret(name, value):
-            return found[0]
-        return f"{found[1]}={self.fingerprint(value).decode()}"
+    def _mask_assignments(self, line: str) -> str:
+        """Mask what is given to names: to its closing quote, else to the next blank, comma or semicolon."""
+        shown, end, at = [], 0, 0
+        for name in _NAME.finditer(line):
+            named = self._is_secret_name(name[1].encode())
+            given = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end()) if name.start() >= at else None
+            if given is None or _MASKED.match(given[0]):
+                continue
+            value = (given[2] if named and given[1] else given[0]).encode("utf-8", "surrogatepass")
+            if self._is_secret(name[1].encode(), value):
+                shown += [line[end : name.end()], self.fingerprint(value).decode()]
+                end = given.end()
+            at = given.end()
+        return "".join((*shown, line[end:]))
 
     def fingerprint(self, value: bytes) -> bytes:
         """Return what stands for `value` where it would be stored."""
