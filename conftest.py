@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from django.test import Client
+from rest_framework.test import APIClient
 
 from tests import people
 
@@ -58,6 +60,30 @@ def shifter(db):
 @pytest.fixture
 def admin(db):
     return people.person("admin-one", ("admin", None))
+
+
+@pytest.fixture
+def browse():
+    """Return a client that is logged in as this person."""
+
+    def login(user) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return login
+
+
+@pytest.fixture
+def api():
+    """Return an API client that is this person's."""
+
+    def login(user) -> APIClient:
+        client = APIClient()
+        client.force_authenticate(user)
+        return client
+
+    return login
 
 
 @pytest.fixture

@@ -90,7 +90,8 @@ def continue_lost_trials(*, at: datetime) -> None:
 
 def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:
     """Add what the rule finds in `blobs` to the trial. A value that is masked already is nothing new."""
-    masker = Masker(names="", key=b"", rules=[Rule("name" if trial.applies_to == "name" else "value", trial.pattern)])
+    tried = MaskingRule(applies_to=trial.applies_to, pattern=trial.pattern)
+    masker = Masker(names="", key=b"", rules=[tried.as_rule()])
     names: Counter[str] = Counter(trial.names)
     found = []
     for blob in blobs:

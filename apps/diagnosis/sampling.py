@@ -1,6 +1,5 @@
 """Reading the logs of single jobs for known errors, with nothing kept: for jobs that nobody doubts."""
 
-import logging
 import os
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,17 +7,14 @@ from pathlib import Path
 
 from django.conf import settings
 
-from apps.clusters.schedulers.base import SchedulerError
 from apps.diagnosis.engine.base import Block, Hit
 from apps.diagnosis.engine.diagnose import diagnose
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.tail import BUDGET_BYTES, LogError, open_log, read_back
 from apps.diagnosis.enums import Role, Stream
-from apps.diagnosis.selectors import facts_of, log_paths, submission_of
+from apps.diagnosis.locating import locate_logs
+from apps.diagnosis.selectors import facts_of
 from apps.jobs.models import Job
-from apps.jobs.services import locate_log
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,13 +27,7 @@ class LogLooked:
 
 def look_for_causes(*, job: Job, at: datetime) -> LogLooked:
     """Read the ends of a job's logs; where they lie is asked of the scheduler and kept, if it is not known yet."""
-    if job.started_at and not job.log_path:
-        script, environment = submission_of(job)
-        try:
-            locate_log(job=job, script=script, environment=environment, at=at)
-        except SchedulerError as error:
-            log.warning("where the log of %s lies is not known: %s", job, error)
-    blocks = [block for stream, path in log_paths(job) if (block := _read(stream, path)) is not None]
+    blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(stream, path)) is not None]
     if not blocks:
         return LogLooked(read=False)
     found = diagnose(facts_of(job), blocks, classifiers=classifiers())

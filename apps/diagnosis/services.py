@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, Sum
 
-from apps.clusters.schedulers.base import JobState, SchedulerError
+from apps.clusters.schedulers.base import JobState
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.queue import enqueue
 from apps.core.services import publish
@@ -22,12 +22,12 @@ from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.tail import LogError, LogMissing, LogRefused, open_log
 from apps.diagnosis.enums import ADVICE_OF, TRANSITIONS, Category, HarvestState, ReasonKind, Stream, VerdictKind
+from apps.diagnosis.locating import locate_logs
 from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Evidence, LogExcerpt, LogHarvest, Verdict
 from apps.diagnosis.permissions import may_judge
-from apps.diagnosis.selectors import facts_of, log_paths, outages_while, submission_of
+from apps.diagnosis.selectors import facts_of, outages_while
 from apps.jobs.models import Job
 from apps.jobs.records import clean_text, hour_of
-from apps.jobs.services import locate_log
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         move(harvest, to=HarvestState.RUNNING, transitions=TRANSITIONS, attempts=attempt, due_at=due_at)
         if attempt > ATTEMPTS:
             raise RuntimeError(f"its reading was broken off {ATTEMPTS} times")
-        read = _read_logs(harvest.job, at)
+        read = [_read(stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
         errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused)]
         if errors and harvest.job.started_at and attempt <= len(BACK_OFF_SECONDS):
             return _try_later(harvest, errors, at)
@@ -106,16 +106,6 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
     except Exception as error:  # whatever one log does to the reader must not come back for ever
         log.exception("the harvest of %s failed", harvest.job)
         return _give_up(harvest, error, at)
-
-
-def _read_logs(job: Job, at: datetime) -> list[LogRead]:
-    if job.started_at and not job.log_path:
-        script, environment = submission_of(job)
-        try:
-            locate_log(job=job, script=script, environment=environment, at=at)
-        except SchedulerError as error:
-            log.warning("where the log of %s lies is not known: %s", job, error)
-    return [_read(stream, path) for stream, path in log_paths(job)]
 
 
 def _read(stream: Stream, path: str) -> LogRead:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -51,36 +52,23 @@ def run_again(request: HttpRequest, key: str) -> HttpResponse:
 
 @require_POST
 def waive(request: HttpRequest, key: str) -> HttpResponse:
-    wanted, form = _wanted(request, key), WaiveForm(request.POST)
-    if not may_waive(request.user, wanted):
-        raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive a check.")
-    if not form.is_valid():
-        return _page(request, wanted, form=form)
-    given = form.cleaned_data
-    return _do(
-        request,
-        wanted,
-        lambda by: services.waive_result(request=wanted, by=by, at=timezone.now(), **given),
-        "The check is waived in your name.",
-        form,
-    )
+    return _sign(request, key, WaiveForm(request.POST), services.waive_result, "The check is waived in your name.")
 
 
 @require_POST
 def withdraw(request: HttpRequest, key: str) -> HttpResponse:
-    wanted, form = _wanted(request, key), WithdrawForm(request.POST)
+    return _sign(request, key, WithdrawForm(request.POST), services.withdraw_waiver, "The waiver is withdrawn.")
+
+
+def _sign(request: HttpRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
+    """Sign or withdraw a waiver; problems come back in the form."""
+    wanted = _wanted(request, key)
     if not may_waive(request.user, wanted):
-        raise PermissionDenied("Only an approver who has neither made nor submitted the request may do this.")
+        raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive its checks.")
     if not form.is_valid():
         return _page(request, wanted, form=form)
     given = form.cleaned_data
-    return _do(
-        request,
-        wanted,
-        lambda by: services.withdraw_waiver(request=wanted, by=by, at=timezone.now(), **given),
-        "The waiver is withdrawn.",
-        form,
-    )
+    return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said, form)
 
 
 def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str, form: Any = None) -> HttpResponse:

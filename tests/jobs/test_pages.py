@@ -9,7 +9,6 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
-from rest_framework.test import APIClient
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.selectors import array_siblings, jobs_for_list, other_attempts, totals_as_of
@@ -312,37 +311,30 @@ def test_attempts_and_siblings_are_of_the_same_job(alps, nova):
 # API
 
 
-@pytest.fixture
-def api(liaison):
-    client = APIClient()
-    client.force_authenticate(liaison)
-    return client
-
-
-def test_api_lists_and_shows_own_jobs_only(alps, nova, dune, api):
+def test_api_lists_and_shows_own_jobs_only(alps, nova, dune, api, liaison):
     mine, theirs = store(alps, failed(1), record(2, account="dune"))
-    answer = api.get("/api/v1/jobs/")
+    answer = api(liaison).get("/api/v1/jobs/")
     assert [job["job_id"] for job in answer.json()["results"]] == ["1"]
-    one = api.get(f"/api/v1/jobs/{mine.pk}/").json()
+    one = api(liaison).get(f"/api/v1/jobs/{mine.pk}/").json()
     assert (one["cluster"], one["experiment"], one["state"], one["request"]) == ("alps", "NOVA", "failed", "")
-    assert api.get(f"/api/v1/jobs/{theirs.pk}/").status_code == 404
+    assert api(liaison).get(f"/api/v1/jobs/{theirs.pk}/").status_code == 404
 
 
-def test_api_takes_the_filters_of_the_list(alps, nova, api):
+def test_api_takes_the_filters_of_the_list(alps, nova, api, liaison):
     store(alps, failed(1), record(2))
-    assert [job["job_id"] for job in api.get("/api/v1/jobs/?state=any_failure").json()["results"]] == ["1"]
-    assert api.get("/api/v1/jobs/?exit_code=many").status_code == 400
+    assert [job["job_id"] for job in api(liaison).get("/api/v1/jobs/?state=any_failure").json()["results"]] == ["1"]
+    assert api(liaison).get("/api/v1/jobs/?exit_code=many").status_code == 400
 
 
-def test_api_reads_only(alps, nova, api):
+def test_api_reads_only(alps, nova, api, liaison):
     (job,) = store(alps, record(1))
-    assert api.post("/api/v1/jobs/", {}).status_code == 405
-    assert api.delete(f"/api/v1/jobs/{job.pk}/").status_code == 405
+    assert api(liaison).post("/api/v1/jobs/", {}).status_code == 405
+    assert api(liaison).delete(f"/api/v1/jobs/{job.pk}/").status_code == 405
 
 
-def test_api_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, api):
+def test_api_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, api, liaison):
     counts = []
     for total in (1, 3):
         store(alps, *[record(number) for number in range(total)])
-        counts.append(queries_of(api, "/api/v1/jobs/"))
+        counts.append(queries_of(api(liaison), "/api/v1/jobs/"))
     assert counts[0] == counts[1] < 10

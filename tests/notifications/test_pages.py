@@ -11,15 +11,6 @@ from tests.notifications.told import deliver
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def browse(client):
-    def login(user):
-        client.force_login(user)
-        return client
-
-    return login
-
-
 def page(client, path):
     response = client.get(path)
     assert response.status_code == 200

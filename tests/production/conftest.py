@@ -1,6 +1,4 @@
 import pytest
-from django.test import Client
-from rest_framework.test import APIClient
 
 from apps.services.models import Service
 from tests.people import person
@@ -11,18 +9,6 @@ from tests.production.written import AT
 def today(monkeypatch):
     """The edges' clock stands at the moment in which the tests' requests are written."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: AT)
-
-
-@pytest.fixture
-def browse():
-    """Return a client that is logged in as this person."""
-
-    def login(user) -> Client:
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return login
 
 
 @pytest.fixture
@@ -39,15 +25,3 @@ def both(nova):
 @pytest.fixture
 def samweb(db):
     return Service.objects.create(slug="samweb", name="SAM web")
-
-
-@pytest.fixture
-def api():
-    """Return an API client that is this person's."""
-
-    def login(user) -> APIClient:
-        client = APIClient()
-        client.force_authenticate(user)
-        return client
-
-    return login

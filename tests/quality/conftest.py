@@ -2,7 +2,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
-from django.test import Client
 
 from apps.clusters.models import Cluster
 from apps.core.selectors import events_of
@@ -23,18 +22,6 @@ LATER = AT + timedelta(hours=2)
 @pytest.fixture(autouse=True)
 def today(monkeypatch):
     monkeypatch.setattr("django.utils.timezone.now", lambda: LATER)
-
-
-@pytest.fixture
-def browse():
-    """Return a client that is logged in as this person."""
-
-    def login(user) -> Client:
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return login
 
 
 @dataclass

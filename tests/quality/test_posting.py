@@ -4,7 +4,6 @@ import json
 import math
 
 import pytest
-from rest_framework.test import APIClient
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.quality import posting
@@ -12,16 +11,6 @@ from apps.quality.models import ExternalResult, HistogramPair, OutputFile, Quali
 from apps.quality.posting import NamedFile, name_files
 from tests.production.written import stage as written_stage
 from tests.quality.conftest import LATER
-
-
-@pytest.fixture
-def api():
-    def login(user) -> APIClient:
-        client = APIClient()
-        client.force_authenticate(user)
-        return client
-
-    return login
 
 
 def url(produced, action: str = "") -> str:

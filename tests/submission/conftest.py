@@ -1,7 +1,6 @@
 from datetime import timedelta
 
 import pytest
-from django.test import Client
 
 from apps.clusters.models import Cluster
 from apps.production.models import WorkflowType
@@ -85,13 +84,3 @@ def end_jobs():
         return accounting.store(submission.cluster, *records, at=at)
 
     return end
-
-
-@pytest.fixture
-def browse():
-    def login(user) -> Client:
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return login
