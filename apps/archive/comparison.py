@@ -70,7 +70,7 @@ class Change:
 
 def normalised(text: str, *, job_id: str = "") -> str:
     """Return a text with dates, times, temporary paths, long hexadecimal numbers and the job's id made equal."""
-    text = " ".join(text.split(" ")).rstrip()
+    text = text.rstrip()
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)
     if len(job_id) >= SHORTEST_ID:

@@ -247,7 +247,8 @@ class _Matcher:
             found.add(small.strip())
         if self._module:
             names = {name.lower() for name in words.modules_in(line)}
-            found |= {name for name in names if self._module in (name, name.partition("/")[0])}
+            loaded = [name for name in names if self._module in (name, name.partition("/")[0])]
+            found |= {part for name in loaded for part in ([name] if name in small else name.split("/"))}
         if any(word in small for word in self._words) or any(start in small for start in self._starts):
             there = words.words_in(line)
             found |= self._words & there

@@ -20,10 +20,15 @@ LONGEST_KEPT = 300  # of the lines whose words are kept for other scripts
 # No match holds a blank, so the words of a line are those of its blank-separated pieces, one by one.
 _CHUNK = re.compile(r"-{0,2}\w[\w.+/-]*(?:=[^\s\x00-\x1f\x7f;|&<>()\"'`,]+)?")
 _TOKEN = re.compile(r"\w[\w.+/-]*")
-_MODULE = re.compile(
-    r"\s*(?:module\s+(?:-\S+\s+)*(?:load|add|try-load|swap|switch)|ml(?:\s+load)?)\s+(?P<names>[^#;&|]+)"
+_STATEMENT = re.compile(r"[^;&|\n]+")
+_FIRST_WORDS = r"\s*(?:(?:if|then|else|elif|do|while|until|!|[({])\s+)*"
+_MODULES = re.compile(
+    rf"{_FIRST_WORDS}(?:module\s+(?:-\S+\s+)*(?:load|add|try-load|swap|switch)|ml(?:\s+load)?)\s+(?P<names>[^#]+)"
 )
+_PRODUCT = re.compile(rf"{_FIRST_WORDS}setup\s+(?:-\w\s+)*(?P<name>[A-Za-z]\w*)(?:\s+(?P<version>v\d\w*))?(?![\w(./=])")
+_SPACK = re.compile(rf"{_FIRST_WORDS}spack\s+load\s+(?P<names>[^#]+)")
 _MODULE_NAME = re.compile(r"[\w.+/-]+")
+_SPEC = re.compile(r"(?<!\S)([A-Za-z][\w.-]*)(?:@([\w.-]+))?(?![\w.=-])")
 # What begins so is no word of a script.
 _LOADED, _DAY, _WEEK = ":", "@", "@w"
 
@@ -83,10 +88,17 @@ def same_blanks(line: str) -> str:
 
 
 def modules_in(line: str) -> list[str]:
-    """Return the environment modules that a line of a script loads."""
-    found = _MODULE.match(line)
-    names = _MODULE_NAME.findall(found["names"]) if found else []
-    return [name for name in names if not name.startswith("-")]
+    """Return the modules that a line loads, also as products of UPS and packages of Spack: `name/version`."""
+    return [name for statement in _STATEMENT.findall(line) for name in _modules_in(statement)]
+
+
+def _modules_in(statement: str) -> Iterator[str]:
+    if found := _MODULES.match(statement):
+        yield from (name for name in _MODULE_NAME.findall(found["names"]) if not name.startswith("-"))
+    elif found := _PRODUCT.match(statement):
+        yield "/".join(filter(None, found.groups()))
+    elif found := _SPACK.match(statement):
+        yield from ("/".join(filter(None, spec)) for spec in _SPEC.findall(found["names"]))
 
 
 def module_word(name: str) -> str:

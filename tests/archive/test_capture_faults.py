@@ -265,7 +265,7 @@ def test_journal_disk_full_and_freed(tmp_path, spool):
                 wait_for(lambda: capture.status().waiting == 0)
                 filler.unlink()
                 wait_for(lambda: len(KEPT) == 39)
-                assert capture.status().last_error == ""
+                wait_for(lambda: capture.status().last_error == "")
         assert {int(job.job_id): job.script for job in KEPT} == {
             job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
         }

@@ -99,6 +99,20 @@ def test_hits_are_marked_and_escaped(find, archived):
     assert f"{reverse('archive:job', args=[ArchivedJob.objects.get(job_id='2').pk])}#L3" in page
 
 
+def test_products_and_packages_are_found_as_modules(find):
+    store(
+        captured_job(1, script=b"source x.sh; setup ifdhc v2_7_2\n"),
+        captured_job(2, script=b"spack load ifdhc@v2_8\n"),
+        captured_job(3, script=b"echo ifdhc v2_7_2\n"),
+    )
+    index_words()
+
+    assert sorted(ids(find(module="ifdhc"))) == ["1", "2"]
+    found = find(module="ifdhc/v2_7_2")
+    assert ids(found) == ["1"]
+    assert b"setup <mark>ifdhc</mark> <mark>v2_7_2</mark>" in found.content
+
+
 @pytest.mark.parametrize("query", [{"words": "common"}, {"line": "srun common"}, {"text": "commo", "user": "ana"}])
 def test_pages_hold_every_hit_once_newest_first(client, find, query, monkeypatch):
     monkeypatch.setattr(search, "_STEP", 7)

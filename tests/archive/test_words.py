@@ -1,5 +1,7 @@
 """The tokeniser: what can be typed finds what was written."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,13 @@ def test_words_hold_no_blank_and_are_never_empty(text):
         ("module list", []),
         ("echo module load x", []),
         ("module load $MODULE", ["MODULE"]),
+        ("module purge; module load a/1 b && ml c || exit 1", ["a/1", "b", "c"]),
+        ("if module load a; then { module add b; }; fi", ["a", "b"]),
+        ("setup ifdhc v2_7_2 -q e20:prof", ["ifdhc/v2_7_2"]),
+        ("source setup.sh && setup -B dunesw $VERSION", ["dunesw"]),
+        ("setup() {", []),
+        ("setup.py install; setup x.sh; setup a=b", []),
+        ("spack load --first root@6.28.04%gcc cmake arch=linux # gdb", ["root/6.28.04", "cmake"]),
     ],
 )
 def test_modules_in_a_line(line, names):
@@ -56,6 +65,15 @@ def test_modules_in_a_line(line, names):
 def test_module_is_found_with_and_without_its_version():
     there = words.words_of("module load GROMACS/2023.3")
     assert {words.module_word("gromacs/2023.3"), words.module_word("Gromacs")} <= there
+
+
+@pytest.mark.parametrize("piece", ["if ", "setup ", "a@", "module load ", "-B ", "; "])
+def test_hostile_lines_take_no_time(piece):
+    began = time.process_time()
+    words.modules_in("spack load " + piece * 20_000)
+    words.modules_in(piece * 20_000)
+
+    assert time.process_time() - began < 5, "linear takes 0.1 s"
 
 
 @pytest.mark.parametrize(
