@@ -128,6 +128,8 @@ EXPECTED = {
     "api:service-list": ALL,
     "api:stage-located": "hyhyyn",
     "api:stage-outputs": "hyhyyn",
+    "api:submission-accept": OPERATOR,
+    "api:submission-wait-again": OPERATOR,
     "api:submission-again": OPERATOR,  # and then asked which
     "api:submission-assign": OPERATOR,
     "api:submission-bundle": OPERATOR,
@@ -223,12 +225,14 @@ EXPECTED = {
     "quality:waive": OPG_APPROVER,
     "quality:withdraw": OPG_APPROVER,
     "submission:again": "hnhhhn",  # nothing was sent of this one
+    "submission:accept": OPERATOR,
     "submission:assign": OPERATOR,
     "submission:bundle": OPERATOR,
     "submission:cancel": OPERATOR,
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,
     "submission:script": NONE,
+    "submission:wait-again": OPERATOR,
     "production:request-yaml": OF_EXPERIMENT,
     "services:board": ALL,
     "services:cancel-window": OPG,

@@ -14,6 +14,7 @@ from apps.core.services import publish
 from apps.diagnosis.models import RequestReport, Verdict
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
+from apps.production.acceptance import acceptances_of
 from apps.production.models import Request
 
 #: How many rows a table of causes, sites and slowest jobs has.
@@ -49,6 +50,10 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "stages": [{"stage": row["stage"], **_figures(row)} for row in stages],
         "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
         "causes": _causes(request),
+        "taken_as_they_are": [
+            {"stage": row.stage.name, "by": row.by, "reason": row.reason, "jobs_missing": row.jobs_missing}
+            for row in acceptances_of([request]).values()
+        ],
         "slowest": _slowest(jobs),
     }
 

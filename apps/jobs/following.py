@@ -11,6 +11,7 @@ from apps.core.models import Event
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import StageProgress, progress_of_many
+from apps.production.acceptance import acceptances_of
 from apps.production.counts import is_located
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
@@ -41,17 +42,19 @@ def start_seen(*, at: datetime) -> list[Request]:
 
 
 def complete_ended(*, at: datetime) -> list[Request]:
-    """Move running requests whose asked jobs are all done, or have ended for good, to “completing”."""
+    """Move running requests whose asked jobs are all done, have ended for good, or are not waited for any more."""
     kept_up = Q(arguments__stop_on__isnull=False)  # its jobs are not counted beforehand: who sends them ends it
     running = list(Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment"))
     progress = progress_of_many(running)
+    accepted = acceptances_of(running)
     busy = set(QueueCount.objects.filter(request__in=running).values_list("request_id", flat=True))
     knows = _all_queues_are_known(at)
     moved = []
     for request in running:
         rows = [row for row in progress[request.pk] if row.asked]
         settled = knows and request.pk not in busy
-        if rows and all(has_ended(row, at=at, settled=settled) for row in rows) and not _was_resumed(request, rows):
+        ended = [(row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled) for row in rows]
+        if rows and all(ended) and not _was_resumed(request, rows):
             moved += _move(request, Verb.COMPLETE, at)
     return moved
 

@@ -11,9 +11,10 @@ from apps.jobs.models import Collection, HourlyTotals, QueueCount, QueueReading
 from apps.jobs.records import hour_of
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import StageProgress, progress_of
+from apps.production.acceptance import acceptances_of
 from apps.production.counts import Counted, counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
-from apps.production.models import Request
+from apps.production.models import Request, StageAcceptance
 
 #: Throughput is that of so many hours.
 WINDOW = timedelta(hours=24)
@@ -59,6 +60,16 @@ class StageNow:
     expected: Expected
     burn: Burn
     located: bool | None
+    acceptance: StageAcceptance | None = None
+
+    @property
+    def events_missing(self) -> int | None:
+        """Return how many events one taken as it is lacks: of those asked for, less those written, or by jobs."""
+        asked, taken = self.row.asked.events if self.row.asked else None, self.acceptance
+        if taken is None or not asked or not taken.jobs_asked:
+            return None
+        written = self.counted.events_out
+        return max(0, asked - written) if written is not None else round(asked * taken.jobs_missing / taken.jobs_asked)
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,11 @@ class RequestNow:
     @property
     def expected_end(self) -> datetime | None:
         """Return when the last asked stage is expected to end; None where that of any is not known."""
-        ends = [stage.expected for stage in self.stages if stage.row.asked and not _is_done(stage.row)]
+        ends = [
+            stage.expected
+            for stage in self.stages
+            if stage.row.asked and not _is_done(stage.row) and stage.acceptance is None
+        ]
         return max((end.at for end in ends if end.at), default=None) if all(end.at for end in ends) else None
 
 
@@ -83,15 +98,20 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     rows, counted = progress_of(request), counts_of(request)
     queue_as_of, unknown = _queue_known()
     waiting = _waiting(request)
-    pace = _pace(request, as_of or at)
+    pace, accepted = _pace(request, as_of or at), acceptances_of([request])
     stages = []
     for row in rows:
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
         known = counted.get(row.asked.pk, Counted()) if row.asked else Counted()
         must = row.asked is not None and must_be_located(row.asked)
         located = is_located(row.asked) if row.asked and must else None
-        expected = _expected(request, row, pace.get(row.stage.casefold()), as_of or at)
-        stages.append(StageNow(row, mine, known, expected, _burn(row), located))
+        taken = accepted.get(row.asked.pk) if row.asked else None
+        expected = (
+            Expected(None, "taken as it is")
+            if taken
+            else _expected(request, row, pace.get(row.stage.casefold()), as_of or at)
+        )
+        stages.append(StageNow(row, mine, known, expected, _burn(row), located, taken))
     return RequestNow(stages, as_of, queue_as_of, unknown)
 
 

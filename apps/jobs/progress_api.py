@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
@@ -12,6 +12,16 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.jobs.progress import StageNow, progress_now
 from apps.production.models import Request
+
+
+class AcceptanceReader(serializers.Serializer[StageNow]):
+    """A stage that was taken as it is, without jobs that did not complete."""
+
+    by = serializers.CharField(source="acceptance.by")
+    at = serializers.DateTimeField(source="acceptance.at")
+    reason = serializers.CharField(source="acceptance.reason")
+    jobs_missing = serializers.IntegerField(source="acceptance.jobs_missing")
+    events_missing = serializers.IntegerField(allow_null=True)
 
 
 class StageProgressReader(serializers.Serializer[StageNow]):
@@ -35,6 +45,11 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     core_hours_used = serializers.FloatField(source="burn.used")
     core_hours_asked = serializers.FloatField(source="burn.asked", allow_null=True)
     located = serializers.BooleanField(allow_null=True)
+    accepted = serializers.SerializerMethodField()
+
+    @extend_schema_field(AcceptanceReader(allow_null=True))
+    def get_accepted(self, stage: StageNow) -> dict[str, Any] | None:
+        return AcceptanceReader(stage).data if stage.acceptance else None
 
 
 class ProgressReader(serializers.Serializer[Any]):

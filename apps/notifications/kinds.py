@@ -69,6 +69,8 @@ KINDS: dict[str, Kind] = {
     "request.start": _ours("is in production", _G.PROGRESS),
     "request.hold": _ours("was held", _G.TROUBLE),
     "request.release": _ours("was released", _G.PROGRESS),
+    "request.stage_accepted": _ours("goes on without failed jobs of a stage", _G.TROUBLE),
+    "request.stage_not_accepted": _ours("waits again for the missing jobs of a stage", _G.PROGRESS),
     "request.complete": _ours("has all its jobs ended", _G.PROGRESS),
     "request.examine": _ours("has its data quality looked at", _G.PROGRESS),
     "request.resume": _ours("was put back into production", _G.TROUBLE),

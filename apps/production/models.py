@@ -445,3 +445,27 @@ class StageLocation(models.Model):
 
     def __str__(self) -> str:
         return f"location of {self.stage_id}"
+
+
+class StageAcceptance(models.Model):
+    """Somebody took a stage as it is, without the jobs that did not complete. Withdrawn, the row goes; events stay."""
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="acceptance")
+    jobs_asked = models.PositiveIntegerField()
+    jobs_completed = models.PositiveIntegerField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    def __str__(self) -> str:
+        return f"acceptance of {self.stage_id}"
+
+    @property
+    def jobs_missing(self) -> int:
+        return max(0, self.jobs_asked - self.jobs_completed)
+
+    @property
+    def told(self) -> str:
+        """Say what it went on with, who decided that, and why."""
+        of = f"{self.jobs_completed:,} of {self.jobs_asked:,} jobs"
+        return f"{self.by} went on with {of}: {self.reason}"

@@ -18,6 +18,7 @@ from apps.production.models import (
     RequestRevision,
     RequestTemplate,
     Stage,
+    StageAcceptance,
     StageCounts,
     StageHistory,
     StageLocation,
@@ -59,6 +60,12 @@ class StageCountsAdmin(_OfStage):
 class StageLocationAdmin(_OfStage):
     list_display = ["request_of", "stage_name", "note", "by", "at"]
     search_fields = [*_OfStage.search_fields, "note", "by"]
+
+
+@admin.register(StageAcceptance)
+class StageAcceptanceAdmin(_OfStage):
+    list_display = ["request_of", "stage_name", "jobs_completed", "jobs_asked", "by", "at"]
+    search_fields = [*_OfStage.search_fields, "by", "reason"]
 
 
 @admin.register(OutputReport)

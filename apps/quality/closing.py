@@ -19,6 +19,9 @@ def refusal_to_close(step: Transition, request: Request) -> str:
         titles = list(dict.fromkeys(f"“{one.result.title}”" for one in standing.open))
         more = f" and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
         return f"{', '.join(titles[:_NAMED])}{more} did not pass: an approver may waive each with a reason."
+    if step.new == RequestState.DONE and standing.accepted:
+        names = ", ".join(row.stage.name for row in standing.accepted)
+        return f"{names} was taken as it is, without jobs that did not complete: it is done in part."
     if step.new == RequestState.DONE and standing.in_part:
         return "a check was waived with the word that it is done in part."
     return ""

@@ -13,6 +13,7 @@ from django.urls import reverse
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE
 from apps.jobs.totals import StageProgress, progress_of
+from apps.production.acceptance import acceptances_of
 from apps.production.counts import QUANTITIES, Counted, counts_of
 from apps.production.datasets import CatalogueError, catalogue_of
 from apps.production.gathering import UNCLAIMED
@@ -43,6 +44,7 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
     """Return all that the checks may know."""
     rows = [row for row in progress_of(request) if row.asked]
     counts, files, logs = counts_of(request), _files(request), samples_of(request)
+    accepted = acceptances_of([request])
     histograms, posted, others = _histograms(request), _posted(request), _also_written(request)
     stages = []
     for row in rows:
@@ -56,6 +58,7 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
                 logs=logs.get(stage.name.casefold(), LogSample()),
                 catalogued=catalogued.get(stage.output_dataset),
                 also_written_by=others.get(stage.output_dataset, ()),
+                accepted=accepted[stage.pk].told if stage.pk in accepted else "",
             )
         )
     return Facts(

@@ -190,12 +190,13 @@ def close_if_passed(*, request: Request, at: datetime) -> Request | None:
 
 
 def _why_closed(standing: Standing) -> str:
+    taken = "".join(f" {row.stage.name}: {row.told}" for row in standing.accepted)
     if not standing.waived:
-        return "All checks of data quality have passed."
+        return f"All checks of data quality have passed.{taken}"[:MAX_REASON]
     waivers = [one.waiver for one in standing.waived if one.waiver]
     told = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:10])
     more = f"; and {len(waivers) - 10} more" if len(waivers) > 10 else ""
-    return f"{told}{more}."
+    return f"{told}{more}.{taken}"[:MAX_REASON]
 
 
 def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:

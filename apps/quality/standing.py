@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from apps.core.models import Event
+from apps.production.acceptance import acceptances_of
 from apps.production.enums import RequestState
-from apps.production.models import OutputReport, Request
+from apps.production.models import OutputReport, Request, StageAcceptance
 from apps.quality.enums import Outcome, RunState
 from apps.quality.gathering import posted_inputs
 from apps.quality.models import QualityResult, QualityRun, Waiver
@@ -35,6 +36,7 @@ class Standing:
     rated: tuple[Rated, ...] = ()
     is_stale: bool = False
     counts: dict[str, int] = field(default_factory=dict)
+    accepted: tuple[StageAcceptance, ...] = ()
 
     @property
     def open(self) -> list[Rated]:
@@ -55,8 +57,8 @@ class Standing:
 
     @property
     def in_part(self) -> bool:
-        """Tell whether somebody has waived a check with the word that the request is then done in part."""
-        return any(one.waiver and one.waiver.in_part for one in self.waived)
+        """Tell whether a check was waived with the word that it is done in part, or a stage was taken as it is."""
+        return bool(self.accepted) or any(one.waiver and one.waiver.in_part for one in self.waived)
 
 
 def standing_of(request: Request) -> Standing:
@@ -66,7 +68,7 @@ def standing_of(request: Request) -> Standing:
     rated = rate(judged) if judged else ()
     stale = request.state == RequestState.DATA_QUALITY and run is not None and run == judged and is_stale(run, request)
     counts = {outcome.value: sum(one.result.outcome == outcome for one in rated) for outcome in Outcome}
-    return Standing(run, judged, tuple(rated), stale, counts)
+    return Standing(run, judged, tuple(rated), stale, counts, tuple(acceptances_of([request]).values()))
 
 
 def current_run(request: Request) -> QualityRun | None:

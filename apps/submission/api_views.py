@@ -15,13 +15,22 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.core.api import checked_data
 from apps.core.errors import InvalidFields
+from apps.production.acceptance import withdraw_acceptance
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.selectors import with_stages
 from apps.submission import services
+from apps.submission.accepting import accept_stage
 from apps.submission.bundle import write_bundle
 from apps.submission.selectors import may_submit
-from apps.submission.serializers import AssignWriter, CancelWriter, RetryWriter, SendAgainWriter, SubmissionReader
+from apps.submission.serializers import (
+    AcceptWriter,
+    AssignWriter,
+    CancelWriter,
+    RetryWriter,
+    SendAgainWriter,
+    SubmissionReader,
+)
 
 _REFUSALS: dict[Any, Any] = {
     400: OpenApiResponse(description="Problems by field path."),
@@ -80,6 +89,22 @@ class SubmissionViewSet(GenericViewSet[Any]):
         if submission is None:
             raise InvalidFields({"number": ["There is no such array of this request."]})
         services.send_refused_again(submission=submission, by=request.user, at=timezone.now())  # type: ignore[arg-type]
+        return self._answer(wanted)
+
+    @extend_schema(request=AcceptWriter, responses=_LIST)
+    @action(detail=True, methods=["post"])
+    def accept(self, request: ApiRequest, key: str) -> Response:
+        """Go on without the jobs of a stage that did not complete; the request is then done in part."""
+        wanted, given = self._for_operator(key), checked_data(AcceptWriter(data=request.data))
+        accept_stage(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
+        return self._answer(wanted)
+
+    @extend_schema(request=AcceptWriter, responses=_LIST)
+    @action(detail=True, methods=["post"], url_path="wait-again")
+    def wait_again(self, request: ApiRequest, key: str) -> Response:
+        """Wait again for the jobs of a stage that was taken as it is."""
+        wanted, given = self._for_operator(key), checked_data(AcceptWriter(data=request.data))
+        withdraw_acceptance(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
     @extend_schema(request=CancelWriter, responses=_LIST)

@@ -55,6 +55,13 @@ class RetryForm(forms.Form):
     reason = forms.CharField(required=False, max_length=2000)
 
 
+class AcceptForm(forms.Form):
+    """Why a stage is taken as it is, or is waited for again."""
+
+    position = forms.IntegerField(min_value=0, max_value=1000, widget=forms.HiddenInput)
+    reason = forms.CharField(max_length=2000, help_text=_REASON)
+
+
 class CancelForm(forms.Form):
     """Why the jobs are ended."""
 

@@ -7,6 +7,7 @@ from django.db.models import Max
 
 from apps.clusters.submission import MAX_TEST_EVENTS, SubmissionOptions
 from apps.core.services import publish
+from apps.production.acceptance import acceptances_of
 from apps.production.enums import RequestState
 from apps.production.holds import hold_of
 from apps.production.models import Request
@@ -38,7 +39,10 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
     sent = list(request.submissions.filter(is_test=False).defer("script"))
+    accepted = acceptances_of([request])
     for stage in request.stages.all():
+        if stage.pk in accepted:
+            continue
         of_stage = [submission for submission in sent if submission.position == stage.position]
         if {s.state for s in of_stage} & _WAITS:
             return None
@@ -66,9 +70,10 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
 def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan jobs of new files for the first stage, or of what the stage before has completed for a later one."""
     sent = list(request.submissions.filter(is_test=False).defer("script"))
+    accepted = acceptances_of([request])
     for stage in request.stages.all():
         of_stage = [submission for submission in sent if submission.position == stage.position]
-        if {s.state for s in of_stage} & _WAITS or hold_of(request, stage):
+        if stage.pk in accepted or {s.state for s in of_stage} & _WAITS or hold_of(request, stage):
             continue
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:

@@ -10,6 +10,7 @@ from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields
 from apps.diagnosis.enums import Advice, VerdictKind
 from apps.diagnosis.models import Verdict
+from apps.production.acceptance import acceptances_of
 from apps.production.enums import RequestState
 from apps.submission.batch import new_submission, options_of, plans_of
 from apps.submission.enums import SubmissionState
@@ -53,7 +54,8 @@ def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
 def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | None:
     request = locked(submission.request)
     submission = request.submissions.select_related("cluster").prefetch_related("retries").get(pk=submission.pk)
-    if request.state != RequestState.RUNNING:
+    accepted = {row.stage.position for row in acceptances_of([request]).values()}
+    if request.state != RequestState.RUNNING or submission.position in accepted:
         return None
     indices = sorted(set(failed_of(submission)) & _by_service(submission, now))
     if not indices:

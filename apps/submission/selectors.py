@@ -10,8 +10,9 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
+from apps.production.acceptance import acceptances_of
 from apps.production.enums import RequestState, Who
-from apps.production.models import Request, Stage
+from apps.production.models import Request, Stage, StageAcceptance
 from apps.production.permissions import may
 from apps.production.priority.order import by_place
 from apps.submission.enums import ABROAD, SubmissionState
@@ -122,6 +123,7 @@ class StageStanding:
     test: Submission | None = None
     longest_seconds: int | None = None
     most_memory_bytes: int | None = None
+    acceptance: StageAcceptance | None = None
 
     @property
     def rows(self) -> list[Submission]:
@@ -148,8 +150,11 @@ class StageStanding:
 
 
 def standings_of(request: Request) -> list[StageStanding]:
-    """Return each stage with its submissions, and the most that a completed job of it took, in three queries."""
-    standings = {stage.position: StageStanding(stage) for stage in request.stages.all()}
+    """Return each stage with its submissions, and the most that a completed job of it took, in four queries."""
+    accepted = acceptances_of([request])
+    standings = {
+        stage.position: StageStanding(stage, acceptance=accepted.get(stage.pk)) for stage in request.stages.all()
+    }
     for submission in request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number"):
         if submission.position in standings and submission.is_test:
             standings[submission.position].test = submission

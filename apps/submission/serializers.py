@@ -47,6 +47,13 @@ class RetryWriter(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, allow_blank=True, max_length=2000, default="")
 
 
+class AcceptWriter(serializers.Serializer[Any]):
+    """Which stage is taken as it is, or is waited for again, and why."""
+
+    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
+    reason = serializers.CharField(max_length=2000)
+
+
 class CancelWriter(serializers.Serializer[Any]):
     """Why the jobs are ended."""
 

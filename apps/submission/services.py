@@ -11,6 +11,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.queue import enqueue
 from apps.core.services import publish
 from apps.diagnosis.enums import VerdictKind
+from apps.production.acceptance import acceptances_of
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.services import MAX_REASON, make_move
@@ -85,6 +86,7 @@ def retry_failed(
     _check_reason(reason)
     if request.state not in SENDABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
+    _check_not_accepted(request, position)
     found: list[Submission] = []
     plans = plans_of(request)
     sent = request.submissions.filter(position=position, is_test=False)
@@ -140,6 +142,8 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
     """
     _check_allowed(by, submission.request)
     _check_reason(reason)
+    if not submission.is_test:
+        _check_not_accepted(locked(submission.request), submission.position)
     changed = Submission.objects.filter(pk=submission.pk, state=SubmissionState.FAILED).update(
         state=SubmissionState.PLANNED, due_at=at, attempts=0
     )
@@ -154,6 +158,12 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
 def _check_allowed(by: User, request: Request) -> None:
     if not may_submit(by, request):
         raise NotAllowed("Only an approver or a shifter of the OPG may send jobs.")
+
+
+def _check_not_accepted(request: Request, position: int) -> None:
+    taken = next((row for row in acceptances_of([request]).values() if row.stage.position == position), None)
+    if taken is not None:
+        raise InvalidTransition(f"{request}: {taken.by} took {taken.stage.name} as it is. Withdraw that first.")
 
 
 def _check_cluster(cluster: Cluster, request: Request) -> None:

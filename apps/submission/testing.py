@@ -10,6 +10,7 @@ from apps.core.errors import DomainError
 from apps.core.templatetags.look import size
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
+from apps.production.acceptance import acceptances_of
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.production.quantities import format_duration
@@ -60,11 +61,16 @@ def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
 
 
 def _is_done(request: Request) -> bool:
-    """Tell whether each stage has completed a job for all files that were taken."""
-    wanted = set(request.taken_files.values_list("job", flat=True).distinct())
+    """Tell whether each stage has completed a job for all files that were taken, or for what one taken as it is has."""
+    wanted, accepted = request.taken_files.values("job").distinct().count(), acceptances_of([request])
     sums = request.submissions.filter(is_test=False).values("position").annotate(done=Sum("completed")).order_by()
     done = {row["position"]: row["done"] for row in sums}
-    return all(done.get(stage.position, 0) >= len(wanted) for stage in request.stages.all())
+    for stage in request.stages.all():
+        completed = done.get(stage.position) or 0
+        if completed < wanted and stage.pk not in accepted:
+            return False
+        wanted = min(wanted, completed)
+    return True
 
 
 @transaction.atomic

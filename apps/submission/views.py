@@ -13,12 +13,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.enums import Verb
+from apps.production.acceptance import withdraw_acceptance
+from apps.production.enums import RequestState, Verb
 from apps.production.models import Request
 from apps.production.selectors import with_stages
 from apps.submission import services
+from apps.submission.accepting import accept_stage, shortfalls_of
 from apps.submission.bundle import write_bundle
-from apps.submission.forms import AssignForm, CancelForm, RetryForm
+from apps.submission.forms import AcceptForm, AssignForm, CancelForm, RetryForm
 from apps.submission.keepup import told_of
 from apps.submission.models import Submission
 from apps.submission.page import begin_of, flight_of, results_of
@@ -58,6 +60,30 @@ def retry(request: HttpRequest, key: str) -> HttpResponse:
         wanted,
         lambda by: services.retry_failed(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
         "The failed jobs are sent again.",
+    )
+
+
+@require_POST
+def accept(request: HttpRequest, key: str) -> HttpResponse:
+    """Go on without failed jobs."""
+    return _end_stage(request, key, accept_stage, "The request goes on without these jobs.")
+
+
+@require_POST
+def wait_again(request: HttpRequest, key: str) -> HttpResponse:
+    return _end_stage(request, key, withdraw_acceptance, "Its missing jobs are waited for again.")
+
+
+def _end_stage(request: HttpRequest, key: str, service: Callable[..., Any], said: str) -> HttpResponse:
+    wanted = _for_operator(request, key)
+    form = AcceptForm(request.POST)
+    if not form.is_valid():
+        return _page(request, wanted, retry_form=form)
+    return _do(
+        request,
+        wanted,
+        lambda by: service(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
+        said,
     )
 
 
@@ -150,6 +176,13 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
             (standing, RetryForm(initial={"position": standing.stage.position}, auto_id=f"retry{n}_%s"))
             for n, standing in enumerate(context["standings"])
             if standing.to_retry > 0
+        ]
+    shortfalls = shortfalls_of(wanted, timezone.now()) if wanted.state == RequestState.RUNNING else []
+    if operator:
+        context["accept_forms"] = [
+            (one, AcceptForm(initial={"position": one.stage.position}, auto_id=f"accept{one.stage.position}_%s"))
+            for one in shortfalls
+            if one.acceptance or (one.missing and not one.obstacle)
         ]
     context["problems"] = bound.get("retry_form")
     return render(request, "submission/request.html", context, status=400 if bound else 200)

@@ -27,6 +27,7 @@ from apps.production.models import (
     RequestRevision,
     RequestTemplate,
     Stage,
+    StageAcceptance,
     StageCounts,
     StageHistory,
     StageLocation,
@@ -88,6 +89,8 @@ def of_production(number: int, request: Request, by, other) -> None:
     OutputReport.objects.create(stage=stage, key="k", by="x", at=AT)
     StageCounts.objects.get_or_create(stage=stage)
     StageLocation.objects.create(stage=stage, at=AT, by="x")
+    second = request.stages.get(position=1)
+    StageAcceptance.objects.create(stage=second, jobs_asked=2, jobs_completed=1, reason="x", at=AT, by="x")
     QueueEntry.objects.get_or_create(
         request=request,
         defaults={"is_queued": True, "points": 0, "sort_key": 0, "tie": 0, "sized_at": AT, "sized_version": 1},

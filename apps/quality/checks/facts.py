@@ -101,6 +101,8 @@ class StageFacts:
     logs: LogSample = LogSample()
     catalogued: Catalogued | None = None
     also_written_by: tuple[str, ...] = ()
+    #: Who took it as it is, without jobs that did not complete, and why.
+    accepted: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
             if missing
             else f"All {stage.jobs_asked:,} jobs have completed."
         )
+        why += f" {stage.accepted}" if stage.accepted and missing else ""
         yield Judgement(
             stage=stage, outcome=outcome, why=why, value=part, threshold=threshold, unit="part", numbers=numbers
         )

@@ -1,0 +1,161 @@
+"""Going on without failed jobs: who may, when, what follows, and that data quality is told."""
+
+import pytest
+
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.selectors import events_of
+from apps.jobs.following import complete_ended
+from apps.jobs.progress import progress_now
+from apps.jobs.services import attach_origin, recompute_dirty_hours
+from apps.production.acceptance import withdraw_acceptance
+from apps.production.enums import Verb
+from apps.production.models import Request, StageAcceptance
+from apps.production.services import make_move
+from apps.quality.standing import standing_of
+from apps.submission import sending
+from apps.submission.accepting import accept_stage, shortfalls_of
+from apps.submission.planning import plan_next
+from apps.submission.retrying import retry_by_verdict
+from apps.submission.services import assign_request, retry_failed
+from tests.production.written import AT
+from tests.submission.verdicts import judge
+
+
+@pytest.fixture
+def running(make, cluster, approver):
+    return assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+@pytest.fixture
+def send(running, end_jobs):
+    """Return a function that sends the next array and lets its jobs end."""
+
+    def sent(failed=()):
+        assert plan_next(assignment=running, at=AT) is not None
+        array = sending.send(submission=sending.claim_next(cluster=running.cluster, at=AT), at=AT)
+        jobs = end_jobs(array, failed=failed, at=AT)
+        attach_origin(origins={job.pk: (running.request.key, array.stage_name) for job in jobs}, at=AT)
+        sending.refresh_progress(cluster=running.cluster, at=AT)
+        return array
+
+    return sent
+
+
+def accept(running, by, position=0, reason="The bug is in the generator: two of six are enough."):
+    return accept_stage(request=running.request, position=position, by=by, at=AT, reason=reason)
+
+
+def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send, shifter, cluster):
+    send()
+    last = send(failed={1})
+    judge(last, {1: "code"}, at=AT)
+    assert plan_next(assignment=running, at=AT) is None, "the next stage waits for the failed one"
+    row = accept(running, shifter)
+    assert (row.jobs_missing, row.by) == (1, "shift-one")
+    event = events_of(running.request).filter(kind="request.stage_accepted").get()
+    assert (event.actor, event.data["missing"], event.data["name"]) == ("shift-one", 1, "one")
+    assert retry_by_verdict(cluster=cluster, at=AT) == []
+    send()
+    send()
+    recompute_dirty_hours(at=AT)
+    one, two = progress_now(running.request, at=AT).stages
+    assert (one.acceptance, two.acceptance) == (row, None)
+    assert (one.events_missing, one.expected.basis) == (10, "taken as it is")
+    assert [request.pk for request in complete_ended(at=AT)] == [running.request.pk]
+    request = Request.objects.get(pk=running.request.pk)
+    make_move(verb=Verb.EXAMINE, request=request, by="opsportal", at=AT)
+    assert standing_of(request).in_part
+    with pytest.raises(InvalidTransition):
+        make_move(verb=Verb.DONE, request=request, by=shifter, at=AT)
+
+
+def test_not_while_jobs_may_still_come(running, send, approver, end_jobs, cluster):
+    with pytest.raises(InvalidTransition, match="none of its jobs has completed"):
+        accept(running, approver)
+    plan_next(assignment=running, at=AT)
+    with pytest.raises(InvalidTransition, match="4 of its jobs are on their way"):
+        accept(running, approver)
+    array = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    with pytest.raises(InvalidTransition, match="4 of its jobs wait or run"):
+        accept(running, approver)
+    end_jobs(array, failed={0}, at=AT)
+    sending.refresh_progress(cluster=cluster, at=AT)
+    with pytest.raises(InvalidTransition, match="stage before it still waits"):
+        accept(running, approver, position=1)
+    with pytest.raises(InvalidTransition, match="no such stage"):
+        accept(running, approver, position=7)
+    send(failed={0})
+    retry_failed(request=running.request, position=0, by=approver, at=AT)
+    with pytest.raises(InvalidTransition, match="on their way"):
+        accept(running, approver)
+
+
+def test_only_the_opg_with_a_reason_and_once(running, send, approver, liaison, shifter):
+    send()
+    send(failed={0})
+    with pytest.raises(NotAllowed):
+        accept(running, liaison)
+    with pytest.raises(InvalidFields):
+        accept(running, approver, reason="  ")
+    accept(running, approver)
+    with pytest.raises(InvalidTransition, match="opg-one has taken stage one as it is already"):
+        accept(running, shifter)
+    with pytest.raises(InvalidTransition, match="Withdraw that first"):
+        retry_failed(request=running.request, position=0, by=shifter, at=AT)
+
+
+def test_nothing_is_taken_that_is_complete(running, send, approver):
+    send()
+    send()
+    with pytest.raises(InvalidTransition, match="all of its jobs have completed"):
+        accept(running, approver)
+
+
+def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
+    send()
+    send(failed={0})
+    accept(running, approver)
+    withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="The bug is mended.")
+    assert not StageAcceptance.objects.exists()
+    assert plan_next(assignment=running, at=AT) is None
+    assert len(retry_failed(request=running.request, position=0, by=shifter, at=AT)) == 1
+    with pytest.raises(InvalidTransition, match="waits for all of its jobs already"):
+        withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="Again.")
+
+
+def test_jobs_that_were_sent_by_hand_are_judged_by_accounting(running, cluster, approver, end_jobs, send):
+    send()
+    send(failed={0})
+    running.request.submissions.all().delete()
+    recompute_dirty_hours(at=AT)
+    one, two = shortfalls_of(running.request, AT)
+    assert (one.asked, one.completed, one.obstacle, one.events_missing) == (6, 5, "", 10)
+    assert "none of its jobs" in two.obstacle
+    accept(running, approver)
+
+
+def test_the_page_and_the_api(running, send, browse, shifter, liaison):
+    key = running.request.key
+    url, api = f"/submissions/{key}/", f"/api/v1/submissions/{key}/"
+    send()
+    send(failed={0})
+    page = browse(shifter).get(url).content.decode()
+    assert "Go on without 1 job" in page
+    assert "about 10 of 60 events will be missing" in page
+    assert "Go on without" not in browse(liaison).get(url).content.decode()
+    client = browse(shifter)
+    assert client.post(f"{url}accept/", {"position": 0, "reason": ""}).status_code == 400
+    page = client.post(f"{url}accept/", {"position": 0, "reason": "<b>Enough."}, follow=True).content.decode()
+    assert "goes on without these jobs" in page
+    assert "&lt;b&gt;Enough." in page
+    progress = browse(liaison).get(f"/jobs/progress/{key}/").content.decode()
+    assert "shift-one went on with 5 of 6 jobs: &lt;b&gt;Enough." in progress
+    (one, _) = browse(liaison).get(f"/api/v1/progress/{key}/").json()["stages"]
+    taken = one["accepted"]
+    assert (taken["by"], taken["jobs_missing"], taken["events_missing"]) == ("shift-one", 1, 10)
+    json = {"content_type": "application/json"}
+    assert client.post(f"{api}accept/", {"position": 0, "reason": "Twice."}, **json).status_code == 409
+    assert client.post(f"{api}wait-again/", {"position": 0, "reason": "Mended."}, **json).status_code == 200
+    assert client.post(f"{api}accept/", {"position": 0, "reason": "After all."}, **json).status_code == 200
+    client.post(f"{url}wait-again/", {"position": 0, "reason": "Mended."})
+    assert not StageAcceptance.objects.exists()
