@@ -1,6 +1,8 @@
 """The sender's end of the portal sink, against a server that answers what a test wants."""
 
 import json
+import ssl
+import subprocess
 import threading
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,8 +59,12 @@ def token(settings):
 
 
 @contextmanager
-def serving(answer):
+def serving(answer, certificate=None):
     server = Server(answer if callable(answer) else lambda _: answer)
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -163,6 +169,22 @@ def test_batch_that_cannot_be_read_is_tried_job_by_job():
         pytest.raises(SinkRefused, match="cannot be read"),
     ):
         sink.write([a_job(1), a_job(2)])
+
+
+def test_token_is_told_to_nobody_but_the_portal(tmp_path, monkeypatch):
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-keyout", "key.pem", "-out", "ca.pem"], cwd=tmp_path, check=True, capture_output=True)
+    ours = (200, {"received": 1, "refused": {}})
+    with serving(ours, certificate=(tmp_path / "ca.pem", tmp_path / "key.pem")) as server:
+        url = server.url.replace("http:", "https:")
+        with closing(open_sink(url)) as sink, pytest.raises(SinkUnavailable, match="certificate verify failed"):
+            sink.write([a_job()])
+        assert server.requests == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        with closing(open_sink(url)) as sink:
+            assert sink.write([a_job()]) == {}
+        assert server.requests[0][1]["Authorization"] == "Bearer geheim"
 
 
 def test_nobody_listens():
