@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.dead_letters import running_capture
-from apps.archive.capture.drain import Drain
+from apps.archive.capture.drain import FIRST_DELAY_SECONDS, Drain
 from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import RESERVE_BYTES, Journal
 from apps.archive.capture.keeping import Keeper
@@ -247,14 +247,21 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
     assert f"not readable: {job_directory(spool, 4)}" in err
 
 
-def test_journal_disk_full_and_freed(tmp_path, spool):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    size = RESERVE_BYTES + 32 * 1024 * 1024
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+@contextmanager
+def small_disk(directory, size_bytes):
+    """Mount a file system of its own there."""
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", directory]
     if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)
+
+
+def test_journal_disk_full_and_freed(tmp_path, spool):
+    with small_disk(tmp_path / "disk", RESERVE_BYTES + 32 * 1024 * 1024) as disk:
         filler = disk / "filler"
         with closing(Journal(disk / "journal", sinks=["kept"])) as journal:
             filler.write_bytes(bytes(31 * 1024 * 1024))
@@ -269,8 +276,35 @@ def test_journal_disk_full_and_freed(tmp_path, spool):
         assert {int(job.job_id): job.script for job in KEPT} == {
             job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
         }
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_sink_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(tmp_path):
+    """That the sink has it cannot be noted then. A topic of Kafka would have each job as often as it was tried."""
+    with small_disk(tmp_path / "disk", 8 * 1024 * 1024) as disk:
+
+        class FillingSink(KeepingSink):
+            def write(self, jobs):
+                with (disk / "filler").open("ab", buffering=0) as filler, suppress(OSError):
+                    while filler.write(bytes(4096)):
+                        pass
+                return super().write(jobs)
+
+        with closing(Journal(disk / "journal", sinks=["kept"], reserve_bytes=0)) as journal:
+            journal.add(with_identity(captured_job(1), captured_job(2)))
+            KEPT.clear()
+            drain, stopping = Drain(journal=journal, sink=FillingSink()), threading.Event()
+            thread = threading.Thread(target=drain.run, args=(stopping,))
+            thread.start()
+            try:
+                wait_for(lambda: drain.delay_seconds > FIRST_DELAY_SECONDS)  # it has failed twice
+                assert "full" in drain.last_error
+                (disk / "filler").unlink()
+                wait_for(lambda: drain.backlog()[0] == 0)
+            finally:
+                stopping.set()
+                drain.wake.set()
+                thread.join(20)
+        assert [job.job_id for job in KEPT] == ["1", "2"]
 
 
 def test_clock_set_back_and_files_from_the_future(tmp_path, spool):

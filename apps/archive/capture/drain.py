@@ -2,10 +2,11 @@
 
 import logging
 import threading
+from collections.abc import Mapping
 from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.journal import Entries, Journal
 from apps.archive.sinks.base import Writer
 from apps.archive.sinks.writing import write_all
 
@@ -30,6 +31,7 @@ class Drain:
         self.written = 0
         self.last_error = ""
         self._failures = 0
+        self._given: tuple[Entries, Mapping[int, str]] | None = None  # to the sink, and not noted in the journal yet
 
     def run(self, stopping: threading.Event) -> None:
         """Drain until `stopping`; what fails for now is tried again, ever more rarely."""
@@ -78,14 +80,17 @@ class Drain:
         return min(FIRST_DELAY_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_DELAY_SECONDS)
 
     def _step(self) -> bool:
-        batch = self._journal.pending(self.name)
-        if not batch:
-            return False
-        refused = write_all(self._sink, batch.jobs)
+        if not self._given:
+            batch = self._journal.pending(self.name)
+            if not batch:
+                return False
+            self._given = batch, write_all(self._sink, batch.jobs)
+        batch, refused = self._given  # where the journal's disk was full, that of before: it is not sent twice
         for index, reason in refused.items():
             self._refuse(batch[index], reason)
-        self.written += len(batch) - len(refused)
         self._journal.acknowledge(self.name, batch.numbers[-1])
+        self._given = None
+        self.written += len(batch) - len(refused)
         return True
 
     def _refuse(self, entry: JournalEntry, reason: str) -> None:
