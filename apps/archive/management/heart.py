@@ -73,13 +73,7 @@ class Heart:
     def beat_for(self, capture: Capture) -> None:
         """Beat until `stop`."""
         while True:
-            report = report_of(capture.status())
-            for place in self._places:
-                try:
-                    place.report(self._cluster, report)
-                except Exception as error:  # it is away: capture goes on without it
-                    logger.debug("no heartbeat: %s", error)
-                    place.close()
+            self._report(capture)
             if self._ask_rules():
                 capture.use_masker(self._masker(self._rules.rules))
             if self._stopping.wait(HEARTBEAT_SECONDS):
@@ -89,6 +83,19 @@ class Heart:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def _report(self, capture: Capture) -> None:
+        try:
+            report = report_of(capture.status())
+        except Exception as error:  # the journal's disk, say: the next beat may tell again
+            logger.warning("no report: %s", error)
+            return
+        for place in self._places:
+            try:
+                place.report(self._cluster, report)
+            except Exception as error:  # it is away: capture goes on without it
+                logger.debug("no heartbeat: %s", error)
+                place.close()
 
     def _ask_rules(self) -> bool:
         """Ask for the rules and keep them. Returns whether they have changed; not all answer: they stay."""
@@ -113,7 +120,7 @@ def report_of(status: CaptureStatus) -> CaptureReport:
         sinks={
             sink.name: SinkReport(
                 behind=sink.behind,
-                lag_seconds=round((at - sink.oldest_at).total_seconds(), 1) if sink.oldest_at else 0,
+                lag_seconds=max(0.0, round((at - sink.oldest_at).total_seconds(), 1)) if sink.oldest_at else 0,
                 written=sink.written,
                 last_error=printable(sink.last_error),
                 retry_seconds=sink.retry_seconds,

@@ -1,0 +1,87 @@
+"""What capture says of itself, also when something of it is not well."""
+
+import threading
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.archive.capture.capture import Capture
+from apps.archive.capture.journal import Journal
+from apps.archive.capture.keeping import Keeper
+from apps.archive.capture.rules import KnownRules
+from apps.archive.management import heart
+from apps.archive.management.heart import Heart, report_of
+from apps.clusters.schedulers.slurm.spool import SlurmSpool
+from apps.core.masking import Masker, Rule
+
+from .conftest import captured_job, wait_for, with_identity
+
+
+class Place:
+    """A portal that counts how often it was told and asked."""
+
+    def __init__(self):
+        self.told, self.asked = 0, 0
+
+    def report(self, cluster, report):
+        self.told += 1
+
+    def masking_rules(self):
+        self.asked += 1
+        return [Rule("name", "^PIN$")]
+
+    def close(self):
+        pass
+
+
+class Sink:
+    name = "store"
+
+
+def masker(rules):
+    return Masker(names="", key=b"key", rules=rules)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal", sinks=["store"])
+
+
+@pytest.fixture
+def capture(spool, journal):
+    return Capture(
+        cluster="alps",
+        scheduler="slurm",
+        spool=SlurmSpool(spool),
+        keeper=Keeper(journal, [Sink()]),
+        masker=masker([]),
+        clock=lambda: datetime.now(UTC),
+    )
+
+
+def test_rules_arrive_and_the_heart_beats_on_where_the_journal_cannot_be_asked(capture, journal, tmp_path, monkeypatch):
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.01)
+    journal.close()
+    place, rules = Place(), KnownRules(tmp_path)
+    beating = Heart(cluster="alps", places=[place], rules=rules, masker=masker)
+    thread = threading.Thread(target=beating.beat_for, args=(capture,))
+    thread.start()
+    try:
+        wait_for(lambda: place.asked > 2)
+    finally:
+        beating.stop()
+        thread.join(10)
+
+    assert place.told == 0
+    assert rules.rules == (Rule("name", "^PIN$"),)
+
+
+def test_no_sink_is_ahead_of_its_time_after_the_clock_was_set_back(capture, journal):
+    with closing(journal):
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        journal.add(with_identity(captured_job(1, captured_at=tomorrow)))
+
+        report = report_of(capture.status()).sinks["store"]
+
+    assert (report.behind, report.lag_seconds) == (1, 0)
