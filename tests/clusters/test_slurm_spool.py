@@ -174,7 +174,6 @@ def test_scan_lists_jobs_alone(tmp_path: Path) -> None:
     ):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "job_state.new").touch()
-    (tmp_path / "hash.2").symlink_to(tmp_path / "hash.1")
 
     assert sorted(SlurmSpool(tmp_path).scan()) == sorted(entries)
 
@@ -198,6 +197,23 @@ def test_scan_names_an_unreadable_directory_after_all_others(tmp_path: Path, mon
     assert next(found) == entry
     with pytest.raises(SpoolError, match=r"hash\.1: Permission denied"):
         next(found)
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink"])
+def test_what_is_no_hash_directory_is_named_and_never_followed(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "spool").mkdir()
+    write_job(tmp_path, 2)
+    entry = write_job(tmp_path / "spool", 3)
+    path = tmp_path / "spool" / "hash.2"
+    path.touch() if kind == "file" else path.symlink_to(tmp_path / "hash.2")
+    spool = SlurmSpool(tmp_path / "spool")
+
+    found = spool.scan()
+
+    assert next(found) == entry
+    with pytest.raises(SpoolError, match=r"hash\.2: Not a directory"):
+        next(found)
+    assert path not in spool.watched()
 
 
 def test_watched_grows_with_the_hash_directories(tmp_path: Path) -> None:

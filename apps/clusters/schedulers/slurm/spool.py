@@ -47,9 +47,12 @@ class SlurmSpool:
         return [self.directory, *(self.directory / name for name in self._hash_directories())]
 
     def scan(self) -> Iterator[SpoolEntry]:
-        """List every job entry. Raises `SpoolError` at the end, after all that could be listed."""
+        """List every job entry. Raises `SpoolError` at the end, after all that could be listed.
+
+        What has the name of a `hash.N` and is no directory, such as a symlink, could not: jobs may be behind it.
+        """
         failures = []
-        for name in self._hash_directories():
+        for name in self._hash_directories(whatever=True):
             try:
                 names = self._list_hash_directory(name)
             except EntryVanished:
@@ -101,8 +104,10 @@ class SlurmSpool:
             raise ValueError("a variable holds a NUL")
         return replace(job, environment=COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts))
 
-    def _hash_directories(self) -> list[str]:
+    def _hash_directories(self, *, whatever: bool = False) -> list[str]:
         try:
+            if whatever:
+                return sorted(filter(_HASH_DIRECTORY.fullmatch, os.listdir(self.directory)))
             return subdirectories(self.directory, _HASH_DIRECTORY)
         except OSError as error:
             raise SpoolError(f"{self.directory}: {error.strerror}") from error
