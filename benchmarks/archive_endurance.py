@@ -136,7 +136,9 @@ def slurm(scratch, arguments, jobs=16_000):
     directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     bin_directory = Path(__file__).parents[1] / "bin"
     try:
-        subprocess.run([bin_directory / "slurm-up", directory], check=True, capture_output=True)
+        # Slurm takes 10,000 jobs at once unless told otherwise.
+        command = [bin_directory / "slurm-up", f"--set=MaxJobCount={2 * jobs}", directory]
+        subprocess.run(command, check=True, capture_output=True)
         environment = os.environ | {"SLURM_CONF": str(directory / "etc/slurm.conf")}
         command = ["perl", "-e", SUBMIT, str(jobs // SUBMITTERS)]
         with portal() as archive, archive.capturing(directory / "state") as watched:

@@ -75,7 +75,7 @@ class Portal:
 
     def run(self, *arguments, expected=0, **environment):
         process = self.start(*arguments, **environment)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
         assert process.returncode == expected, err.decode()
         return out, err.decode()
 

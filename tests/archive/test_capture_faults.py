@@ -159,6 +159,7 @@ def test_kernel_queue_overflows_while_capture_is_stopped(portal, spool):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_database_killed_under_load_and_away_for_a_minute(portal, spool, tmp_path_factory):
     base = tmp_path_factory.mktemp("pg")
     with own_postgres(base) as (start, url):
