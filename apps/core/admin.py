@@ -1,17 +1,79 @@
 """Events, deliveries and heartbeats, to look at only."""
 
+from functools import cached_property
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.models import Delivery, Event, Heartbeat
+
+
+class KeysFirst(Paginator):
+    """Finds the keys of a page and reads only its `rows`, with all that is joined; what is searched for is found once.
+
+    Django would join, and put in order, all rows before the page too, and look for what is wanted once to count it.
+    """
+
+    #: So many that are found are counted by their keys.
+    most = 1_000
+
+    def __init__(self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], **more: Any) -> None:
+        super().__init__(found, per_page, **more)
+        self.keys, self.rows = found.values_list("pk", flat=True), rows
+
+    @cached_property
+    def all_keys(self) -> list[Any] | None:
+        """Return all keys where something is looked for; None if nothing is, or there are many."""
+        keys = list(self.keys[: self.most + 1]) if self.keys.query.where else None
+        return keys if keys is not None and len(keys) <= self.most else None
+
+    @cached_property
+    def count(self) -> int:
+        return self.keys.count() if self.all_keys is None else len(self.all_keys)
+
+    def page(self, number: int | str) -> Page[Any]:
+        number = self.validate_number(number)
+        part = slice((number - 1) * self.per_page, number * self.per_page)
+        keys = list(self.keys[part] if self.all_keys is None else self.all_keys[part])
+        rows = self.rows.in_bulk(keys)
+        return Page([rows[key] for key in keys if key in rows], int(number), self)
+
+
+class KeysFirstList(ChangeList):
+    """A list whose only page is read like any other."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.multi_page:
+            self.result_list = self.paginator.page(1).object_list
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
     """Rows that only services write."""
 
     show_full_result_count = False
+    list_per_page = 50
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysFirstList
+
+    def get_paginator(self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any) -> KeysFirst:
+        rows = self.get_queryset(request)
+        rows.query.select_related = queryset.query.select_related
+        return KeysFirst(queryset, per_page, rows=rows)
+
+    @admin.display(description=mark_safe('<input type="checkbox" id="action-toggle">'))
+    def action_checkbox(self, obj: Any) -> SafeString:
+        """Write what Django writes, without a template for each row: that was a third of the time of a list."""
+        box = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select {} for an action">'
+        return format_html(box, ACTION_CHECKBOX_NAME, obj.pk, obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

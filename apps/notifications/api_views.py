@@ -129,7 +129,6 @@ class WebhookViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
 
     queryset = Webhook.objects.none()
     serializer_class = WebhookReader
-    pagination_class = None
     filter_backends = ()
     lookup_value_regex = "[0-9]{1,18}"
 

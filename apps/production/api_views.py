@@ -23,13 +23,14 @@ from apps.production.history_api import HistoryRoutes
 from apps.production.link_api import LinkRoutes
 from apps.production.models import Request
 from apps.production.priority.order import queue_ranks
-from apps.production.selectors import content_of, with_stages
+from apps.production.selectors import content_of, with_people, with_stages
 from apps.production.serializers import (
     ChangedRequestWriter,
     NewRequestWriter,
     PriorityWriter,
     ReasonWriter,
     RequestReader,
+    RequestRow,
     SuccessorWriter,
 )
 from apps.production.workflow_types import workflow_of
@@ -59,7 +60,7 @@ def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = Reaso
 
 
 @extend_schema_view(
-    list=extend_schema(description="Requests that you may see, the newest first."),
+    list=extend_schema(description="Requests that you may see, the newest first; without their stages."),
     retrieve=extend_schema(description="One request with its stages."),
 )
 class RequestViewSet(
@@ -75,13 +76,16 @@ class RequestViewSet(
     """Production requests."""
 
     queryset = Request.objects.none()
-    serializer_class = RequestReader
     filterset_class = RequestFilter
     lookup_field = "key"
     lookup_value_regex = "[^/.]+"
 
     def get_queryset(self) -> QuerySet[Request]:
-        return with_stages(Request.objects.visible_to(self.request.user))
+        visible = Request.objects.visible_to(self.request.user)
+        return with_people(visible) if self.action == "list" else with_stages(visible)
+
+    def get_serializer_class(self) -> type[RequestRow]:
+        return RequestRow if self.action == "list" else RequestReader
 
     def get_serializer_context(self) -> dict[str, Any]:
         ranks = {} if getattr(self, "swagger_fake_view", False) else queue_ranks()

@@ -129,7 +129,6 @@ class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
     queryset = Delegation.objects.none()
     serializer_class = DelegationReader
-    pagination_class = None
     filter_backends = ()
     lookup_value_regex = "[0-9]{1,18}"
 

@@ -102,7 +102,6 @@ class TemplateViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin)
     """Templates."""
 
     queryset = RequestTemplate.objects.none()
-    pagination_class = None
     filter_backends = ()
     lookup_value_regex = "[0-9]{1,18}"
 

@@ -66,7 +66,6 @@ class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
 
     queryset = Hold.objects.none()
     serializer_class = HoldReader
-    pagination_class = None
     filter_backends = ()
 
     def get_queryset(self) -> QuerySet[Hold]:

@@ -21,6 +21,13 @@ from apps.production.workflows.declaration import CORE
 from apps.services.selectors import Row, board
 
 
+def with_people(requests: QuerySet[Request]) -> QuerySet[Request]:
+    """Load along with many requests what a row of a list names."""
+    # No more joins: PostgreSQL plans four in 2 ms, and the ten of `with_stages` in 30, unless they are of one row.
+    joined = requests.select_related("experiment", "created_by", "submitted_by", "approved_by")
+    return joined.prefetch_related("closed_by", "workflow__type", "superseded_by")
+
+
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Load stages, their services and the people along with requests, in a fixed number of queries."""
     people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")

@@ -45,8 +45,8 @@ class StageReader(serializers.ModelSerializer[Stage]):
         return {**told, "services": [service.slug for service in stage.services.all()]}
 
 
-class RequestReader(serializers.ModelSerializer[Request]):
-    """A request; write it with the `version` you have read, so that nothing of others is overwritten."""
+class RequestRow(serializers.ModelSerializer[Request]):
+    """A request as lists tell it; its own address has what it is for, its arguments and its stages too."""
 
     experiment = serializers.CharField(source="experiment.key", read_only=True)
     created_by = serializers.CharField(source="created_by.username", read_only=True)
@@ -59,7 +59,6 @@ class RequestReader(serializers.ModelSerializer[Request]):
     priority_class = serializers.ChoiceField(
         choices=RequestedPriority.choices, read_only=True, allow_blank=True, help_text="Empty until the OPG sets it."
     )
-    stages = StageReader(many=True, read_only=True)
     rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
 
     class Meta:
@@ -70,10 +69,8 @@ class RequestReader(serializers.ModelSerializer[Request]):
             "workflow",
             "workflow_version",
             "title",
-            "purpose",
             "deadline",
             "requested_priority",
-            "priority_reason",
             "state",
             "held_from",
             "superseded_by",
@@ -89,8 +86,6 @@ class RequestReader(serializers.ModelSerializer[Request]):
             "approved_by",
             "closed_at",
             "closed_by",
-            "arguments",
-            "stages",
         ]
         read_only_fields = fields
 
@@ -98,6 +93,16 @@ class RequestReader(serializers.ModelSerializer[Request]):
     def get_rank(self, request: Request) -> int | None:
         ranks: dict[int, int] = self.context.get("ranks", {})
         return ranks.get(request.pk)
+
+
+class RequestReader(RequestRow):
+    """A request; write it with the `version` you have read, so that nothing of others is overwritten."""
+
+    stages = StageReader(many=True, read_only=True)
+
+    class Meta(RequestRow.Meta):
+        fields = [*RequestRow.Meta.fields, "purpose", "priority_reason", "arguments", "stages"]
+        read_only_fields = fields
 
 
 def _text(limit: int, **more: Any) -> serializers.CharField:

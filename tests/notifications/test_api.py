@@ -87,7 +87,7 @@ def test_a_webhook_is_added_and_removed_and_its_secret_is_not_kept(as_liaison):
     assert "done before" in again.json()["detail"]
     assert secret.encode() not in bytes(KeyedCall.objects.get().body)
     told = as_liaison.get("/api/v1/webhooks/")
-    assert told.json()[0]["host"] == "chat.example.org"
+    assert told.json()["results"][0]["host"] == "chat.example.org"
     assert b"s3cr3t" not in told.content
     at = f"/api/v1/webhooks/{made.json()['id']}/"
     assert as_liaison.post(f"{at}enable/").status_code == 200

@@ -188,6 +188,13 @@ def test_list_filters_and_keeps_its_query_count(nova, liaison, approver, api, dj
     assert api(liaison).get(LIST + "?state=draft").json()["results"] == []
 
 
+def test_list_leaves_out_what_is_at_the_address_of_each(nova, liaison, api):
+    key = draft(liaison, nova).key
+    row, whole = api(liaison).get(LIST).json()["results"][0], api(liaison).get(f"{LIST}{key}/").json()
+    assert whole.keys() - row.keys() == {"purpose", "priority_reason", "arguments", "stages"}
+    assert row == {name: whole[name] for name in row}
+
+
 def test_nothing_is_deleted(nova, liaison, api):
     assert api(liaison).delete(one(draft(liaison, nova))).status_code == 405
 

@@ -119,9 +119,9 @@ def test_api_places_and_lifts(running, shifter, liaison, browse):
     refused = browse(liaison).post(url, {"experiment": "NOVA", "reason": "x"}, content_type="application/json")
     assert refused.status_code == 403
     assert client.post(url, {"request": "NOVA-9", "reason": "x"}, content_type="application/json").status_code == 400
-    assert [row["request"] for row in browse(liaison).get(url).json()] == [running.key]
+    assert [row["request"] for row in browse(liaison).get(url).json()["results"]] == [running.key]
     assert (
         client.post(reverse("api:hold-lift", args=[made.json()["id"]]), content_type="application/json").status_code
         == 200
     )
-    assert client.get(url).json() == []
+    assert client.get(url).json()["results"] == []

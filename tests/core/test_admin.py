@@ -1,0 +1,48 @@
+"""Lists of the back office: every row once, in order, on whichever page, with what was looked for."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+
+from apps.core.admin import KeysFirst
+from apps.core.models import Event
+
+LIST = "/admin/core/event/"
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def office(client, admin) -> Client:
+    """Return who looks at so many events that they take three pages, every other by Ada."""
+    actors = ["ada", "bea"] * 60
+    Event.objects.bulk_create(
+        Event(kind="x", target_type="x", target_id="1", actor=actor, at=START + timedelta(hours=hour))
+        for hour, actor in enumerate(actors)
+    )
+    client.force_login(admin)
+    return client
+
+
+def shown(office: Client, query: str) -> list[Event]:
+    return list(office.get(f"{LIST}?{query}").context["cl"].result_list)
+
+
+@pytest.mark.parametrize(
+    ("query", "order"), [("", ["-pk"]), ("o=0", ["at", "-pk"]), ("o=3.-0", ["actor", "-at", "-pk"])]
+)
+def test_pages_show_every_row_once_in_order(office, query, order):
+    pages = [shown(office, f"{query}&p={page}") for page in (1, 2, 3)]
+    assert [*pages[0], *pages[1], *pages[2]] == list(Event.objects.order_by(*order))
+    assert {len(page) for page in pages[:2]} == {50}
+
+
+@pytest.mark.parametrize("most", [1000, 10])
+def test_what_is_found_is_counted_and_paged(office, monkeypatch, most):
+    monkeypatch.setattr(KeysFirst, "most", most)
+    wanted = list(Event.objects.filter(actor="ada").order_by("-pk"))
+    assert "60 events" in office.get(f"{LIST}?q=ada").content.decode()
+    assert shown(office, "q=ada") + shown(office, "q=ada&p=2") == wanted
+    assert shown(office, "q=ada&all=") == wanted
+    assert shown(office, "q=nobody") == []
+    assert office.get(f"{LIST}?q=ada&p=9").status_code == 302  # there is no such page
