@@ -115,7 +115,13 @@ class ArchivedJob(models.Model):
                 condition=~models.Q(request_key=""),
                 name="archived_job_request",
             ),
-            models.Index(fields=["user", "submitted_at", "id"], condition=~models.Q(user=""), name="archived_job_user"),
+            # With the script, so that a user's jobs with some words are found without a look at each job.
+            models.Index(
+                fields=["user", "submitted_at", "id"],
+                include=["script"],
+                condition=~models.Q(user=""),
+                name="archived_job_by_user",
+            ),
             models.Index(
                 fields=["description"], condition=models.Q(description__isnull=False), name="archived_job_description"
             ),
@@ -142,6 +148,18 @@ class Matches(models.Lookup):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         left, left_parameters = self.process_lhs(compiler, connection)
         return f"{left} @@ %s::tsquery", (*left_parameters, self.rhs)
+
+
+@models.ForeignKey.register_lookup
+class OneOf(models.Lookup):
+    """`script__one_of=[1, 2]`: thousands of keys as one value, which is parsed and planned in no time; `in` is not."""
+
+    lookup_name = "one_of"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        left, left_parameters = self.process_lhs(compiler, connection)
+        return f"{left} = ANY(%s::bigint[])", (*left_parameters, self.rhs)
 
 
 class ScriptWords(models.Model):

@@ -118,7 +118,7 @@ def with_rare_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
     """Keep the same; ask for the scripts first, as the planner, which takes them for many, looks at job after job."""
-    return rows.filter(script__in=list(_scripts_with(terms, among).values_list("script", flat=True)))
+    return rows.filter(script__one_of=list(_scripts_with(terms, among).values_list("script", flat=True)))
 
 
 def _scripts_with(terms: Sequence[str], among: Sequence[str]) -> QuerySet[ScriptWords, Any]:
