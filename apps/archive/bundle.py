@@ -14,7 +14,19 @@ from apps.core.errors import DomainError
 MOST_JOBS = 1_000
 MOST_BYTES = 500_000_000
 _AT_ONCE = 25
-_COLUMNS = ("directory", "cluster", "job", "submitted", "user", "account", "name", "request", "stage", "state")
+_COLUMNS = (
+    "directory",
+    "cluster",
+    "job",
+    "submitted",
+    "user",
+    "account",
+    "name",
+    "request",
+    "stage",
+    "state",
+    "caveat",
+)
 
 
 class TooLarge(DomainError):
@@ -89,7 +101,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, job: ArchivedJob | Non
 def _facts(job: ArchivedJob) -> list[str]:
     at = job.submitted_at.astimezone(UTC).isoformat()
     facts = [directory_of(job), job.cluster.name, job.job_id, at, job.user, job.account, job.name]
-    return [" ".join(fact.split()) for fact in (*facts, job.request_key, job.stage, job.state)]
+    return [" ".join(fact.split()) for fact in (*facts, job.request_key, job.stage, job.state, job.caveat)]
 
 
 class _Buffer(io.RawIOBase):

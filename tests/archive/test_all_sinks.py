@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.elasticsearch,
     pytest.mark.slow,
     pytest.mark.xdist_group("kafka"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 
 
