@@ -80,6 +80,13 @@ def test_what_is_missing_is_named(elsewhere, sink, environment, why):
     assert "geheim" not in err
 
 
+def test_sink_that_is_given_twice_is_refused(elsewhere, tmp_path):
+    """Two that drain to one place would bring each job twice."""
+    once, again = (f"files://{tmp_path}/{end}" for end in ("archive", "archive/?period=daily"))
+    code, _, err = result(elsewhere("--once", "--sink", once, "--sink", again, **KEY))
+    assert (code, err) == (1, f"CommandError: the sink files://{tmp_path}/archive?period=daily is given twice\n")
+
+
 def test_all_other_commands_want_the_servers(tmp_path):
     command = [sys.executable, ROOT / "manage.py", "archive", "verify"]
     done = subprocess.run(command, env={}, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -1,5 +1,7 @@
 """The sinks there are, by the scheme of their URL."""
 
+from collections.abc import Iterable
+
 from apps.archive.sinks.base import BadSink, Sink, SinkURL
 from apps.core.plugins import Registry, UnknownPlugin
 
@@ -15,6 +17,17 @@ SINKS: Registry[type[Sink]] = Registry(
         "store": "apps.archive.sinks.store:StoreSink",
     },
 )
+
+
+def open_sinks(texts: Iterable[str]) -> list[Sink]:
+    """Return the sinks of some URLs. Raises `BadSink`, also where two are one place: it would get each job twice."""
+    sinks: dict[str, Sink] = {}
+    for text in texts:
+        sink = open_sink(text)
+        if sink.name in sinks:
+            raise BadSink(f"the sink {sink.name} is given twice")
+        sinks[sink.name] = sink
+    return [*sinks.values()]
 
 
 def open_sink(text: str) -> Sink:

@@ -26,7 +26,7 @@ from apps.archive.capture_report import printable
 from apps.archive.management.heart import Heart, places_of
 from apps.archive.management.refused import drop_refused, forget_sink, list_refused, retry_refused
 from apps.archive.sinks.base import BadSink
-from apps.archive.sinks.registry import open_sink
+from apps.archive.sinks.registry import open_sinks
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.masking import Masker, Rule
@@ -85,11 +85,11 @@ class Command(BaseCommand):
             if options["refused"]:
                 list_refused(self, directory)
             elif options["retry_refused"]:
-                retry_refused(self, directory, [open_sink(url) for url in urls])
+                retry_refused(self, directory, open_sinks(urls))
             elif options["drop_refused"]:
-                drop_refused(self, directory, [open_sink(url) for url in urls], options["job"])
+                drop_refused(self, directory, open_sinks(urls), options["job"])
             elif options["forget_sink"]:
-                forget_sink(self, directory, [open_sink(url) for url in urls], options["forget_sink"])
+                forget_sink(self, directory, open_sinks(urls), options["forget_sink"])
             else:
                 self._capture(cluster, directory, urls, **options)
         except (BadSink, JournalError, KeeperDied) as error:
@@ -115,7 +115,7 @@ class Command(BaseCommand):
         gc.set_threshold(50_000)  # what passes through is many small objects without cycles
         give_memory_back()
         with (
-            closing(Nursery([open_sink(url) for url in urls])) as nursery,
+            closing(Nursery(open_sinks(urls))) as nursery,
             closing(KeeperProcess(directory, nursery, log_format=_LOG_FORMAT)) as keeper,
         ):
             go_first()
