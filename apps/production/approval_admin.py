@@ -1,5 +1,7 @@
 """Groups and rules of approval in the back office; what people signed and handed over is to look at only."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -8,8 +10,13 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
+from apps.core.errors import NotAllowed
 from apps.core.services import publish
+from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmin
 from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
+from apps.production.groups import retire_group, retirement_of
+
+_CHANGE = "production.change_approvalgroup"
 
 
 class _Announced(admin.ModelAdmin):
@@ -32,11 +39,52 @@ class _Announced(admin.ModelAdmin):
             self.delete_model(request, obj)
 
 
+def _outlook(groups: Sequence[ApprovalGroup], user: Any, at: datetime) -> list[tuple[bool, str]]:
+    if not user.has_perm(_CHANGE):
+        return [(False, "you may not change groups.") for _ in groups]
+    return [
+        (False, "it was retired already.") if group.retired_at else (True, retirement_of(group, at).words)
+        for group in groups
+    ]
+
+
+def _retire(group: ApprovalGroup, asked: Asked) -> str:
+    if not asked.by.has_perm(_CHANGE):
+        raise NotAllowed("You may not change groups.")
+    return f"{group}: {retire_group(group=group, by=asked.by, at=asked.at, reason=asked.reason).words}"
+
+
 @admin.register(ApprovalGroup)
-class ApprovalGroupAdmin(_Announced):
+class ApprovalGroupAdmin(_Announced, ReasonActionsAdmin):
+    """One that was signed for, or handed over, is retired instead of deleted: the history names it."""
+
     kind = "approval_group"
-    list_display = ["name", "experiment", "role"]
-    list_filter = ["experiment", "role"]
+    reason_actions = [ReasonAction("retire", "Retire", _retire, _outlook)]
+    list_display = ["name", "experiment", "role", "retired_at"]
+    list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
+    readonly_fields = ["retired_at"]
+    has_add_permission = admin.ModelAdmin.has_add_permission
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let all be changed but one that is retired."""
+        return admin.ModelAdmin.has_change_permission(self, request, obj) and not (obj and obj.retired_at)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return admin.ModelAdmin.has_delete_permission(self, request, obj)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
+        """Say of one that was used what to do instead."""
+        deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
+        used = [
+            group
+            for group in objs
+            if Delegation.objects.filter(group=group).exists() or Signature.objects.filter(group=group).exists()
+        ]
+        if used:
+            words = "was signed for or handed over, and the history names it: use “Retire…” of the list instead"
+            needed, protected = set(), [f"{group} {words}" for group in used]
+        return deleted, counts, needed, protected
+
     list_select_related = ["experiment"]
     search_fields = ["name"]
     autocomplete_fields = ["members"]

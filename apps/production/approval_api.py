@@ -118,7 +118,9 @@ class DelegationWriter(serializers.Serializer[Any]):
     """Who signs for you; for one group, as an approver, or, with neither, whatever you may sign."""
 
     to_user = serializers.CharField(max_length=150)
-    group = serializers.SlugRelatedField("name", queryset=ApprovalGroup.objects.all(), required=False, allow_null=True)
+    group = serializers.SlugRelatedField(
+        "name", queryset=ApprovalGroup.objects.filter(retired_at=None), required=False, allow_null=True
+    )
     role = serializers.ChoiceField(choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True)
     from_at = serializers.DateTimeField(required=False, help_text="Now, unless given.")
     until_at = serializers.DateTimeField()

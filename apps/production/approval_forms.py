@@ -59,7 +59,7 @@ class DelegationForm(forms.Form):
 def own_groups(user: Any) -> list[ApprovalGroup]:
     """Return the groups of which this person is, by name or by role."""
     roles = {role for role, _ in scope_of(user).roles}
-    groups = ApprovalGroup.objects.prefetch_related("members")
+    groups = ApprovalGroup.objects.filter(retired_at=None).prefetch_related("members")
     return [g for g in groups if g.role in roles or user.pk in {member.pk for member in g.members.all()}]
 
 

@@ -22,6 +22,7 @@ class ApprovalGroup(models.Model):
     members = models.ManyToManyField(
         settings.AUTH_USER_MODEL, blank=True, related_name="+", help_text="Who sign for it. They must see the request."
     )
+    retired_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="Nobody signs for it since.")
 
     class Meta:
         ordering = ["name"]
@@ -40,7 +41,10 @@ class ApprovalRule(models.Model):
         "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every experiment."
     )
     groups = models.ManyToManyField(
-        ApprovalGroup, blank=True, help_text="All of them must sign. Without any, one approver does."
+        ApprovalGroup,
+        blank=True,
+        limit_choices_to={"retired_at": None},
+        help_text="All of them must sign. Without any, one approver does.",
     )
     remind_after_days = models.PositiveSmallIntegerField(
         default=REMIND_AFTER_DAYS, help_text="Remind those for whom a request waits, once. 0: never."

@@ -16,14 +16,15 @@ from apps.production.forms import add_problems
 from apps.production.link_forms import CombineForm, SplitForm
 from apps.production.models import Request
 from apps.production.selectors import content_of, with_stages
-from apps.production.splitting import By, ways
+from apps.production.splitting import By, never, ways
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def split(request: HttpRequest, key: str) -> HttpResponse:
     """Show the parts of a request; make them once those that were shown are confirmed."""
     wanted = _wanted(request, key)
-    refusal, known = links.refusals([wanted]).get(wanted.pk), ways(content_of(wanted))
+    known = ways(content_of(wanted))
+    refusal = links.refusals([wanted]).get(wanted.pk) or never(content_of(wanted))
     form = SplitForm(request.POST or None, ways=known)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
     if request.method != "POST" or refusal or not form.is_valid():

@@ -10,11 +10,14 @@ from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.selectors import events_of
+from apps.core.services import publish
 from apps.production import services
 from apps.production.combining import MAX_COMBINED, Combined, Named, combine, obstacles
-from apps.production.enums import CLOSED, UNSENT, LinkKind, RequestState, Verb, Who
+from apps.production.enums import CLOSED, PORTAL, UNSENT, LinkKind, RequestState, Verb, Who
 from apps.production.models import Request, RequestLink
 from apps.production.permissions import may
+from apps.production.priority.level import MAX_REASON, level_of
 from apps.production.selectors import content_of, with_stages
 from apps.production.sent import with_work
 from apps.production.splitting import By, Split, split
@@ -50,7 +53,10 @@ def plan_split(*, request: Request, by_what: By, size: int) -> Split:
     """Return the parts that a split would make. Raises `InvalidFields`, `InvalidTransition`."""
     if why := refusals([request]).get(request.pk):
         raise InvalidTransition(f"{request} cannot be split. {why}")
-    return split(content_of(request), by_what, size)
+    planned = split(content_of(request), by_what, size)
+    if level := level_of(request):
+        planned.notes.append(f"Each part keeps the priority that the OPG has set: {level}.")
+    return planned
 
 
 @transaction.atomic
@@ -71,6 +77,7 @@ def split_request(
             services.create_draft(experiment=whole.experiment, content=part.content, by=by, at=at, origin=origin)
         )
         _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
+        _hand_on_priority(whole, made[-1], at)
     _give_way(whole, made[0], by, at, reason, {"split_into": [part.key for part in made]})
     return made
 
@@ -105,6 +112,26 @@ def combine_requests(
         _link(LinkKind.COMBINED, request, made, by, at)
         _give_way(request, made, by, at, reason, {"combined_into": made.key})
     return made
+
+
+def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
+    """Give a part the class and number that the OPG has set for the whole; the approvers who sign it see them."""
+    level = level_of(whole)
+    if not level:
+        return
+    part.priority, part.priority_class = whole.priority, whole.priority_class
+    part.save(update_fields=["priority", "priority_class"])
+    set_for = events_of(whole).filter(kind="request.priority_set").last()
+    reason = f"From {whole.key}{f', {set_for.actor}: {set_for.reason}' if set_for else '.'}"
+    publish(
+        kind="request.priority_set",
+        target=part,
+        by=PORTAL,
+        at=at,
+        new=level,
+        reason=reason[:MAX_REASON],
+        data={"handed_on_from": whole.key, "rank_old": None, "rank_new": None},
+    )
 
 
 def _allowed(by: User, requests: Sequence[Request]) -> None:

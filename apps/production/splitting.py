@@ -68,6 +68,16 @@ def ways(content: RequestContent) -> dict[By, int]:
     return {way: count for way, count in counts.items() if count > 1}
 
 
+def never(content: RequestContent) -> str:
+    """Say why a request of this type can never be split, whatever it holds; an empty text where it can."""
+    if not content.workflow.argument("stop_on"):
+        return ""
+    return (
+        "Keep-up takes files as they come, each once: there is nothing to cut beforehand, and two such requests would "
+        "take the same files twice. To end it at another date, change its stop date; to go on after that, clone it."
+    )
+
+
 def split(content: RequestContent, by: By, size: int) -> Split:
     """Cut into parts of `size` runs, files or events each; the last one has what remains.
 
@@ -99,8 +109,8 @@ def split(content: RequestContent, by: By, size: int) -> Split:
 
 def _check(content: RequestContent, by: By, size: int) -> None:
     known = ways(content)
-    if content.workflow.argument("stop_on"):
-        raise InvalidFields({"by": ["Keep-up takes files as they come: there is nothing to cut before."]})
+    if why := never(content):
+        raise InvalidFields({"by": [why]})
     if by not in known:
         raise InvalidFields({"by": [f"It does not say how many {by} it has, or has only one."]})
     if not 0 < size < known[by]:

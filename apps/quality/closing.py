@@ -14,7 +14,7 @@ def refusal_to_close(step: Transition, request: Request) -> str:
     if not standing.is_judged:
         return "its data quality is not judged yet: the checks run by themselves."
     if standing.is_stale:
-        return "something new was reported, and the checks must run again first."
+        return "something new was reported, or thresholds were changed: the checks must run again first."
     if standing.open:
         titles = list(dict.fromkeys(f"“{one.result.title}”" for one in standing.open))
         more = f" and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""

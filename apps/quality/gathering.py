@@ -19,6 +19,7 @@ from apps.production.datasets import CatalogueError, catalogue_of
 from apps.production.gathering import UNCLAIMED
 from apps.production.models import Request, Stage
 from apps.quality.checks.facts import Catalogued, Facts, Files, Histogram, JobSums, LogSample, Posted, StageFacts
+from apps.quality.delivered import Delivered, delivered_by
 from apps.quality.enums import Outcome
 from apps.quality.logs import samples_of
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityInput
@@ -44,12 +45,13 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
     """Return all that the checks may know."""
     rows = [row for row in progress_of(request) if row.asked]
     counts, files, logs = counts_of(request), _files(request), samples_of(request)
-    accepted = acceptances_of([request])
+    accepted, delivered = acceptances_of([request]), delivered_by(request)
     histograms, posted, others = _histograms(request), _posted(request), _also_written(request)
     stages = []
     for row in rows:
         stage: Stage = row.asked  # type: ignore[assignment]
-        known = _of_stage(stage, row, counts.get(stage.pk, Counted()), files.get(stage.pk))
+        done = delivered.get(stage.name.casefold(), Delivered())
+        known = _of_stage(stage, row, counts.get(stage.pk, Counted()), files.get(stage.pk), done)
         stages.append(
             StageFacts(
                 **known,
@@ -88,7 +90,9 @@ def posted_inputs(request: Request) -> dict[str, Any]:
     return {"counts": counts, "posted": revision or 0}
 
 
-def _of_stage(stage: Stage, row: StageProgress, counted: Counted, files: Files | None) -> dict[str, Any]:
+def _of_stage(
+    stage: Stage, row: StageProgress, counted: Counted, files: Files | None, done: Delivered
+) -> dict[str, Any]:
     return {
         "position": stage.position,
         "name": stage.name,
@@ -104,7 +108,12 @@ def _of_stage(stage: Stage, row: StageProgress, counted: Counted, files: Files |
         "events_out": counted.events_out,
         "reports": counted.reports,
         "jobs": JobSums(
-            ended=row.sums.jobs, completed=row.sums.completed, failed=row.sums.failed, retried=row.sums.retried
+            ended=row.sums.jobs,
+            completed=row.sums.completed,
+            failed=row.sums.failed,
+            retried=row.sums.retried,
+            delivered=done.jobs,
+            tests=done.tests,
         ),
         "files": files,
     }

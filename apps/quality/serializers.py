@@ -165,7 +165,9 @@ class StandingReader(serializers.Serializer[Any]):
     request = serializers.CharField()
     state = serializers.CharField()
     passes = serializers.BooleanField(help_text="Nothing stands between the request and its end.")
-    is_stale = serializers.BooleanField(help_text="Something new was reported: the checks run again.")
+    is_stale = serializers.BooleanField(
+        help_text="Something new was reported, or thresholds were changed: the checks run again."
+    )
     run = RunReader(allow_null=True)
     results = ResultReader(many=True)
     waivers = WaiverReader(many=True)

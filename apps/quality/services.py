@@ -21,7 +21,15 @@ from apps.quality.gathering import ask_catalogue, gather, inputs_of
 from apps.quality.logs import look_at_logs
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
-from apps.quality.standing import Standing, arrival_of, current_run, has_news, standing_of, waivers_for
+from apps.quality.standing import (
+    Standing,
+    arrival_of,
+    current_run,
+    has_news,
+    standing_of,
+    thresholds_changed,
+    waivers_for,
+)
 from apps.quality.thresholds import settings_for
 
 MAX_REASON = 2_000
@@ -203,7 +211,7 @@ def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
     """Tell whether what was reported or posted is not what the run has seen; jobs are compared now and then."""
     if run.state != RunState.JUDGED or run.judged_at is None:
         return False
-    if has_news(run, request):
+    if has_news(run, request) or thresholds_changed(run, request):
         return True
     return at - run.judged_at >= JOBS_EVERY and bool(run.inputs != inputs_of(request))
 

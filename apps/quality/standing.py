@@ -10,6 +10,7 @@ from apps.production.models import OutputReport, Request, StageAcceptance
 from apps.quality.enums import Outcome, RunState
 from apps.quality.gathering import posted_inputs
 from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.quality.thresholds import settings_for
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,14 @@ def waivers_for(request_id: int, digests: Iterable[str]) -> dict[str, Waiver]:
 
 
 def is_stale(run: QualityRun, request: Request) -> bool:
-    """Tell whether something was reported or posted since that the run has not seen."""
-    return has_news(run, request) or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+    """Tell whether something was reported or posted since that the run has not seen, or other thresholds hold."""
+    news = has_news(run, request) or thresholds_changed(run, request)
+    return news or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+
+
+def thresholds_changed(run: QualityRun, request: Request) -> bool:
+    """Tell whether a run was judged by other limits, or other checks, than hold now."""
+    return bool(run.thresholds != [setting.plain() for setting in settings_for(request).values()])
 
 
 def has_news(run: QualityRun, request: Request) -> bool:

@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from apps.accounts.models import Experiment
 from apps.core.errors import InvalidFields
+from apps.core.queue import enqueue
 from apps.core.services import publish
 from apps.production.models import Request, WorkflowType
 from apps.quality.checks.base import QualityCheck
@@ -80,7 +81,10 @@ def save_thresholds(
     workflow: WorkflowType | None = None,
     experiment: Experiment | None = None,
 ) -> Thresholds:
-    """Set the limits of a check from now on; runs of before keep theirs. Raises `InvalidFields` with every fault."""
+    """Set the limits of a check from now on; what is in data quality is judged by them again, runs of before stay.
+
+    Raises `InvalidFields` with every fault.
+    """
     problems = problems_of(check=check, limits=limits, reason=reason)
     if problems:
         raise InvalidFields(problems)
@@ -98,6 +102,7 @@ def save_thresholds(
     )
     data = {"check": check, "old": _words(before), "new": _words(row)}
     publish(kind="quality.thresholds_saved", target=row, by=by, at=at, reason=row.reason, data=data)
+    enqueue("apps.quality.tasks.check_all")
     return row
 
 

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -111,3 +112,24 @@ def test_without_a_simulation_nothing_is_taken(tmp_path):
         scheduler.find_submitted("a.1.b")
     open_accounting(tmp_path / "none").close()
     assert scheduler.find_submitted("a.1.b") is None
+
+
+def most_together(records) -> int:
+    """Return how many of these ran at one moment, at most."""
+    return max(sum(one.started_at <= at.started_at < one.ended_at for one in records) for at in records)
+
+
+def test_no_more_tasks_run_together_than_was_asked_for(harness):
+    free = harness.scheduler.submit(replace(job(harness, tasks=8), most_at_once=0))
+    few = harness.scheduler.submit(replace(job(harness, tasks=8), most_at_once=2))
+    harness.go_on(30)
+    harness.restart()
+    for word in (harness.scheduler.hold, harness.scheduler.release):
+        word(few)
+        harness.go_on(60)
+    harness.go_on(100_000)
+    records = list(harness.scheduler.finished_jobs(since=datetime(2020, 1, 1, tzinfo=UTC), until=harness.moment()))
+    assert most_together([one for one in records if one.spool_id == free]) > 2
+    limited = [one for one in records if one.spool_id == few]
+    assert (len(limited), most_together(limited)) == (8, 2)
+    assert {one.state for one in limited} == {JobState.COMPLETED}

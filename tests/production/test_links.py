@@ -66,6 +66,30 @@ def test_parts_are_checked_and_signed_by_themselves(queued, liaison, approver):
     assert services.approve_request(request=part, by=approver, at=AT).state == "queued"
 
 
+def test_parts_keep_the_priority_that_the_opg_has_set(queued, liaison, approver, browse):
+    services.set_priority(
+        request=queued, by=approver, at=AT, reason="For the conference.", priority=7, priority_class="high"
+    )
+    page = browse(liaison).post(f"/requests/{queued.key}/split/", {"by": "events", "size": 8_000_000, "reason": "x"})
+    assert "Each part keeps the priority that the OPG has set: high 7." in page.content.decode()
+    for part in split(queued, liaison):
+        part.refresh_from_db()
+        assert (part.priority_class, part.priority) == ("high", 7)
+        event = events_of(part).filter(kind="request.priority_set").get()
+        assert (event.actor, event.reason) == ("opsportal", "From NOVA-0001, opg-one: For the conference.")
+    assert "set the priority high 7" in browse(liaison).get(f"/requests/{part.key}/").content.decode()
+
+
+def test_that_keep_up_is_never_split_is_told_before_the_form(nova, liaison, browse):
+    keep_up = workflow_of(newest_version("keep_up"))
+    wanted = services.create_draft(
+        experiment=nova, content=content(workflow=keep_up, stages=(stage(kind="reconstruction"),)), by=liaison, at=AT
+    )
+    page = browse(liaison).get(f"/requests/{wanted.key}/split/").content.decode()
+    assert "It cannot be split. Keep-up takes files as they come" in page
+    assert "Show the parts" not in page
+
+
 @pytest.mark.parametrize("state", SENT)
 def test_nothing_is_done_once_jobs_may_have_been_sent(state, nova, liaison, approver):
     sent = request_in(state, by=liaison, experiment=nova, approver=approver)

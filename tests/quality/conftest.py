@@ -17,6 +17,8 @@ from tests.production import written
 from tests.production.written import AT
 
 LATER = AT + timedelta(hours=2)
+#: When `written` lets requests come into the queue, and into all states after it.
+QUEUED_AT = AT + timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +50,9 @@ class Produced:
         cluster = Cluster.objects.get_or_create(name="jura", defaults={"scheduler": "simulated"})[0]
         for position, name in enumerate(("generation", "simulation")):
             good = 2 - (missing if position else 0)
-            records = [accounting.record(10 * position + n + 1) for n in range(good)]
-            records += [accounting.failed(100 + n) for n in range(bad if position else 0)]
+            ran = {"submitted_at": QUEUED_AT, "started_at": QUEUED_AT, "ended_at": QUEUED_AT + timedelta(minutes=40)}
+            records = [accounting.record(10 * position + n + 1, **ran) for n in range(good)]
+            records += [accounting.failed(100 + n, **ran) for n in range(bad if position else 0)]
             jobs = accounting.store(cluster, *records)
             attach_origin(origins={job.pk: (self.request.key, name) for job in jobs}, at=AT)
         recompute_dirty_hours(at=LATER)

@@ -7,6 +7,8 @@ from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.models import WorkflowType
 from apps.quality.models import QualityRun, Thresholds
+from apps.quality.standing import standing_of
+from apps.quality.tasks import check_all
 from apps.quality.thresholds import save_thresholds, settings_for
 from tests.quality.conftest import LATER
 
@@ -48,6 +50,26 @@ def test_run_keeps_the_thresholds_it_was_judged_by(produced, browse, liaison):
     ]
     assert [one["limits"]["most_missing"] for one in kept] == [0, 0.5]
     assert [one["rows"] for one in kept] == [[], [row.pk]]
+
+
+def test_what_is_in_data_quality_is_judged_again_when_thresholds_change(produced):
+    """Nothing but the row is needed for it: the sweep finds it, also when the worker that was told was killed."""
+    produced.all_good()
+    produced.run_jobs(missing=0)
+    produced.judge()
+    assert standing_of(produced.fresh()).passes
+    save(limits={"warn_missing": 0.01})
+    assert not standing_of(produced.fresh()).passes, "nothing is closed by the thresholds of before"
+    assert produced.standing().is_stale
+    save(check="files_written", limits={"files_per_job": 3})
+    check_all()
+    assert QualityRun.objects.count() == 2
+    assert produced.said()[0, "files_written", ""] == "failed"
+    check_all()
+    assert QualityRun.objects.count() == 2, "once is enough"
+    save(check="files_written", effect="inherit")
+    check_all()
+    assert produced.fresh().state == "done"
 
 
 def test_check_that_is_off_says_nothing(produced):

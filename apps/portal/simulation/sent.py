@@ -3,6 +3,7 @@
 All follows from the seed and from what the accounting store holds, so that a restart takes it up again.
 """
 
+import heapq
 import json
 import re
 import sqlite3
@@ -91,14 +92,11 @@ class SentJobs:
     ) -> Sent:
         values = json.loads(job)
         campaign = _campaign(values)
-        attempts: list[Attempt] = []
-        held = 0
+        planned = []
         for task in range(values["tasks"]):
             raw_id = spool_id if task == values["tasks"] - 1 else spool_id + task + 1
-            planned = self.workload.attempts(raw_id, f"{spool_id}_{task}", int(max(taken, submitted)), campaign)
-            left, waits = _after(planned, told)
-            attempts += left
-            held += waits
+            planned.append(self.workload.attempts(raw_id, f"{spool_id}_{task}", int(max(taken, submitted)), campaign))
+        attempts, held = _foreseen(planned, told, values.get("most_at_once") or 0)
         submission = Submission(
             spool_id,
             int(submitted),
@@ -143,21 +141,36 @@ class _SentWorkload(Workload):
         return tuple(replace(phase, seconds=max(1, int(phase.seconds / self.pace))) for phase in phases)
 
 
-def _after(planned: list[Attempt], told: Iterable[tuple[float, str]]) -> tuple[list[Attempt], bool]:
-    """Return the attempts of a job as they are after what its queue was told, and whether it waits for a release."""
-    attempts = planned
+def _foreseen(planned: list[list[Attempt]], told: Iterable[tuple[float, str]], most: int) -> tuple[list[Attempt], int]:
+    """Return the attempts of all tasks as they are after what their queue was told, and how many wait for a release."""
+    tasks = _at_once(planned, most)
     since: float | None = None
     for moment, word in told:
         if word == "hold" and since is None:
             since = moment
         elif word == "release" and since is not None:
-            attempts, since = _held(attempts, since, moment), None
+            tasks, since = _at_once([_held(task, since, moment) for task in tasks], most), None
         elif word == "cancel":
-            return _cancelled(attempts, since, moment), False
+            return [attempt for task in tasks for attempt in _cancelled(task, since, moment)], 0
     if since is None:
-        return attempts, False
-    left = [attempt for attempt in attempts if attempt.started is not None and attempt.started <= since]
-    return left, len(left) < len(attempts)
+        return [attempt for task in tasks for attempt in task], 0
+    left = [[one for one in task if one.started is not None and one.started <= since] for task in tasks]
+    waits = sum(len(some) < len(task) for some, task in zip(left, tasks, strict=True))
+    return [attempt for task in left for attempt in task], waits
+
+
+def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
+    """Let no more than `most` tasks run together: one that is ready earlier waits for the end of another."""
+    if not most or most >= len(tasks):
+        return tasks
+    free = [0] * most
+    found = list(tasks)
+    ready = [(task[0].started, n) for n, task in enumerate(tasks) if task and task[0].started is not None]
+    for started, n in sorted(ready):
+        shift = max(0, heapq.heappop(free) - started)
+        found[n] = [_later(attempt, shift) for attempt in tasks[n]] if shift else tasks[n]
+        heapq.heappush(free, max(attempt.ended for attempt in found[n]))
+    return found
 
 
 def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:

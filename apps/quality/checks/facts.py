@@ -9,12 +9,18 @@ from apps.quality.enums import Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class JobSums:
-    """Jobs of a stage that ended, each attempt counted."""
+    """Jobs of a stage that ended, by attempts; `delivered` are jobs whose last attempt completed, no tests."""
 
     ended: int = 0
     completed: int = 0
     failed: int = 0
     retried: int = 0
+    delivered: int | None = None
+    tests: int = 0
+
+    @property
+    def good(self) -> int:
+        return self.completed if self.delivered is None else self.delivered
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,13 @@ def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
             continue
         numbers = (
             Number("jobs asked for", stage.jobs_asked),
-            Number("completed", stage.jobs.completed, facts.link(stage, "completed")),
+            Number("completed", stage.jobs.good, facts.link(stage, "completed")),
+            *([Number("of a test, not counted", stage.jobs.tests)] if stage.jobs.tests else []),
         )
         if not stage.jobs.ended:
             yield _no_jobs(stage, numbers)
             continue
-        missing = max(0, stage.jobs_asked - stage.jobs.completed)
+        missing = max(0, stage.jobs_asked - stage.jobs.good)
         part = missing / stage.jobs_asked
         outcome, threshold = above(part, warn=limits["warn_missing"], fail=limits["most_missing"])
         why = (
@@ -32,6 +33,8 @@ def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
             if missing
             else f"All {stage.jobs_asked:,} jobs have completed."
         )
+        if missing and stage.jobs.tests:
+            why += f" {stage.jobs.tests:,} that were submitted while it was in test are not counted."
         why += f" {stage.accepted}" if stage.accepted and missing else ""
         yield Judgement(
             stage=stage, outcome=outcome, why=why, value=part, threshold=threshold, unit="part", numbers=numbers

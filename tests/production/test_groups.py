@@ -1,0 +1,81 @@
+"""Groups of approval that are used no more: retired, not deleted, with what comes of it said before."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.core.errors import InvalidFields, InvalidTransition
+from apps.core.models import Event
+from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation
+from apps.production.delegations import delegate
+from apps.production.groups import retire_group, retirement_of
+from tests.people import person
+from tests.production.written import AT
+
+
+@pytest.fixture
+def group(nova, approver, second_approver):
+    group = ApprovalGroup.objects.create(name="Physics of NOvA", experiment=nova)
+    group.members.add(approver)
+    for others in ((), (ApprovalGroup.objects.create(name="OPG", role="approver"),)):
+        ApprovalRule.objects.create(experiment=nova).groups.add(group, *others)
+    delegate(by=approver, to_user=second_approver, from_at=AT, until_at=AT + timedelta(days=3), at=AT, group=group)
+    return group
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch):
+    monkeypatch.setattr("django.utils.timezone.now", lambda: AT)
+
+
+def test_a_retired_group_signs_no_more_and_its_history_stays(group, admin):
+    told = retire_group(group=group, by=admin, at=AT, reason="The convener has left.")
+    assert (len(told.rules), len(told.emptied), len(told.delegations)) == (2, 1, 1)
+    assert "one approver is enough" in told.words
+    assert [rule.groups.count() for rule in ApprovalRule.objects.order_by("pk")] == [0, 1]
+    handed = Delegation.objects.get()
+    assert (handed.group, handed.revoked_at, handed.revoked_by) == (group, AT, str(admin))
+    group.refresh_from_db()
+    assert (group.members.count(), group.role, group.retired_at) == (0, "", AT)
+    assert retirement_of(group, AT).words == "nobody signs for it any more."
+    event = Event.objects.get(kind="approval_group.retired")
+    assert (event.reason, len(event.data["rules"])) == ("The convener has left.", 2)
+    with pytest.raises(InvalidTransition, match="retired already"):
+        retire_group(group=group, by=admin, at=AT, reason="Twice.")
+
+
+def test_it_needs_a_reason(group, admin):
+    with pytest.raises(InvalidFields):
+        retire_group(group=group, by=admin, at=AT, reason=" ")
+    assert Delegation.objects.get().revoked_at is None
+
+
+def test_the_back_office_refuses_to_delete_it_and_offers_to_retire_it(group, admin, browse):
+    client, path = browse(admin), "/admin/production/approvalgroup/"
+    page = client.get(f"{path}{group.pk}/delete/").content.decode()
+    assert "use “Retire…” of the list instead" in page
+    client.post(f"{path}{group.pk}/delete/", {"post": "yes"})
+    sent = {"action": "retire", "_selected_action": [group.pk]}
+    page = client.post(path, sent).content.decode()
+    assert "hand-overs that end: " in page
+    assert ApprovalGroup.objects.get(pk=group.pk).retired_at is None
+    page = client.post(path, sent | {"reason": "Left."}, follow=True).content.decode()
+    assert "nobody signs for it any more" in page
+    assert ApprovalGroup.objects.get(pk=group.pk).retired_at == AT
+    choices = client.get("/admin/production/approvalrule/add/").content.decode()
+    assert "Physics of NOvA" not in choices
+    assert "OPG" in choices
+
+
+def test_one_that_was_never_used_is_deleted(admin, browse, nova):
+    group = ApprovalGroup.objects.create(name="By mistake")
+    browse(admin).post(f"/admin/production/approvalgroup/{group.pk}/delete/", {"post": "yes"})
+    assert not ApprovalGroup.objects.exists()
+
+
+def test_who_may_not_change_groups_does_not_retire_them(group, browse):
+    staff = person("staff-only")
+    staff.is_staff = True
+    staff.save()
+    sent = {"action": "retire", "_selected_action": [group.pk], "reason": "Because."}
+    assert browse(staff).post("/admin/production/approvalgroup/", sent).status_code == 403

@@ -1,0 +1,55 @@
+"""How many jobs have delivered equals a recount: each job once, by its last attempt, and no test."""
+
+from datetime import timedelta
+
+from apps.clusters.models import Cluster
+from apps.jobs.services import attach_origin, recompute_dirty_hours
+from apps.production.enums import Verb
+from apps.production.services import make_move
+from apps.quality.delivered import Delivered, delivered_by
+from tests.jobs import accounting
+from tests.production.written import AT
+from tests.quality.conftest import LATER, QUEUED_AT
+
+
+def run(request, *jobs, stage="generation"):
+    """Let jobs end; each is (number, attempt, state, minutes after the request came into the queue)."""
+    cluster = Cluster.objects.get_or_create(name="jura", defaults={"scheduler": "simulated"})[0]
+    records = [
+        accounting.record(
+            number,
+            attempt=attempt,
+            state=accounting.JobState(state),
+            submitted_at=QUEUED_AT + timedelta(minutes=minutes),
+            ended_at=QUEUED_AT + timedelta(minutes=minutes + attempt),
+        )
+        for number, attempt, state, minutes in jobs
+    ]
+    rows = accounting.store(cluster, *records)
+    attach_origin(origins={row.pk: (request.key, stage) for row in rows}, at=AT)
+    recompute_dirty_hours(at=LATER)
+
+
+def test_attempts_count_once_by_the_last(produced):
+    run(produced.request, (1, 1, "completed", 1), (1, 2, "completed", 1), (2, 1, "completed", 1), (2, 2, "failed", 1))
+    run(produced.request, (3, 1, "node_fail", 1), (3, 2, "completed", 1), stage="Generation")
+    assert delivered_by(produced.request) == {"generation": Delivered(2, 0)}
+
+
+def test_jobs_of_a_test_do_not_count(make, approver):
+    produced = make("testing")
+    run(produced.request, (1, 1, "completed", 5))
+    make_move(verb=Verb.START, request=produced.fresh(), by=approver, at=QUEUED_AT + timedelta(minutes=20))
+    run(produced.request, (2, 1, "completed", 21), (3, 1, "failed", 22))
+    assert delivered_by(produced.request) == {"generation": Delivered(1, 1)}
+    for verb in (Verb.COMPLETE, Verb.EXAMINE):
+        make_move(verb=verb, request=produced.fresh(), by=approver, at=LATER)
+    standing = produced.judge()
+    said = {(one.result.position, one.result.check_name): one.result.why for one in standing.rated}
+    why = said[0, "missing_jobs"]
+    assert why == "1 of 2 jobs have not completed. 1 that were submitted while it was in test are not counted."
+
+
+def test_jobs_of_before_the_queue_do_not_count(produced):
+    run(produced.request, (1, 1, "completed", -60), (2, 1, "completed", -1))
+    assert delivered_by(produced.request) == {"generation": Delivered(1, 1)}, "clocks may differ by some minutes"
