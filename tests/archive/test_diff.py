@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.archive.comparison import compare_lines, compare_variables, normalised
+from apps.archive.diffs import difference
 from apps.archive.models import ArchivedJob
 from tests import people
 
@@ -161,6 +162,17 @@ def pair(db, nova):
     )
     ArchivedJob.objects.filter(job_id__in=["1", "3"]).update(state="completed")
     return {job.job_id: job for job in ArchivedJob.objects.all()}
+
+
+@pytest.mark.parametrize("name", ["SLURM_NTASKS", "SLURM_MEM_PER_NODE", "SLURM_RLIMIT_NOFILE", "SLURM_EXPORT_ENV"])
+def test_what_was_asked_for_is_no_noise(db, shifter, name):
+    runs = [[("SLURM_SUBMIT_DIR", f"/{n}"), ("SLURM_ARRAY_TASK_ID", str(n)), (name, str(n))] for n in (1, 2)]
+    store(*(captured_job(n, environment=environment_bytes(run)) for n, run in enumerate(runs, 1)))
+
+    found = difference(*ArchivedJob.objects.order_by("job_id"), user=shifter, exact=False)
+
+    assert [change.name for change in found.changes] == [name]
+    assert {change.name for change in found.noise} == {"SLURM_SUBMIT_DIR", "SLURM_ARRAY_TASK_ID"}
 
 
 def address(archived, **query):
