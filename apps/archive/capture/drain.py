@@ -7,7 +7,7 @@ from datetime import datetime
 
 from apps.archive.capture.entry import JournalEntry
 from apps.archive.capture.journal import Entries, Journal
-from apps.archive.sinks.base import Writer
+from apps.archive.sinks.base import BeginsAhead, Writer
 from apps.archive.sinks.writing import write_all
 
 logger = logging.getLogger(__name__)
@@ -31,18 +31,21 @@ class Drain:
         self.written = 0
         self.last_error = ""
         self._failures = 0
-        self._given: tuple[Entries, Mapping[int, str]] | None = None  # to the sink, and not noted in the journal yet
+        # What the sink was given and is not noted in the journal yet, with its answer, and what it has begun since.
+        self._given: tuple[Entries, Mapping[int, str], Entries | None] | None = None
+        self._begun: Entries | None = None
 
     def run(self, stopping: threading.Event) -> None:
         """Drain until `stopping`; what fails for now is tried again, ever more rarely."""
-        while not stopping.is_set():
+        while not stopping.is_set() or self._begun:  # which would be there twice, if it were left
             try:
                 if self.retry_refused.is_set():
                     self.write_refused()
                     self.retry_refused.clear()
-                moved = self._step()
+                moved = self._step(last=stopping.is_set())
             except Exception as error:  # the sink or the journal: tell, wait, go on
                 self._failed(error)
+                self._begun = None  # the journal gives it again
                 stopping.wait(self.delay_seconds)
                 continue
             self._failures, self.last_error = 0, ""
@@ -79,19 +82,34 @@ class Drain:
             return 0.0
         return min(FIRST_DELAY_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_DELAY_SECONDS)
 
-    def _step(self) -> bool:
+    def _step(self, *, last: bool = False) -> bool:
+        """Write the next batch, and let the sink begin the one after it, unless something is wrong or it is `last`."""
         if not self._given:
-            batch = self._journal.pending(self.name)
+            begun, self._begun = self._begun, None
+            batch = begun or self._journal.pending(self.name)
             if not batch:
                 return False
-            self._given = batch, write_all(self._sink, batch.jobs)
-        batch, refused = self._given  # where the journal's disk was full, that of before: it is not sent twice
+            following = None if last or self._failures else self._begin_next(batch, begun=begun is not None)
+            self._given = batch, write_all(self._sink, batch.jobs), following
+        batch, refused, following = self._given  # where the journal's disk was full, that of before: not sent twice
         for index, reason in refused.items():
             self._refuse(batch[index], reason)
         self._journal.acknowledge(self.name, batch.numbers[-1])
-        self._given = None
+        self._given, self._begun = None, following
         self.written += len(batch) - len(refused)
         return True
+
+    def _begin_next(self, batch: Entries, *, begun: bool) -> Entries | None:
+        """Return what follows `batch`, if there is something and the sink has begun it; `batch` comes first."""
+        if not isinstance(self._sink, BeginsAhead):
+            return None
+        following = self._journal.pending(self.name, after=batch.numbers[-1])
+        if not following:
+            return None
+        if not begun:
+            self._sink.begin(batch.jobs)
+        self._sink.begin(following.jobs)
+        return following
 
     def _refuse(self, entry: JournalEntry, reason: str) -> None:
         logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)

@@ -12,11 +12,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from multiprocessing.connection import Connection
 
 from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture.packing import pieces_of, unpack
+from apps.archive.capture.packing import pieces_of
 from apps.archive.capture.resources import Tidying
+from apps.archive.capture.serving import BEGIN, WRITE, Answer, Serving
 from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailable
 
 logger = logging.getLogger(__name__)
@@ -77,23 +79,43 @@ class IsolatedSink:
         self._nursery = nursery
         self._number = number
         self._process: Connection | None = None
+        self._begun: dict[int, Sequence[CapturedJob]] = {}  # by the number that its process knows them by
+        self._numbers = count(1)
         self._died_of: set[tuple[int, str, datetime]] = set()
+
+    def begin(self, jobs: Sequence[CapturedJob]) -> None:
+        """Hand over jobs that `write` will be given, in the order of these calls."""
+        number = next(self._numbers)
+        try:
+            self._ask(BEGIN, number, pieces_of(jobs))
+        except (OSError, EOFError):
+            self.close()  # `write` is told, by a process of its own if it has to be
+        else:
+            self._begun[number] = jobs
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Let the sink write. A process that died is started anew the next time."""
-        process = self._process = self._process or self._nursery.start(self._number)
+        number = next((number for number, begun in self._begun.items() if begun is jobs), 0)
         try:
-            process.send(pieces_of(jobs))
-            answer = process.recv()
+            answer = self._ask(WRITE, number, () if number else pieces_of(jobs))
         except (OSError, EOFError) as error:
             self.close()
             raise self._died(jobs) from error
         if isinstance(answer, Exception):
+            self._begun.clear()
             raise answer
-        return answer  # type: ignore[no-any-return]
+        if number:
+            self._begun = {later: begun for later, begun in self._begun.items() if later > number}
+        return answer
+
+    def _ask(self, what: str, number: int, pieces: Sequence[bytes]) -> Answer:
+        process = self._process = self._process or self._nursery.start(self._number)
+        process.send((what, number, pieces))
+        return process.recv()  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let the process end."""
+        self._begun.clear()
         if self._process:
             self._process.close()
             self._process = None
@@ -131,19 +153,10 @@ def _serve(jobs: Connection, sink: Sink) -> None:
     """Write what comes and answer how that went, until capture has gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.nice(_LATER)
-    tidying = Tidying()
+    tidying, serving = Tidying(), Serving(sink)
     with suppress(EOFError, OSError):
         while True:
-            batch = unpack(jobs.recv())
-            try:
-                answer: object = dict(sink.write(batch))
-            except (SinkUnavailable, SinkRefused) as error:
-                answer = type(error)(*error.args)
-            except Exception as error:  # of the sink's library, which may not be known where it goes
-                logger.exception("%s", sink.name)
-                answer = SinkRefused(str(error).strip() or repr(error))
-            del batch
-            jobs.send(answer)
+            jobs.send(serving.answer(jobs.recv()))
             tidying.tidy()
     sink.close()
 

@@ -99,12 +99,16 @@ class Journal:
                 database.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?)", values)
             return len(new)
 
-    def pending(self, sink: str, *, jobs: int = BATCH_JOBS, size_bytes: int = BATCH_BYTES) -> Entries:
-        """Return the next batches, one at least if there is one, with what `sink` has not acknowledged of them."""
+    def pending(self, sink: str, *, after: int = 0, jobs: int = BATCH_JOBS, size_bytes: int = BATCH_BYTES) -> Entries:
+        """Return the next batches, one at least if there is one, with what `sink` has not acknowledged of them.
+
+        Those behind `after` are given out to one who has the others before they are acknowledged.
+        """
         with self._guard:
             (acknowledged,) = self._database.execute("SELECT acknowledged FROM sink WHERE name = ?", (sink,)).fetchone()
+            after = max(after, acknowledged)
             rows = self._database.execute(
-                "SELECT last, jobs, size_bytes, content FROM batch WHERE last > ? ORDER BY last", (acknowledged,)
+                "SELECT last, jobs, size_bytes, content FROM batch WHERE last > ? ORDER BY last", (after,)
             )
             found: list[tuple[int, int, bytes]] = []
             for last, count, size, content in rows:
@@ -113,7 +117,7 @@ class Journal:
                     break
                 found.append((last, count, content))
             rows.close()
-        return _entries(found, after=acknowledged)
+        return _entries(found, after=after)
 
     def acknowledge(self, sink: str, seq: int) -> None:
         """Note that `sink` has, or has refused, every entry up to `seq`; drop what every sink has."""

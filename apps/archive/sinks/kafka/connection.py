@@ -48,7 +48,7 @@ def configuration(url: SinkURL) -> dict[str, Any]:
         "partitioner": "murmur2_random",  # as Java's clients choose partitions
         "compression.type": compression,
         "batch.size": _BATCH_BYTES,
-        "linger.ms": 100,  # few large requests: at the end of a batch nothing lingers
+        "linger.ms": 20,  # few large requests: so long takes what fills one, and where nothing follows nothing lingers
         "message.max.bytes": _number(url, "max_message_bytes", MAX_MESSAGE_BYTES, 1_000, 1_000_000_000),
         "message.timeout.ms": _number(url, "message_timeout", MESSAGE_TIMEOUT_SECONDS, 1, 86_400) * 1000,
         "reconnect.backoff.max.ms": 1_000,

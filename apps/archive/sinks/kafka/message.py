@@ -7,13 +7,14 @@ import json
 from base64 import b64encode
 from datetime import UTC, datetime
 
-from pydantic_core import PydanticSerializationError, to_json
+import orjson
 
 from apps.archive.capture.entry import CapturedJob
 
 VERSION = 1
 
 Headers = list[tuple[str, str | bytes | None]]
+_VERSION_HEADER = ("version", str(VERSION).encode())
 
 
 def key(job: CapturedJob) -> bytes:
@@ -23,18 +24,22 @@ def key(job: CapturedJob) -> bytes:
 
 def headers(job: CapturedJob) -> Headers:
     """Return what readers may select by without looking into the value; empty facts are left out."""
-    facts = {
-        "version": str(VERSION),
-        "cluster": job.cluster,
-        "scheduler": job.scheduler,
-        "job_id": job.job_id,
-        "submitted_at": _time(job.submitted_at),
-        "user": job.user,
-        "account": job.account,
-        "request": job.request_key,
-        "stage": job.stage,
-    }
-    return [(name, _utf8(value)) for name, value in facts.items() if value]
+    found: Headers = [
+        _VERSION_HEADER,
+        ("cluster", _utf8(job.cluster)),
+        ("scheduler", _utf8(job.scheduler)),
+        ("job_id", _utf8(job.job_id)),
+        ("submitted_at", _time(job.submitted_at).encode()),
+    ]
+    if job.user:
+        found.append(("user", _utf8(job.user)))
+    if job.account:
+        found.append(("account", _utf8(job.account)))
+    if job.request_key:
+        found.append(("request", _utf8(job.request_key)))
+    if job.stage:
+        found.append(("stage", _utf8(job.stage)))
+    return found
 
 
 def value(job: CapturedJob) -> bytes:
@@ -59,8 +64,8 @@ def value(job: CapturedJob) -> bytes:
         "description": _content(job.description),
     }
     try:
-        return to_json(message)
-    except PydanticSerializationError:  # a lone surrogate, which UTF-8 has no bytes for
+        return orjson.dumps(message)
+    except orjson.JSONEncodeError:  # a lone surrogate, which UTF-8 has no bytes for
         return json.dumps(message).encode()
 
 
@@ -72,7 +77,7 @@ def _content(content: bytes) -> dict[str, str]:
 
 
 def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat("T", "microseconds")
 
 
 def _utf8(text: str) -> bytes:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Self
@@ -33,7 +33,8 @@ class KafkaSink:
     """Writes a batch and waits until each message of it is acknowledged by all replicas, or refused.
 
     Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
-    jobs, waits for them rather than sending them again: that would put them there twice.
+    jobs, waits for them rather than sending them again: that would put them there twice. For the same reason a batch
+    may be begun before: its messages are compressed and sent while the batch before it waits for its answers.
     """
 
     def __init__(self, *, name: str, topic: str, configuration: Mapping[str, Any]) -> None:
@@ -54,23 +55,33 @@ class KafkaSink:
         name = f"{url.scheme}://{connection.hosts(url)}/{topic}"
         return cls(name=name, topic=topic, configuration=connection.configuration(url))
 
+    def begin(self, jobs: Sequence[CapturedJob]) -> None:
+        """Hand jobs to the producer and do not wait: `write` will be given them. Raises `SinkUnavailable`."""
+        for job in jobs:
+            self._send(job)
+
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Return when Kafka has every job, but for those it refuses. Raises `SinkUnavailable`."""
         refused = {index: reason for index, job in enumerate(jobs) if (reason := self._send(job))}
-        sent = [index for index in range(len(jobs)) if index not in refused]
-        self._wait({_key(jobs[index]) for index in sent})
-        for index in sent:
-            if reason := self._refusal(jobs[index]):
-                refused[index] = reason
-        self._answers.clear()
+        sent = {index: key for index, job in enumerate(jobs) if index not in refused for key in [_key(job)]}
+        keys = set(sent.values())
+        self._wait(keys)
+        if any(map(self._answers.__getitem__, keys)):
+            refused |= self._refusals({index: jobs[index] for index in sent})
+        for key in keys:
+            del self._answers[key]
         return refused
 
     def close(self) -> None:
         """Give up what is not acknowledged; the journal has it."""
         self._discard()
 
+    def _refusals(self, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
+        """Return why Kafka does not take jobs: it refuses whole batches, so each that it refused is tried alone."""
+        self._wait(set(self._unanswered))  # of the jobs begun since, which might share a batch, and its fate
+        return {index: reason for index, job in jobs.items() if (reason := self._refusal(job))}
+
     def _refusal(self, job: CapturedJob) -> str:
-        """Return why Kafka does not take a job: it refuses whole batches, so each of them is tried alone."""
         if self._answers[_key(job)] is None:
             return ""
         del self._answers[_key(job)]
@@ -111,12 +122,14 @@ class KafkaSink:
     def _too_large(self) -> str:
         return f"its message is larger than max_message_bytes={self._max_bytes}"
 
-    def _wait(self, keys: Collection[_Key]) -> None:
+    def _wait(self, keys: set[_Key]) -> None:
         """Wait for the answers to all of `keys`. Raises `SinkUnavailable` where they do not come, or say so."""
         self._cause = ""
         moved_at, waiting = time.monotonic(), len(self._unanswered)
+        hurry = self._unanswered <= keys  # else what was begun since fills up the last batches, soon enough
         while not self._unanswered.isdisjoint(keys):
-            self._open().flush(_ROUND_SECONDS)
+            producer = self._open()
+            producer.flush(_ROUND_SECONDS) if hurry else producer.poll(_ROUND_SECONDS)
             if len(self._unanswered) != waiting:
                 moved_at, waiting = time.monotonic(), len(self._unanswered)
             elif time.monotonic() - moved_at > (FAILING_SECONDS if self._cause else SILENT_SECONDS):
@@ -125,7 +138,7 @@ class KafkaSink:
                 break
         self._check(keys)
 
-    def _check(self, keys: Collection[_Key]) -> None:
+    def _check(self, keys: set[_Key]) -> None:
         failed = [key for key in keys if (error := self._answers.get(key)) and error.code() not in _REFUSALS]
         if not failed and not self._broken:
             return
