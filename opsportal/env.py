@@ -233,7 +233,11 @@ class Environment(BaseSettings):
         description="Token of this host for the sink `portal+https:`, as `manage.py capture_host add` prints it.",
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
-        default=r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)",
+        default=(
+            r"(?i)(token|passw(or)?d|passphrase|secret|credential|authorization|cookie|(^|_)jwt$|git(hub|lab)?_pat$"
+            r"|(api|access|private|encryption|signing|masking|master)_?key"
+            r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)_?(pass|pwd)$)"
+        ),
         description="Environment variables whose name matches have their value masked before it is stored. Empty: none.",
     )
     MASKING_KEY: SecretStr | None = Field(

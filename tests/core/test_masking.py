@@ -6,8 +6,9 @@ import time
 import pytest
 
 from apps.core.masking import Masker, Rule, value_of
+from opsportal.env import Environment
 
-NAMES = r"(?i)(token|passw(or)?d|passphrase|secret|api_?key|access_?key|private_?key|credential)"
+NAMES = Environment.model_fields["CAPTURE_MASK_NAMES"].default
 
 
 @pytest.fixture
@@ -34,6 +35,14 @@ def is_masked(masker, name, value):
         ("http_proxy", "http://ana:geheim@proxy.example:3128"),
         ("DATABASE_URL", "postgresql://:pw@db/x"),
         ("SLURM_JWT", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbmEifQ.c2lnbmF0dXJl"),
+        ("SLURM_JWT", "short"),
+        ("DB_PASS", "x"),
+        ("RABBITMQ_DEFAULT_PASS", "x"),
+        ("MYSQL_PWD", "x"),
+        ("GITHUB_PAT", "x"),
+        ("HTTP_AUTHORIZATION", "Basic eDp5"),
+        ("SESSION_COOKIE", "x"),
+        ("SIGNING_KEY", "x"),
         ("DEPLOY", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blb"),
         ("X", "ghp_0123456789abcdefghijABCDEFGHIJ012345"),
     ],
@@ -47,6 +56,11 @@ def test_secret_is_masked(masker, name, value):
     [
         ("PATH", "/usr/bin:/bin"),
         ("PWD", "/home/ana"),
+        ("OLDPWD", "/home/ana"),
+        ("BUILD_PWD", "/home/ana"),
+        ("PROCESSING_PASS", "2"),
+        ("COMPASS_HOME", "/opt/compass"),
+        ("HTTP_COOKIE_FILE", "/home/ana/cookies"),
         ("SSH_AUTH_SOCK", "/tmp/ssh-x/agent.1"),
         ("X509_USER_PROXY", "/tmp/x509up_u1000"),
         ("BEARER_TOKEN_FILE", "/run/user/1000/bt_u1000"),
