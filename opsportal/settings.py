@@ -291,6 +291,7 @@ _EVERY_SECONDS = {
     "apps.services.tasks.drop_old_payloads": 86_400,
     "apps.production.tasks.check_waiting": 30,
     "apps.production.tasks.count_reports": 5,
+    "apps.production.tasks.define_waiting": 30,
     "apps.production.tasks.remind_of_waiting": 600,
     "apps.production.tasks.rescore_queue": 60,
     "apps.jobs.tasks.collect_all": 15,

@@ -69,6 +69,7 @@ KINDS: dict[str, Kind] = {
     "request.start": _ours("is in production", _G.PROGRESS),
     "request.hold": _ours("was held", _G.TROUBLE),
     "request.release": _ours("was released", _G.PROGRESS),
+    "request.dataset_defined": Kind("has a dataset defined for it", _NOBODY),
     "request.stage_accepted": _ours("goes on without failed jobs of a stage", _G.TROUBLE),
     "request.stage_not_accepted": _ours("waits again for the missing jobs of a stage", _G.PROGRESS),
     "request.complete": _ours("has all its jobs ended", _G.PROGRESS),

@@ -1,7 +1,9 @@
 """Asking a catalogue which datasets there are. A catalogue is a plugin; the first one is a JSON file."""
 
+import fcntl
 import json
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +43,22 @@ class ListsFiles(Protocol):
         ...
 
 
+@runtime_checkable
+class DefinesDatasets(Protocol):
+    """A catalogue in which the portal may define datasets of files that it has, for the parts of split requests."""
+
+    def can_define(self) -> bool:
+        """Tell whether it lets the portal define any. Raises `CatalogueError`."""
+        ...
+
+    def define(self, name: str, whole: str, files: Sequence[str]) -> None:
+        """Define a dataset of these files of another; the same once more changes nothing.
+
+        Raises `CatalogueError`, too where there is another one of this name.
+        """
+        ...
+
+
 class DatasetCatalogue(Protocol):
     """Where datasets are looked up. It is made with the part of the setting after its name and the colon."""
 
@@ -54,6 +72,15 @@ CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
     group="opsportal.dataset_catalogues",
     builtins={"file": "apps.production.datasets:FileCatalogue"},
 )
+
+
+def may_define(setting: str) -> bool:
+    """Tell whether there is a catalogue that lists files and lets the portal define datasets of them."""
+    try:
+        catalogue: object = catalogue_of(setting)
+        return isinstance(catalogue, ListsFiles) and isinstance(catalogue, DefinesDatasets) and catalogue.can_define()
+    except CatalogueError:
+        return False
 
 
 def catalogue_of(setting: str) -> DatasetCatalogue | None:
@@ -70,7 +97,8 @@ def catalogue_of(setting: str) -> DatasetCatalogue | None:
 class FileCatalogue:
     """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`, read when it changes.
 
-    A dataset may have a `file_list` of `{"name": …, "run": …}` too.
+    A dataset may have a `file_list` of `{"name": …, "run": …}` too. `"definitions": "parts.json"` beside `datasets`
+    names a file in the same directory into which the portal writes those that it defines.
     """
 
     def __init__(self, address: str) -> None:
@@ -84,21 +112,73 @@ class FileCatalogue:
         known = self._known()
         return list(known[name][1]) if name in known else []
 
+    def can_define(self) -> bool:
+        return self._definitions() is not None
+
+    def define(self, name: str, whole: str, files: Sequence[str]) -> None:
+        path = self._definitions()
+        if path is None:
+            raise CatalogueError(f"{self.path} names no file for definitions")
+        runs = {file.name: file.run for file in self.files_of(whole)}
+        if missing := [file for file in files if file not in runs]:
+            raise CatalogueError(f"{whole} has no file {missing[0]} any more")
+        listed = [{"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files]
+        row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
+        if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
+            raise CatalogueError(f"there is another dataset {name}")
+        try:
+            with path.with_name(f"{path.name}.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                rows = json.loads(path.read_bytes())["datasets"] if path.exists() else []
+                if all(one["name"] != name for one in rows) and name not in self._known():
+                    _write(path, {"datasets": [*rows, row]})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CatalogueError(f"{path} cannot be written: {error}") from None
+
+    def _definitions(self) -> Path | None:
+        """Return the file of the portal's definitions, where the catalogue names one."""
+        try:
+            name = json.loads(self.path.read_bytes()).get("definitions")
+        except (OSError, ValueError, AttributeError) as error:
+            raise CatalogueError(f"{self.path} cannot be read: {error}") from None
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            return None
+        return self.path.with_name(name)
+
     def _known(self) -> dict[str, tuple[Dataset, tuple[DataFile, ...]]]:
         try:
             found = self.path.stat()
-            return _read(self.path, found.st_mtime_ns, found.st_size)
+            known, beside = _read(self.path, found.st_mtime_ns, found.st_size)
+            if not beside or not (path := self.path.with_name(beside)).exists():
+                return known
+            found = path.stat()
+            return {**_read(path, found.st_mtime_ns, found.st_size)[0], **known}
         except OSError as error:
             raise CatalogueError(f"{self.path} cannot be read: {error.strerror}") from None
 
 
-@lru_cache(maxsize=2)
-def _read(path: Path, changed: int, size: int) -> dict[str, tuple[Dataset, tuple[DataFile, ...]]]:
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int, size: int) -> tuple[dict[str, tuple[Dataset, tuple[DataFile, ...]]], str]:
+    """Return the datasets of a file, and the name of the file beside it that has more; empty for none."""
     try:
-        rows = json.loads(path.read_bytes())["datasets"]
-        return {row["name"]: (_dataset(row), tuple(map(_file, row.get("file_list", ())))) for row in rows}
+        content = json.loads(path.read_bytes())
+        beside = content.get("definitions")
+        known = {
+            row["name"]: (_dataset(row), tuple(map(_file, row.get("file_list", ())))) for row in content["datasets"]
+        }
+        return known, beside if isinstance(beside, str) and Path(beside).name == beside else ""
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CatalogueError(f"{path} is no catalogue: {type(error).__name__}: {error}") from None
+
+
+def _write(path: Path, content: object) -> None:
+    """Put a file in the place of another at once, so that nobody reads half of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("w") as output:
+        json.dump(content, output)
+        output.flush()
+        os.fsync(output.fileno())
+    fresh.replace(path)
 
 
 def _dataset(row: Mapping[str, Any]) -> Dataset:

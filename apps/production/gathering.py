@@ -17,6 +17,7 @@ from apps.core.models import Event
 from apps.core.selectors import events_of
 from apps.production.checks.facts import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.content import RequestContent
+from apps.production.dataset_parts import being_defined
 from apps.production.datasets import CatalogueError, Dataset, catalogue_of
 from apps.production.enums import RequestState
 from apps.production.estimates import Estimate, PastStage, estimate
@@ -63,6 +64,7 @@ def facts_for(
         others=_others(content, earlier),
         written_by=_written_by(named - {""}, experiment, request),
         datasets=datasets,
+        defining=being_defined(request),
         catalogue_fault=fault,
         releases=_releases(content, earlier),
         stages_before=_stages_before(content, earlier),

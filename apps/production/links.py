@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
@@ -14,6 +15,8 @@ from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.production import services
 from apps.production.combining import MAX_COMBINED, Combined, Named, combine, obstacles
+from apps.production.dataset_parts import ask_for_parts
+from apps.production.datasets import may_define
 from apps.production.enums import CLOSED, PORTAL, UNSENT, LinkKind, RequestState, Verb, Who
 from apps.production.models import Request, RequestLink
 from apps.production.permissions import may
@@ -53,7 +56,7 @@ def plan_split(*, request: Request, by_what: By, size: int) -> Split:
     """Return the parts that a split would make. Raises `InvalidFields`, `InvalidTransition`."""
     if why := refusals([request]).get(request.pk):
         raise InvalidTransition(f"{request} cannot be split. {why}")
-    planned = split(content_of(request), by_what, size)
+    planned = split(content_of(request), by_what, size, defines=may_define(settings.DATASET_CATALOGUE))
     if level := level_of(request):
         planned.notes.append(f"Each part keeps the priority that the OPG has set: {level}.")
     return planned
@@ -69,15 +72,17 @@ def split_request(
     """
     _allowed(by, [request])
     whole = _locked({request: version})[0]
-    parts = plan_split(request=whole, by_what=by_what, size=size).parts
+    planned = plan_split(request=whole, by_what=by_what, size=size)
     made = []
-    for part in parts:
+    for part in planned.parts:
         origin = {"split_from": whole.key, "note": part.words}
         made.append(
             services.create_draft(experiment=whole.experiment, content=part.content, by=by, at=at, origin=origin)
         )
         _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
         _hand_on_priority(whole, made[-1], at)
+    if by_what is not By.RUNS and may_define(settings.DATASET_CATALOGUE):
+        ask_for_parts(whole=whole, parts=made, planned=planned, at=at)
     _give_way(whole, made[0], by, at, reason, {"split_into": [part.key for part in made]})
     return made
 

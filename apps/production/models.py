@@ -447,6 +447,32 @@ class StageLocation(models.Model):
         return f"location of {self.stage_id}"
 
 
+class DatasetPart(models.Model):
+    """Some files of a dataset, which the portal defines as one of its own for a part of a request that was split.
+
+    They are files `first` to `last` of `total` equal shares of `whole`; which these are is kept once they were listed.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="dataset_parts")
+    split_from = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=500)
+    whole = models.CharField(max_length=500)
+    first = models.BigIntegerField()
+    last = models.BigIntegerField()
+    total = models.BigIntegerField()
+    files = models.JSONField(null=True, blank=True)
+    due_at = models.DateTimeField()
+    defined_at = models.DateTimeField(null=True, blank=True)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "name"], name="dataset_part_once")]
+        indexes = [models.Index(fields=["due_at"], condition=Q(defined_at=None), name="dataset_part_waiting")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class StageAcceptance(models.Model):
     """Somebody took a stage as it is, without the jobs that did not complete. Withdrawn, the row goes; events stay."""
 

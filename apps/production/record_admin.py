@@ -9,6 +9,7 @@ from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmi
 from apps.production.holds import lift_hold, may_lift
 from apps.production.models import (
     Comment,
+    DatasetPart,
     FormKey,
     Hold,
     OutputReport,
@@ -73,6 +74,16 @@ class OutputReportAdmin(_OfStage):
     list_display = ["key", "request_of", "stage_name", "files_in", "events_in", "files_out", "events_out", "by", "at"]
     list_filter = ["counted", *_OfStage.list_filter]
     search_fields = ["key", *_OfStage.search_fields, "by"]
+    ordering = ["-pk"]
+
+
+@admin.register(DatasetPart)
+class DatasetPartAdmin(ReadOnlyAdmin):
+    list_display = ["name", "request", "split_from", "defined_at", "error"]
+    list_filter = [("defined_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["request", "split_from"]
+    search_fields = ["name", "request__key", "split_from__key"]
+    exclude = ["files"]
     ordering = ["-pk"]
 
 

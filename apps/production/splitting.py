@@ -42,6 +42,9 @@ class Split:
 
     parts: list[Part]
     notes: list[str]
+    #: Part `i` ends with number `ends[i]` of `total`.
+    total: int
+    ends: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,10 @@ def never(content: RequestContent) -> str:
     )
 
 
-def split(content: RequestContent, by: By, size: int) -> Split:
+def split(content: RequestContent, by: By, size: int, *, defines: bool = False) -> Split:
     """Cut into parts of `size` runs, files or events each; the last one has what remains.
+
+    `defines` tells that the portal will define the parts of datasets that are read.
 
     Raises `InvalidFields` with why it cannot be cut so.
     """
@@ -104,7 +109,7 @@ def split(content: RequestContent, by: By, size: int) -> Split:
         first = cut.ends[i - 1] + 1 if i else 1
         which = written_runs(runs[lead][i]) if lead else f"{first:,} to {cut.ends[i]:,}"
         parts.append(Part(part, f"part {i + 1} of {len(cut.ends)}: {by} {which}"[:200]))
-    return Split(parts, list(_notes(content, by)))
+    return Split(parts, list(_notes(content, by, defines=defines)), cut.total, cut.ends)
 
 
 def _check(content: RequestContent, by: By, size: int) -> None:
@@ -219,13 +224,18 @@ def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
             yield position, stage.input_dataset
 
 
-def _notes(content: RequestContent, by: By) -> Iterator[str]:
+def _notes(content: RequestContent, by: By, *, defines: bool) -> Iterator[str]:
     read = list(outside(content))
     if by is not By.RUNS:
         for position, name in read:
+            what = (
+                "the portal defines these datasets in the catalogue."
+                if defines
+                else "define these datasets, or name others, before you submit the parts."
+            )
             yield (
                 f"Stage {position} of a part reads its own part of {name}, under a name that ends in _part1of2 and the "
-                "like: define these datasets, or name others, before you submit the parts."
+                f"like: {what}"
             )
     if not read and not text(content, NEW_RUNS) and not number(content, SEED):
         yield "It has neither seeds nor run numbers: see to it that the parts do not make the same events twice."

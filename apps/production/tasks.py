@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
-from apps.production import counts, reminders, services
+from apps.production import counts, dataset_parts, reminders, services
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.priority import standing
@@ -31,6 +31,12 @@ def check_waiting() -> None:
 @shared_task
 def count_reports() -> None:
     counts.count_reports(at=timezone.now())
+
+
+@shared_task
+def define_waiting() -> None:
+    """Define datasets for parts of split requests that are not yet."""
+    dataset_parts.define_parts(at=timezone.now())
 
 
 @shared_task

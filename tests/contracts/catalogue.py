@@ -5,7 +5,7 @@ Derive a test class from `CatalogueContract` and give it a fixture `catalogue` t
 
 import pytest
 
-from apps.production.datasets import DataFile, Dataset, DatasetCatalogue, ListsFiles
+from apps.production.datasets import CatalogueError, DataFile, Dataset, DatasetCatalogue, DefinesDatasets, ListsFiles
 
 HELD = (
     Dataset("nova.raw.2026", files=1200, events=24_000_000, size_bytes=6 * 10**12),
@@ -34,3 +34,20 @@ class CatalogueContract:
         assert catalogue.files_of(HELD[0].name) == FILES
         assert catalogue.files_of(HELD[1].name) == []
         assert catalogue.files_of("no.such") == []
+
+    def test_defines_datasets_if_it_may(self, catalogue: DatasetCatalogue):
+        if not isinstance(catalogue, DefinesDatasets) or not catalogue.can_define():
+            pytest.skip("this catalogue lets nobody define datasets")
+        assert isinstance(catalogue, ListsFiles)
+        names = [file.name for file in FILES]
+        for name, part in (("nova.raw_part1of2", names[:1]), ("nova.raw_part2of2", names[1:])):
+            for _ in range(2):  # once more changes nothing
+                catalogue.define(name, HELD[0].name, part)
+            assert [file.name for file in catalogue.files_of(name)] == part
+            assert catalogue.files_of(name)[0].run == 1001
+            assert catalogue.find([name])[name].files == len(part)
+        with pytest.raises(CatalogueError, match="another dataset"):
+            catalogue.define("nova.raw_part1of2", HELD[0].name, names)
+        with pytest.raises(CatalogueError, match="no file"):
+            catalogue.define("nova.raw_part3of2", HELD[0].name, ["elsewhere.root"])
+        assert catalogue.find([held.name for held in HELD]) == {held.name: held for held in HELD}

@@ -18,6 +18,7 @@ from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegat
 from apps.production.enums import Verb
 from apps.production.models import (
     Comment,
+    DatasetPart,
     FormKey,
     Hold,
     OutputReport,
@@ -60,6 +61,8 @@ def of_production(number: int, request: Request, by, other) -> None:
     )
     Reminder.objects.create(request=request, state="queued", since=AT, at=AT)
     later = draft(by, experiment)
+    share = {"first": 0, "last": 1, "total": 2}
+    DatasetPart.objects.create(request=later, split_from=request, name="n", whole="w", due_at=AT, **share)
     RequestLink.objects.create(kind="split", earlier=request, later=later, at=AT, by="x")
     FormKey.objects.create(author=by, key="k", request=request)
     Comment.objects.create(request=request, place="x", text="x", by=by, at=AT)

@@ -18,7 +18,8 @@ class TestFile(CatalogueContract):
     def catalogue(self, tmp_path):
         rows = [{name: value for name, value in vars(held).items() if value is not None} for held in HELD]
         rows[0]["file_list"] = [vars(file) for file in FILES]
-        write(tmp_path / "datasets.json", *rows)
+        content = {"datasets": rows, "definitions": "parts.json"}
+        (tmp_path / "datasets.json").write_text(json.dumps(content))
         return FileCatalogue(str(tmp_path / "datasets.json"))
 
 

@@ -77,6 +77,8 @@ class Facts:
     written_by: Mapping[str, str] = field(default_factory=dict)
     #: None where the portal has no catalogue; a name that is missing is not in the catalogue.
     datasets: Mapping[str, Dataset] | None = None
+    #: Datasets that the portal is about to define for this request, with why it could not yet.
+    defining: Mapping[str, str] = field(default_factory=dict)
     #: Why the catalogue could not be asked.
     catalogue_fault: str = ""
     #: Those that requests of the experiment have used.

@@ -147,9 +147,11 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for path, stage in stages(content):
         name = stage.input_dataset
         if facts.datasets is not None and name and name not in own | facts.datasets.keys() | facts.written_by.keys():
-            yield Problem(
-                f"{path}.input_dataset", "The catalogue has no dataset of this name, and no request writes it."
-            )
+            why = "The catalogue has no dataset of this name, and no request writes it."
+            if name in facts.defining:
+                fault = facts.defining[name]
+                why = f"The portal could not define it yet: {fault}" if fault else "The portal defines it in a moment."
+            yield Problem(f"{path}.input_dataset", why)
 
 
 @rule(Severity.MUST)

@@ -33,6 +33,7 @@ WORDS = {
     "request.hold": "held it",
     "request.release": "released it",
     "request.complete": "said that its jobs have ended",
+    "request.dataset_defined": "defined a dataset that it reads in the catalogue",
     "request.stage_accepted": "went on without failed jobs of a stage",
     "request.stage_not_accepted": "lets the missing jobs of a stage be waited for again",
     "request.examine": "passed it on to data quality",
