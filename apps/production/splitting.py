@@ -77,7 +77,7 @@ def never(content: RequestContent) -> str:
         return ""
     return (
         "Keep-up takes files as they come, each once: there is nothing to cut beforehand, and two such requests would "
-        "take the same files twice. To end it at another date, change its stop date; to go on after that, clone it."
+        "take the same files twice. Its stop date may be changed as it is, also while it runs."
     )
 
 

@@ -8,6 +8,7 @@ from django.db.models import Max
 from apps.clusters.submission import MAX_TEST_EVENTS, SubmissionOptions
 from apps.core.services import publish
 from apps.production.acceptance import acceptances_of
+from apps.production.counts import is_located
 from apps.production.enums import RequestState
 from apps.production.holds import hold_of
 from apps.production.models import Request
@@ -41,14 +42,12 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
     sent = list(request.submissions.filter(is_test=False).defer("script"))
     accepted = acceptances_of([request])
     for stage in request.stages.all():
-        if stage.pk in accepted:
-            continue
         of_stage = [submission for submission in sent if submission.position == stage.position]
-        if {s.state for s in of_stage} & _WAITS:
+        if stage.pk not in accepted and {s.state for s in of_stage} & _WAITS:
             return None
         wanted = stage.jobs or 0
         first = max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
-        if first < wanted or not wanted:
+        if stage.pk not in accepted and (first < wanted or not wanted):
             if hold_of(request, stage):
                 return None
             submission = new_submission(
@@ -62,7 +61,8 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
                 at=at,
             )
             return save_planned(submission, at)
-        if sum(s.completed for s in of_stage) < wanted:
+        is_done = stage.pk in accepted or sum(s.completed for s in of_stage) >= wanted
+        if not is_done or not is_located(stage):  # the next one reads what is in the catalogue by then
             return None
     return None
 

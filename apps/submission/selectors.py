@@ -11,8 +11,9 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
 from apps.production.acceptance import acceptances_of
+from apps.production.counts import must_be_located
 from apps.production.enums import RequestState, Who
-from apps.production.models import Request, Stage, StageAcceptance
+from apps.production.models import Request, Stage, StageAcceptance, StageLocation
 from apps.production.permissions import may
 from apps.production.priority.order import by_place
 from apps.submission.enums import ABROAD, SubmissionState
@@ -124,6 +125,13 @@ class StageStanding:
     longest_seconds: int | None = None
     most_memory_bytes: int | None = None
     acceptance: StageAcceptance | None = None
+    is_located: bool = True
+
+    @property
+    def waits_to_be_located(self) -> bool:
+        """Tell whether its jobs are done, but its outputs are not in the catalogue as they must be."""
+        is_done = self.acceptance is not None or self.completed >= (self.stage.jobs or 0) > 0
+        return is_done and not self.is_located
 
     @property
     def rows(self) -> list[Submission]:
@@ -150,10 +158,16 @@ class StageStanding:
 
 
 def standings_of(request: Request) -> list[StageStanding]:
-    """Return each stage with its submissions, and the most that a completed job of it took, in four queries."""
+    """Return each stage with its submissions, and the most that a completed job of it took, in five queries."""
     accepted = acceptances_of([request])
+    located = set(StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True))
     standings = {
-        stage.position: StageStanding(stage, acceptance=accepted.get(stage.pk)) for stage in request.stages.all()
+        stage.position: StageStanding(
+            stage,
+            acceptance=accepted.get(stage.pk),
+            is_located=stage.pk in located or not must_be_located(stage),
+        )
+        for stage in request.stages.all()
     }
     for submission in request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number"):
         if submission.position in standings and submission.is_test:

@@ -8,8 +8,9 @@ from apps.jobs.following import complete_ended
 from apps.jobs.progress import progress_now
 from apps.jobs.services import attach_origin, recompute_dirty_hours
 from apps.production.acceptance import withdraw_acceptance
+from apps.production.counts import say_located
 from apps.production.enums import Verb
-from apps.production.models import Request, StageAcceptance
+from apps.production.models import Request, Stage, StageAcceptance
 from apps.production.services import make_move
 from apps.quality.standing import standing_of
 from apps.submission import sending
@@ -159,3 +160,17 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     assert client.post(f"{api}accept/", {"position": 0, "reason": "After all."}, **json).status_code == 200
     client.post(f"{url}wait-again/", {"position": 0, "reason": "Mended."})
     assert not StageAcceptance.objects.exists()
+
+
+def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send, browse, approver, liaison):
+    first = running.request.stages.get(position=0)
+    first.arguments = {"catalogued": True}
+    first.save(update_fields=["arguments"])
+    send()
+    send()
+    assert plan_next(assignment=running, at=AT) is None
+    page = browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
+    assert "outputs not located yet: the next stage waits for that" in page
+    say_located(stage=Stage.objects.select_related("request__experiment").get(pk=first.pk), by=approver, at=AT)
+    assert plan_next(assignment=running, at=AT).stage_name == "two"
+    assert "not located yet" not in browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()

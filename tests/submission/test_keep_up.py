@@ -1,16 +1,20 @@
 """Files as they come: each once, cut as asked, by cadence, to the stop date; later stages follow job by job."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from apps.core.errors import InvalidFields
+from apps.core.errors import InvalidFields, InvalidTransition
 from apps.jobs.following import complete_ended
 from apps.production.enums import Verb
-from apps.production.models import WorkflowType
+from apps.production.models import Request, WorkflowType
+from apps.production.selectors import content_of
+from apps.production.services import save_draft
 from apps.production.workflow_types import newest_version, workflow_of
 from apps.submission import sending
+from apps.submission.accepting import accept_stage
 from apps.submission.bundle import write_bundle
 from apps.submission.models import Submission, TakenFile
 from apps.submission.planning import plan_next
@@ -167,3 +171,35 @@ def test_without_a_list_of_files_nothing_begins(keep_up, detector, settings):
 def test_there_is_no_bundle_of_files_that_are_still_to_come(keep_up):
     with pytest.raises(InvalidFields, match="no bundle"):
         write_bundle(request=keep_up("reco").request, at=AT)
+
+
+def test_it_goes_on_for_longer_while_it_runs(keep_up, detector, end_jobs, liaison, fake):
+    assignment = keep_up("reco")
+    detector(r1=["a"])
+    end(step(assignment), end_jobs, AT + HOUR)
+    request = Request.objects.get(pk=assignment.request_id)
+    new = content_of(request)
+    new = replace(new, arguments={**new.arguments, "stop_on": "2026-12-24"})
+    save_draft(request=request, content=new, version=request.version, by=liaison, at=AT + HOUR)
+    detector(r1=["a"], r9=["b"])
+    late = AT + timedelta(days=10)
+    assert end_kept_up(cluster=assignment.cluster, at=late) == []
+    assert files_of(step(assignment, late)) == ["b"]
+
+
+def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(keep_up, detector, end_jobs, approver, fake):
+    assignment = keep_up("reco", "ana", most_in_flight=50)
+    detector(r1=["a", "b", "c"])
+    first = step(assignment)
+    end(first, end_jobs, AT + HOUR, failed={1})
+    end(step(assignment, AT + HOUR), end_jobs, AT + HOUR)
+
+    def accept(at):
+        return accept_stage(request=assignment.request, position=0, by=approver, at=at, reason="The file is broken.")
+
+    with pytest.raises(InvalidTransition, match="files are taken up until 2026-11-21"):
+        accept(AT + HOUR)
+    late = AT + timedelta(days=3)
+    assert end_kept_up(cluster=assignment.cluster, at=late) == []
+    assert accept(late).jobs_missing == 1
+    assert [request.pk for request in end_kept_up(cluster=assignment.cluster, at=late)] == [assignment.request_id]
