@@ -25,6 +25,7 @@ from apps.clusters.services import ensure_cluster
 from apps.core.masking import Masker
 from apps.jobs.models import Job
 from apps.jobs.services import collect_finished_jobs
+from tests.hanging_server import hanging
 from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 
 from .conftest import wait_for
@@ -105,6 +106,25 @@ def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journa
     assert {job.user for job in sink.jobs} == {OWNER}
     assert status.last_error == ""
     assert status.unreadable == {}
+
+
+def test_a_file_server_that_hangs_keeps_no_other_job_waiting(schedd, home, journal):
+    server = home / "server"
+    server.mkdir(mode=0o755)
+    with capturing(schedd.spool, journal) as (capture, sink):
+        with hanging(server):
+            for number in (1, 2):
+                schedd.submit(number, Cmd="run.sh", Iwd=str(server))
+            submit(schedd, home, 3)
+            wait_for(lambda: [job.job_id for job in sink.jobs] == ["3"])
+            wait_for(lambda: len(capture.status().unreadable) == 2)
+            reasons = set(capture.status().unreadable.values())
+        (server / "run.sh").write_bytes(SCRIPT)
+        submit(schedd, home, 4)  # which has the queue looked at again
+        wait_for(lambda: {job.job_id for job in sink.jobs} >= {"1", "2", "4"})
+
+    assert reasons == {f"{server}/run.sh: its file server does not answer"}
+    assert [job.script for job in sorted(sink.jobs, key=lambda job: job.job_id)[:2]] == [SCRIPT] * 2
 
 
 def test_a_job_that_leaves_the_queue_at_once_is_captured(schedd, home, journal):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import SpoolError
-from apps.clusters.schedulers.htcondor import files, script
+from apps.clusters.schedulers.htcondor import files, patience, script
 from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, account_of, read_as
 from apps.clusters.schedulers.htcondor.script import COPIED, EDITED
 from tests.htcondor_spool import OWNER, SCRIPT
@@ -95,6 +95,7 @@ def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(sched
             b"stageinfinish": b"StageInFinish = %d" % at,
         },
         max_bytes=1000,
+        patience=patience.Patience(),
     )
 
     assert found == (SCRIPT, caveat)
@@ -193,7 +194,7 @@ def test_a_file_server_that_is_away_lets_the_job_wait(submit, monkeypatch):
     def fail(*_, **__):
         raise NotNow("Stale file handle")
 
-    monkeypatch.setattr(script, "read_as", fail)
+    monkeypatch.setattr(patience, "read_as", fail)
 
     with pytest.raises(NotReadable):
         fail()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LATER = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EMFILE, errno.ENFILE}
+_LATER |= {errno.EAGAIN}  # its owner holds a lease on it, which would keep us waiting
 _READ, _SEARCH = 4, 1
 _ACL = "system.posix_acl_access"
 _OPENED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # opens nothing yet: a device is not touched, a FIFO does not block
@@ -61,13 +62,17 @@ def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[byt
         with _opened(account, real) as descriptor:
             status = os.fstat(descriptor)
             _check(account, descriptor, status, max_bytes=max_bytes)
-            with Path(f"/proc/self/fd/{descriptor}").open("rb") as file:
+            with open(f"/proc/self/fd/{descriptor}", "rb", opener=_open_at_once) as file:
                 return file.read(status.st_size), status
     except OSError as error:
         kind = NotNow if error.errno in _LATER else NotReadable
         raise kind(error.strerror or str(error)) from error
     except ValueError as error:  # a NUL in the path
         raise NotReadable(str(error)) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, string_of, text_of, truth_of
 from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, account_of, read_as
+from apps.clusters.schedulers.htcondor.patience import Patience
 
 COPIED = "copied from the user's directory, not from the spool"
 EDITED = "; edited since submit"
@@ -21,7 +22,7 @@ class Script(NamedTuple):
     caveat: str = ""
 
 
-def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int) -> Script:
+def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: Patience) -> Script:
     """Return the executable of a job if it is a script. Raises `SpoolError` where it may be had later."""
     account = _owner(ad)
     command, directory = string_of(ad, "Cmd"), Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
@@ -36,7 +37,7 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int) -> Script:
         return Script(b"", "the executable is not of this host: it lies on the execute host or in its image")
     path = Path(os.path.normpath(directory / os.fsdecode(command)))
     try:
-        content, status = read_as(account, path, max_bytes=max_bytes)
+        content, status = patience.read_as(account, path, max_bytes=max_bytes)
     except NotNow as error:
         raise SpoolError(f"{path}: {error}") from error
     except NotReadable as error:

@@ -21,6 +21,7 @@ from apps.clusters.schedulers.htcondor.classads import integer_of, text_of, valu
 from apps.clusters.schedulers.htcondor.description import describe, with_values
 from apps.clusters.schedulers.htcondor.environment import variables_of
 from apps.clusters.schedulers.htcondor.files import NotReadable, read_as
+from apps.clusters.schedulers.htcondor.patience import Patience
 from apps.clusters.schedulers.htcondor.queue_log import Cluster, JobQueueLog
 from apps.clusters.schedulers.htcondor.script import find_script
 
@@ -38,6 +39,7 @@ class HTCondorSpool:
         """Raises `SpoolError` where `directory` has no job queue, or it may not be read."""
         self.directory = directory
         self.max_file_bytes = max_file_bytes
+        self.patience = Patience()
         self._guard = Lock()
         self._listed = -1
         self._log = JobQueueLog(directory / _LOG)
@@ -110,7 +112,7 @@ class HTCondorSpool:
             variables = variables_of(ad)
         except ValueError as error:
             raise EntryUnreadable(f"{entry.path}: {error}") from error
-        script = find_script(self.directory, cluster.number, ad, max_bytes=self.max_file_bytes)
+        script = find_script(self.directory, cluster.number, ad, max_bytes=self.max_file_bytes, patience=self.patience)
         return SpooledJob(
             job_id=entry.job_id,
             submitted_at=_time(entry, cluster.submitted()),
