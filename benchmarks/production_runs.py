@@ -4,7 +4,8 @@ import itertools
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from apps.jobs.models import HourlyTotals, Job, QueueCount
+from apps.jobs.models import HourlyEnds, HourlyTotals, Job, QueueCount
+from apps.jobs.services import ends_of
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Hold, OutputReport, Request, Stage, StageCounts, StageHistory, StageLocation
 from apps.submission.models import Assignment, Submission
@@ -16,6 +17,7 @@ S = RequestState
 #: Jobs have run for it.
 RAN = frozenset({S.RUNNING, S.HELD, S.COMPLETING, S.DATA_QUALITY, S.DONE, S.DONE_PARTIAL})
 ENDS = ("completed", "failed")
+ENDING = ("hour", "cluster", "experiment", "state", "jobs", "core_seconds")
 
 
 class Runs:
@@ -40,6 +42,8 @@ class Runs:
             (self._totals(*one, hour - timedelta(hours=n), state) for one in ran for n in range(4) for state in ENDS),
             batch_size=2000,
         )
+        HourlyEnds.objects.all().delete()
+        HourlyEnds.objects.bulk_create(ends_of(HourlyTotals.objects.only(*ENDING)))
         QueueCount.objects.bulk_create(
             (
                 QueueCount(

@@ -139,6 +139,7 @@ TEMPLATES = [
         },
     }
 ]
+FORM_RENDERER = "apps.core.rendering.FieldRenderer"
 
 HAS_DATABASE = ENV.DATABASE_URL is not None
 DATABASES: dict[str, Any] = {}

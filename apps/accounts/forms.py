@@ -1,6 +1,7 @@
 """Login, and one's own settings."""
 
 from collections.abc import Mapping
+from functools import cache
 from zoneinfo import available_timezones
 
 from django import forms
@@ -13,13 +14,17 @@ def typed_username(request: object, credentials: Mapping[str, str] | None) -> st
     return None if name is None else name[:150]
 
 
+@cache  # else hundreds of files are looked at for every page
+def _zones() -> tuple[tuple[str, str], ...]:
+    return tuple((name, name) for name in sorted(available_timezones()))
+
+
 class SettingsForm(forms.Form):
     time_zone = forms.ChoiceField(required=False, label="Time zone")
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        names = [(name, name) for name in sorted(available_timezones())]
-        self.fields["time_zone"].choices = [("", f"The portal's own ({settings.TIME_ZONE})"), *names]  # type: ignore[attr-defined]
+        self.fields["time_zone"].choices = [("", f"The portal's own ({settings.TIME_ZONE})"), *_zones()]  # type: ignore[attr-defined]
 
 
 class TokenForm(forms.Form):

@@ -50,9 +50,9 @@ def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
     return redirect("accounts:settings")
 
 
-def _context(user: User, **more: Any) -> dict[str, Any]:
+def _context(user: User, *, form: SettingsForm | None = None, **more: Any) -> dict[str, Any]:
     return {
-        "form": SettingsForm(initial={"time_zone": user.time_zone}),
+        "form": form or SettingsForm(initial={"time_zone": user.time_zone}),
         "token_form": TokenForm(),
         "tokens": AuthToken.objects.filter(user=user).order_by("-created"),
         "memberships": user.memberships.select_related("experiment"),

@@ -190,6 +190,30 @@ class HourlyTotals(models.Model):
         return f"{self.hour:%Y-%m-%d %H}h {self.cluster.name} {self.request_key} {self.stage} {self.state}: {self.jobs}"
 
 
+class HourlyEnds(models.Model):
+    """How the jobs of one hour ended: `HourlyTotals`, summed over requests and stages. Written along with them."""
+
+    hour = models.DateTimeField()
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    state = models.CharField(max_length=16, choices=STATE_CHOICES)
+    jobs = models.PositiveIntegerField()
+    core_seconds = models.BigIntegerField(help_text="Wall time by cores, summed.")
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "hourly ends"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "cluster", "experiment", "state"], nulls_distinct=False, name="hourly_ends_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h {self.cluster.name} {self.state}: {self.jobs}"
+
+
 class DirtyHour(models.Model):
     """A note that jobs of this hour have changed since its totals were counted.
 

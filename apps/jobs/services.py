@@ -20,7 +20,7 @@ from apps.core.locks import alone_with
 from apps.core.masking import Masker, rules_in_force
 from apps.core.plugins import UnknownPlugin
 from apps.core.services import beat_heart, publish
-from apps.jobs.models import AccountMap, Collection, DirtyHour, HourlyTotals, Job
+from apps.jobs.models import AccountMap, Collection, DirtyHour, HourlyEnds, HourlyTotals, Job
 from apps.jobs.records import clean_text, differences, hour_of, key_of, record_of, values_of
 from apps.jobs.selectors import TOTALS_HEART
 from apps.production.models import Request
@@ -332,3 +332,16 @@ def recompute_hour(*, hour: datetime) -> None:
     ]
     HourlyTotals.objects.filter(hour=hour).delete()
     HourlyTotals.objects.bulk_create(totals)
+    HourlyEnds.objects.filter(hour=hour).delete()
+    HourlyEnds.objects.bulk_create(ends_of(totals))
+
+
+def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
+    """Return the sums of totals over requests and stages, not saved yet."""
+    found: dict[tuple[object, ...], HourlyEnds] = {}
+    for row in totals:
+        key = {name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")}
+        ends = found.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
+        ends.jobs += row.jobs
+        ends.core_seconds += row.core_seconds
+    return list(found.values())

@@ -11,7 +11,7 @@ from django.db.models.functions import TruncDate
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, TAKEN_AWAY
-from apps.jobs.models import HourlyTotals
+from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.records import hour_of
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
@@ -168,9 +168,9 @@ def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
     """Return the report of today and the six days before it, as days are in `zone`."""
     first = at.astimezone(zone).date() - timedelta(days=DAYS - 1)
     since = _midnight(first, zone)
-    totals = _since(user, since)
-    rows = _sums(totals, "cluster__name", "state")
-    named = totals.exclude(request_key="")
+    ends = _since(user, since)
+    rows = _sums(ends, "cluster__name", "state")
+    named = HourlyTotals.objects.visible_to(user).filter(hour__gte=since).exclude(request_key="")
     dearest = named.values("request_key", "stage").annotate(core=Sum("core_seconds"))
     most = list(dearest.order_by("-core", "request_key", "stage")[:MOST_STAGES])
     keys = {(row["request_key"], row["stage"]) for row in most}
@@ -185,17 +185,17 @@ def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
         since=since,
         all=_all(rows, since),
         by_state=_grouped(rows, since, state="state"),
-        by_day=_by_day(totals, first, zone),
+        by_day=_by_day(ends, first, zone),
         by_cluster=_grouped(rows, since, cluster="cluster__name"),
         by_stage=sorted(stages, key=lambda sums: -sums.core_seconds),
     )
 
 
-def _since(user: object, since: datetime) -> QuerySet[HourlyTotals]:
-    return HourlyTotals.objects.visible_to(user).filter(hour__gte=since)
+def _since(user: object, since: datetime) -> QuerySet[HourlyEnds]:
+    return HourlyEnds.objects.visible_to(user).filter(hour__gte=since)
 
 
-def _sums(totals: QuerySet[HourlyTotals], *groups: str) -> list[dict[str, Any]]:
+def _sums(totals: QuerySet[Any], *groups: str) -> list[dict[str, Any]]:
     sums = totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
     return [dict(row) for row in sums.order_by(*groups)]
 
@@ -217,14 +217,14 @@ def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) ->
     return list(groups.values())
 
 
-def _by_day(totals: QuerySet[HourlyTotals], first: date, zone: tzinfo) -> list[Sums]:
+def _by_day(ends: QuerySet[HourlyEnds], first: date, zone: tzinfo) -> list[Sums]:
     days = {}
     for number in range(DAYS):
         day = first + timedelta(days=number)
         end = _midnight(day + timedelta(days=1), zone)
         query = {"ended_from": _midnight(day, zone).isoformat(), "ended_to": end.isoformat()}
         days[day] = Sums(f"{day:%a} {day.day} {day:%b}", query)
-    for row in _sums(totals.annotate(day=TruncDate("hour", tzinfo=zone)), "day", "state"):
+    for row in _sums(ends.annotate(day=TruncDate("hour", tzinfo=zone)), "day", "state"):
         if row["day"] in days:  # the clock may have passed midnight since
             days[row["day"]].add(row)
     return list(days.values())

@@ -16,7 +16,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.diagnosis.selectors import CauseRow, failures_by_cause
-from apps.jobs.models import HourlyTotals
+from apps.jobs.models import HourlyEnds
 from apps.jobs.records import hour_of
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import hours_lost, production_now
@@ -114,7 +114,7 @@ def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     rows = failures_by_cause(totals)
-    ended = HourlyTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
+    ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     jobs = ended.aggregate(all=Sum("jobs"), broken=Sum("jobs", filter=~Q(state=JobState.COMPLETED)))
     judged = sum(row.jobs for row in rows)
     waiting = max(0, (jobs["broken"] or 0) - judged)

@@ -1,12 +1,13 @@
 """Gathering what the checks may know: all at once, in a number of queries that does not grow with rows."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Count, FilteredRelation, OuterRef, Q, QuerySet, Subquery
+from django.db.models.fields.json import KT
 from django.db.models.functions import Lower
 from django.utils import timezone
 
@@ -30,8 +31,8 @@ _S = RequestState
 UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
 #: An estimate rests on no more past stages than these, the latest.
 MOST_PAST = 200
-#: Earlier stages of the same names of which services are counted.
-MOST_BEFORE = 500
+#: The latest earlier requests of which services of stages of the same names are counted.
+MOST_BEFORE = 100
 
 
 def basic_facts(at: datetime) -> Facts:
@@ -87,12 +88,15 @@ def _names(content: RequestContent) -> set[str]:
 
 
 def _past(content: RequestContent, experiment: Experiment) -> Mapping[str, list[PastStage]]:
-    rows = StageHistory.objects.filter(experiment=experiment, name__in=_names(content)).select_related("request")
+    names = _names(content)
+    rows = StageHistory.objects.filter(experiment=experiment, name__in=names).order_by("-last_ended_at")
+    # A join would read the requests of all rows, this only those of the ones that are kept.
+    rows = rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
     found: dict[str, list[PastStage]] = defaultdict(list)
-    for row in rows.order_by("-last_ended_at")[:MOST_PAST] if _names(content) else ():
+    for row in rows[:MOST_PAST] if names else ():
         found[row.name].append(
             PastStage(
-                request=row.request.key,
+                request=row.key,
                 release=row.release,
                 configuration=row.configuration,
                 output_dataset=row.output_dataset,
@@ -143,22 +147,25 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     alike = Q(arguments__has_any_keys=given) if given else Q()
     if title := content.title.strip().replace("\0", ""):
         alike |= Q(title__iexact=title)
-    rows = list(earlier.filter(alike).order_by("pk").values("pk", "key", "title", "arguments")) if alike else []
-    stages = Stage.objects.filter(request__in=[row["pk"] for row in rows], position=0).order_by()
-    firsts = {pk: first for pk, *first in stages.values_list("request_id", "jobs", "configuration", "release")}
-    return tuple(_other(row, *firsts.get(row["pk"], (0, "", "")), runs=runs) for row in rows)
+    if not alike:
+        return ()
+    first = FilteredRelation("stages", condition=Q(stages__position=0))
+    rows = earlier.filter(alike).alias(first=first).order_by("pk")
+    named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
+    found = rows.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
+    return tuple(_other(row[:5], row[-1] or "", dict(zip(runs, row[5:-1], strict=True))) for row in found)
 
 
-def _other(row: Mapping[str, Any], jobs: int | None, configuration: str, release: str, *, runs: Iterable[str]) -> Other:
-    seed = row["arguments"].get("first_seed")
+def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> Other:
+    key, title, jobs, configuration, release = words
     return Other(
-        key=row["key"],
-        title=row["title"],
-        runs={name: value for name in runs if isinstance(value := row["arguments"].get(name), str)},
-        first_seed=seed if isinstance(seed, int) else None,
+        key=key,
+        title=title,
+        runs={name: text for name, text in runs.items() if text},
+        first_seed=int(seed) if seed.isdecimal() else None,
         jobs=jobs or 0,
-        configuration=configuration,
-        release=release,
+        configuration=configuration or "",
+        release=release or "",
     )
 
 
@@ -171,20 +178,21 @@ def _written_by(names: set[str], experiment: Experiment, request: Request | None
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
-    if not any(stage.release for stage in content.stages):
-        return frozenset()
-    used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by()
-    return frozenset(used.values_list("release", flat=True).distinct())
+    """Return the releases that were used: those of this content, and all others where it has one that was not."""
+    named = {stage.release for stage in content.stages if stage.release and "\0" not in stage.release}
+    used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by().values_list("release", flat=True)
+    known = frozenset(used.filter(release__in=named).distinct())
+    return known if known == named else frozenset(used.distinct())
 
 
 def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
-    rows = Stage.objects.filter(request__in=earlier).annotate(small=Lower("name")).filter(small__in=_names(content))
-    names = {pk: name.casefold() for pk, name in rows.order_by("-pk").values_list("pk", "name")[:MOST_BEFORE]}
+    latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
+    stages = Stage.objects.filter(request__in=latest).annotate(small=Lower("name")).filter(small__in=_names(content))
+    times = Counter(dict(stages.order_by().values_list("small").annotate(Count("pk"))))
     needed: dict[str, Counter[str]] = defaultdict(Counter)
-    of_stages = Stage.services.through.objects.filter(stage__in=list(names))
-    for pk, slug in of_stages.values_list("stage_id", "service__slug"):
-        needed[names[pk]][slug] += 1
-    times = Counter(names.values())
+    for name, slug, count in stages.order_by().values_list("small", "services__slug").annotate(Count("pk")):
+        if slug is not None:
+            needed[name][slug] += count
     return {name: StageBefore(count, needed[name]) for name, count in times.items()}
 
 

@@ -33,18 +33,21 @@ class SplitForm(forms.Form):
             raise forms.ValidationError(str(error)) from None
 
 
-class CombineForm(forms.Form):
-    """Which other requests, chosen from those that fit or named, and why."""
+class _Keys(forms.MultipleChoiceField):
+    """Numbers of requests, ticked on any page of the list; what cannot be combined is told by name."""
 
-    chosen = forms.MultipleChoiceField(required=False)
+    def valid_value(self, value: Any) -> bool:
+        return True
+
+
+class CombineForm(forms.Form):
+    """Which other requests, chosen from those that are listed or named, and why."""
+
+    chosen = _Keys(required=False)
     others = forms.CharField(
         required=False, max_length=2_000, label="Others, by number", help_text="Such as NOVA-0219, NOVA-0223."
     )
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
-
-    def __init__(self, *args: Any, fitting: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["chosen"].choices = [(key, key) for key in fitting]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}

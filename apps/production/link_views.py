@@ -1,5 +1,6 @@
 """Splitting a request, and combining it with others: what would come of it is shown before anything is done."""
 
+import re
 from typing import Any, cast
 
 from django.contrib import messages
@@ -12,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production import links
+from apps.production.combining import MAX_COMBINED
 from apps.production.forms import add_problems
 from apps.production.link_forms import CombineForm, SplitForm
 from apps.production.models import Request
@@ -66,11 +68,13 @@ def combine(request: HttpRequest, key: str) -> HttpResponse:
     """Offer the requests that fit, with why others do not; show what they would be together; then make it."""
     wanted = _wanted(request, key)
     refusal = links.refusals([wanted]).get(wanted.pk)
-    candidates = [] if refusal else links.candidates_for(wanted, request.user)
-    fitting = [each.request.key for each in candidates if not each.reasons]
-    form = CombineForm(request.POST or None, fitting=fitting)
-    context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form, "candidates": candidates}
-    context["chosen"] = request.POST.getlist("chosen") or request.GET.getlist("chosen")
+    form = CombineForm(request.POST or None)
+    context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form}
+    if not refusal:
+        context |= _offered(request, wanted)
+    if request.POST.get("do") in {"find", "older"} and not refusal:
+        context["form"] = CombineForm(initial=request.POST.dict())
+        return render(request, "production/combine.html", context)
     if request.method != "POST" or refusal or not form.is_valid():
         status = 409 if request.method == "POST" and refusal else 400 if request.method == "POST" else 200
         return render(request, "production/combine.html", context, status=status)
@@ -88,6 +92,16 @@ def combine(request: HttpRequest, key: str) -> HttpResponse:
     rows = [(each.key, each.title, content_of(each)) for each in requests]
     context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
     return render(request, "production/combine.html", context)
+
+
+def _offered(request: HttpRequest, wanted: Request) -> dict[str, Any]:
+    """Return the requests that are listed: what was ticked, and those that are looked for."""
+    sent = request.POST if request.method == "POST" else request.GET
+    chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
+    text, older = sent.get("text", "")[:200].replace("\0", "").strip(), sent.get("older", "")
+    before = int(older) if sent.get("do") == "older" and re.fullmatch("[0-9]{1,18}", older) else 0
+    found = links.candidates_for(wanted, request.user, text=text, before=before, chosen=chosen)
+    return {"candidates": found.rows, "older": found.older, "before": before, "text": text, "chosen": chosen}
 
 
 def _named(request: HttpRequest, keys: list[str]) -> list[Request]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -18,15 +18,15 @@ from apps.production.combining import MAX_COMBINED, Combined, Named, combine, ob
 from apps.production.dataset_parts import ask_for_parts
 from apps.production.datasets import may_define
 from apps.production.enums import CLOSED, PORTAL, UNSENT, LinkKind, RequestState, Verb, Who
-from apps.production.models import Request, RequestLink
+from apps.production.models import Request, RequestLink, Stage
 from apps.production.permissions import may
 from apps.production.priority.level import MAX_REASON, level_of
 from apps.production.selectors import content_of, with_stages
 from apps.production.sent import with_work
 from apps.production.splitting import By, Split, split
 
-#: So many requests are offered for combining, and so many links of one kind shown.
-MOST_OFFERED = 100
+#: So many requests are offered for combining at a time, and so many links of one kind shown.
+OFFERED = 20
 MOST_SHOWN = 50
 
 
@@ -175,10 +175,38 @@ class Candidate:
     reasons: list[str]
 
 
-def candidates_for(request: Request, user: Any) -> list[Candidate]:
-    """Return the latest requests of the experiment without jobs, those that fit before the others."""
-    rows = with_stages(Request.objects.visible_to(user)).filter(experiment=request.experiment_id, state__in=UNSENT)
-    others = list(rows.exclude(pk=request.pk).order_by("-pk")[:MOST_OFFERED])
+@dataclass(frozen=True)
+class Candidates:
+    """Some of the requests to combine with, those that fit first; `older` is where the next ones begin, 0 at the end."""
+
+    rows: list[Candidate]
+    older: int
+
+
+def candidates_for(
+    request: Request, user: Any, *, text: str = "", before: int = 0, chosen: Sequence[str] = ()
+) -> Candidates:
+    """Return the latest requests of the experiment that may have no jobs, of this type and length, and those chosen.
+
+    With `text`, only those of this number or title; with `before`, only those made before that primary key.
+    """
+    rows = Request.objects.visible_to(user).filter(experiment=request.experiment_id, state__in=UNSENT)
+    rows = rows.exclude(pk=request.pk)
+    length, stages = len(request.stages.all()), Stage.objects.filter(request=OuterRef("pk"))
+    alike = rows.filter(Exists(stages.filter(position=length - 1)), workflow=request.workflow_id)
+    alike = alike.exclude(Exists(stages.filter(position=length))).exclude(key__in=chosen)
+    if text:
+        alike = alike.filter(Q(key__icontains=text) | Q(title__icontains=text))
+    if before:
+        alike = alike.filter(pk__lt=before)
+    found = list(alike.order_by("-pk").values_list("pk", flat=True)[: OFFERED + 1])
+    ticked = list(rows.filter(key__in=chosen).values_list("pk", flat=True)[:MAX_COMBINED]) if chosen else []
+    shown = with_stages(Request.objects.filter(pk__in=[*ticked, *found[:OFFERED]])).in_bulk()
+    others = [shown[pk] for pk in dict.fromkeys([*sorted(ticked, reverse=True), *found[:OFFERED]]) if pk in shown]
+    return Candidates(_judged(request, user, others), found[OFFERED - 1] if len(found) > OFFERED else 0)
+
+
+def _judged(request: Request, user: Any, others: Sequence[Request]) -> list[Candidate]:
     late, mine = refusals(others), Named(request.key, content_of(request))
     found = []
     for other in others:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
 from typing import Literal
 
 from django.db.models import Count, QuerySet
@@ -80,8 +81,13 @@ class Day:
     @property
     def words(self) -> str:
         """Tell the day in words, for the mark's title."""
-        told = [f"{state.value} {_length(self.seconds[state])}" for state in State if self.seconds.get(state)]
-        return f"{self.date:%a} {self.date.day} {self.date:%b}: " + ", ".join(told or ["unknown"])
+        return f"{self.date:%a} {self.date.day} {self.date:%b}: " + _told(tuple(self.seconds.items()))
+
+
+@lru_cache(maxsize=1_000)  # most days are alike, and a board has a thousand of them
+def _told(seconds: tuple[tuple[State, float], ...]) -> str:
+    found = dict(seconds)
+    return ", ".join(f"{state} {_length(found[state])}" for state in State if found.get(state)) or "unknown"
 
 
 def _length(seconds: float) -> str:
@@ -210,13 +216,12 @@ def daily(
     seconds: dict[int, list[dict[State, float]]] = {service.pk: [{} for _ in dates] for service in services}
     rows = StateInterval.objects.filter(service__in=seconds).overlapping(edges[0], at)
     for service_id, state, started_at, ended_at in rows.values_list("service_id", "state", "started_at", "ended_at"):
-        start, end = max(started_at, edges[0]), min(ended_at or at, at)
+        start, end, own, word = max(started_at, edges[0]), min(ended_at or at, at), seconds[service_id], State(state)
         place = max(0, (start - edges[0]).days - 1)
         while place < len(dates) and edges[place] < end:
             part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
             if part > 0:
-                of_day = seconds[service_id][place]
-                of_day[State(state)] = of_day.get(State(state), 0) + part
+                own[place][word] = own[place].get(word, 0) + part
             place += 1
     return {
         pk: tuple(Day(day, worst(found), found) for day, found in zip(dates, by_day, strict=True))

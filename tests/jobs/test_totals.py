@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.models import Collection, DirtyHour, HourlyTotals, Job
+from apps.jobs.models import Collection, DirtyHour, HourlyEnds, HourlyTotals, Job
 from apps.jobs.records import hour_of
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.services import attach_origin, mark_dirty, recompute_dirty_hours, store_records
@@ -26,6 +26,19 @@ def counted():
         (t.hour, t.cluster_id, t.experiment_id, t.request_key, t.stage, t.state): tuple(getattr(t, s) for s in SUMS)
         for t in rows
     }
+
+
+def counted_ends():
+    rows = HourlyEnds.objects.all()
+    return {(e.hour, e.cluster_id, e.experiment_id, e.state): (e.jobs, e.core_seconds) for e in rows}
+
+
+def recount_ends():
+    sums = defaultdict(lambda: (0, 0))
+    for (hour, cluster, experiment, *_, state), (jobs, _, core, *_) in recount().items():
+        before = sums[hour, cluster, experiment, state]
+        sums[hour, cluster, experiment, state] = (before[0] + jobs, before[1] + core)
+    return dict(sums)
 
 
 def recount():
@@ -56,7 +69,7 @@ steps = st.one_of(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.lists(steps, max_size=12))
 def test_totals_equal_a_recount_after_any_order_of_changes(alps, nova, dune, script):
-    for model in (DirtyHour, HourlyTotals, Job):
+    for model in (DirtyHour, HourlyTotals, HourlyEnds, Job):
         model.objects.all().delete()
     Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": AT})
     for kind, *values in script:
@@ -75,6 +88,7 @@ def test_totals_equal_a_recount_after_any_order_of_changes(alps, nova, dune, scr
             recompute_dirty_hours(at=AT)
     recompute_dirty_hours(at=AT)
     assert counted() == recount()
+    assert counted_ends() == recount_ends()
     assert not DirtyHour.objects.exists()
 
 

@@ -393,3 +393,29 @@ def test_pages_ask_no_more_for_more_requests(nova, liaison, queued, browse):
         RequestLink.objects.create(kind="split", earlier=one if number else queued, later=made, at=AT, by="test")
         RequestLink.objects.create(kind="combined", earlier=made, later=queued, at=AT, by="test")
     assert queries() <= few
+
+
+def test_combine_page_shows_some_at_a_time_and_keeps_what_was_ticked(nova, liaison, browse, monkeypatch):
+    monkeypatch.setattr(links, "OFFERED", 2)
+    base, *others = (draft(liaison, nova, title=f"Part {number}") for number in range(6))
+    draft(liaison, nova, stages=(stage("generation"), stage("simulation"), stage("more")))
+    client, address = browse(liaison), f"/requests/{base.key}/combine/"
+
+    def listed(answer):
+        assert answer.status_code == 200
+        return [(one.request.key, one.request.key in answer.context["chosen"]) for one in answer.context["candidates"]]
+
+    newest = client.get(address)
+    assert listed(newest) == [("NOVA-0006", False), ("NOVA-0005", False)]  # none of another length
+    ticked = {"chosen": ["NOVA-0006"], "others": "NOVA-0002", "reason": "one is enough"}
+    older = client.post(address, ticked | {"do": "older", "older": newest.context["older"]})
+    assert listed(older) == [("NOVA-0006", True), ("NOVA-0004", False), ("NOVA-0003", False)]
+    assert older.context["form"]["others"].value() == "NOVA-0002"
+    last = client.post(address, ticked | {"do": "older", "older": older.context["older"]})
+    assert (listed(last), last.context["older"]) == ([("NOVA-0006", True), ("NOVA-0002", False)], 0)
+    assert listed(client.post(address, {"do": "find", "text": "part 3"})) == [("NOVA-0004", False)]
+    assert listed(client.post(address, {"do": "older", "older": "-"})) == listed(newest)
+
+    shown = client.post(address, ticked | {"chosen": ["NOVA-0006", "NOVA-0003"], "do": "preview"})
+    assert shown.context["seen"] == ["NOVA-0001:1", "NOVA-0006:1", "NOVA-0003:1", "NOVA-0002:1"]
+    assert client.post(address, {"chosen": ["DUNE-0001"], "do": "preview"}).status_code == 400

@@ -1,9 +1,11 @@
 """How values are written on every page: times, durations, sizes, numbers, states."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django import template
+from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -167,16 +169,40 @@ def ago(at: datetime | None) -> str:
     return NONE if at is None else duration(timezone.now() - at)
 
 
+_SIGN_OF = {state: name for name, states in SIGNS.items() for state in states}
+
+
 @register.filter
 def sign(state: str) -> str:
     """Return which of the five signs a state takes."""
-    return next((name for name, states in SIGNS.items() if str(state) in states), "unknown")
+    return _SIGN_OF.get(str(state), "unknown")
 
 
 @register.simple_tag
 def state(value: str, words: str = "") -> SafeString:
     """A state as word, sign and colour. `words` replaces the state's own name."""
     return format_html('<span class="state {}">{}</span>', sign(value), words or str(value).replace("_", " "))
+
+
+@register.simple_tag
+def field_box(field: BoundField, whole: object = "") -> SafeString:
+    """One field of a form: label, control, help and, beside it, its problems; `whole` for the full width."""
+    name, advice = field.auto_id, getattr(field.field, "advice", ())
+    errors = field.errors
+    return format_html(
+        '<div class="field{}">\n  <label for="{}">{}</label>\n  {}{}{}{}\n</div>',
+        " whole" if whole else "",
+        field.id_for_label,
+        field.label,
+        field,
+        format_html('\n  <small id="{}_helptext">{}</small>', name, field.help_text) if field.help_text else "",
+        format_html('\n  <ul class="errorlist" id="{}_error">{}</ul>', name, _items(errors)) if errors else "",
+        format_html('\n  <ul class="errorlist advice">{}</ul>', _items(advice)) if advice else "",
+    )
+
+
+def _items(words: Iterable[object]) -> SafeString:
+    return format_html_join("", "<li>{}</li>", ((each,) for each in words))
 
 
 @register.simple_tag(takes_context=True)

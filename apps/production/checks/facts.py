@@ -81,7 +81,7 @@ class Facts:
     defining: Mapping[str, str] = field(default_factory=dict)
     #: Why the catalogue could not be asked.
     catalogue_fault: str = ""
-    #: Those that requests of the experiment have used.
+    #: Those of this request's that earlier ones of the experiment have used, and all others if one of its own is new.
     releases: frozenset[str] = frozenset()
     #: By the stage's name in small letters.
     stages_before: Mapping[str, StageBefore] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
+from functools import lru_cache
 
 from apps.production.checks.base import Mend, Problem, Severity, rule, stages
 from apps.production.checks.declared import number, text
@@ -78,11 +79,12 @@ def _same_runs(content: RequestContent, facts: Facts, name: str) -> Iterator[tup
             yield other.key, f"run {a}{more}" if a == b else f"runs {a}-{b}{more}"
 
 
-def _ranges(runs: str) -> list[tuple[int, int]]:
+@lru_cache(maxsize=20_000)  # those of all earlier requests are asked for at every check
+def _ranges(runs: str) -> tuple[tuple[int, int], ...]:
     try:
-        return runs_in(runs) if runs else []
+        return tuple(runs_in(runs)) if runs else ()
     except ValueError:
-        return []
+        return ()
 
 
 @rule(Severity.MUST)
