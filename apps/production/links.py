@@ -177,7 +177,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Some of the requests to combine with, those that fit first; `older` is where the next ones begin, 0 at the end."""
+    """Some of the requests to combine with, those that fit first; `older` is where the next begin, 0 at the end."""
 
     rows: list[Candidate]
     older: int

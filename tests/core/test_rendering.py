@@ -8,7 +8,7 @@ from django.utils.safestring import mark_safe
 
 from apps.core.rendering import FieldRenderer
 
-NASTY = "<b title=\"it's\">&amp; é\r\n</b>"
+NASTY = '<b title="it\'s">&amp; é\r\n</b>'
 VALUES = [None, "", "a", NASTY, mark_safe("<i>&amp;</i>"), lazystr(NASTY), 0, 12_345.5, True]
 ATTRIBUTES = [{}, {"id": "x", "required": True, "hidden": False, NASTY: NASTY}, {"rows": 3, "data-a": None}]
 CHOICES = [

@@ -397,7 +397,7 @@ def test_pages_ask_no_more_for_more_requests(nova, liaison, queued, browse):
 
 def test_combine_page_shows_some_at_a_time_and_keeps_what_was_ticked(nova, liaison, browse, monkeypatch):
     monkeypatch.setattr(links, "OFFERED", 2)
-    base, *others = (draft(liaison, nova, title=f"Part {number}") for number in range(6))
+    base, *_ = (draft(liaison, nova, title=f"Part {number}") for number in range(6))
     draft(liaison, nova, stages=(stage("generation"), stage("simulation"), stage("more")))
     client, address = browse(liaison), f"/requests/{base.key}/combine/"
 
