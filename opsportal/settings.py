@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 import dj_database_url
 from csp.constants import NONE, SELF
 from pydantic import SecretStr
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from opsportal.env import REQUIRED, BadEnvironment, Environment
 
@@ -153,7 +155,8 @@ CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
-        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 5},
+        # At once and once more: nobody who asks waits for the pauses that its client would make.
+        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 5, "retry": Retry(NoBackoff(), 1)},
     }
 }
 

@@ -30,10 +30,16 @@ class Check:
 
 def readiness(at: datetime) -> list[Check]:
     """Look at database, queue and heartbeats; each failure is a check that is not ok, never an exception."""
-    checks = [_database()]
-    checks.append(_queue())
-    checks += _heartbeats(at) if checks[0].ok else []
-    return checks
+    checks = [_database(), _queue()]
+    return checks + (_heartbeats(at) if checks[0].ok else [])
+
+
+def readiness_heard(at: datetime) -> list[Check]:
+    """Tell the same for a page: the queue is not asked, but known by the heartbeat that it carries to a worker."""
+    beat = Heartbeat.objects.filter(name="beat").values_list("at", flat=True).first()
+    carried = f"carried a message {_age(beat, at)} s ago" if beat else "has carried nothing yet"
+    queue = Check("queue", ok=beat is not None and at - beat < HEARTBEAT_LIMIT, detail=carried)
+    return [_database(), queue, *_heartbeats(at)]
 
 
 def _database() -> Check:
@@ -63,6 +69,10 @@ def _heartbeats(at: datetime) -> list[Check]:
         if name not in hearts:
             checks.append(Check(name, ok=False, detail="has never been heard"))
             continue
-        age = at - hearts[name].at
-        checks.append(Check(name, ok=age < HEARTBEAT_LIMIT, detail=f"heard {max(0, int(age.total_seconds()))} s ago"))
+        heard = hearts[name].at
+        checks.append(Check(name, ok=at - heard < HEARTBEAT_LIMIT, detail=f"heard {_age(heard, at)} s ago"))
     return checks
+
+
+def _age(heard: datetime, at: datetime) -> int:
+    return max(0, int((at - heard).total_seconds()))

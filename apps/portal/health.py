@@ -12,7 +12,7 @@ from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.models import Delivery, Heartbeat
 from apps.core.plugins import Registry
-from apps.core.selectors import readiness
+from apps.core.selectors import readiness_heard
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.selectors import collections
@@ -58,7 +58,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
-        "checks": readiness(at),
+        "checks": readiness_heard(at),
         "captures": [_capture(heart) for heart in hearts],
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),

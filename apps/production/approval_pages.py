@@ -1,5 +1,6 @@
 """The signatures of a request as page and API show them: whose are there, whose are missing, what changed since."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -32,14 +33,17 @@ class Approval:
         return [slot for slot in self.missing if slot.mine]
 
 
-def approval_of(request: Request, user: Any, at: datetime) -> Approval:
-    """Return the signatures of a request; once it is approved, those that it was approved with."""
+def approval_of(request: Request, user: Any, at: datetime, *, slots: Iterable[Slot] | None = None) -> Approval:
+    """Return the signatures of a request; once it is approved, those that it was approved with.
+
+    `slots` are those of `slots_of` for this person, where they are known.
+    """
     given = list(Signature.objects.filter(request=request).select_related("by", "for_user", "group").order_by("pk"))
     if request.state in SIGNED:
         return Approval([Slot(one.group, one) for one in given if one.withdrawn_at is None])
     if request.state in {RequestState.DRAFT, RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.REJECTED}:
         return Approval([])
-    slots = slots_of(request, user, at)
+    slots = slots_of(request, user, at) if slots is None else list(slots)
     people = people_of([slot.group for slot in slots], asked_of(request), at)
     slots = [_filled(request, slot, people, given) for slot in slots]
     return Approval(slots, _withdrawable(request, slots, user))

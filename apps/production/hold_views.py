@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.pagination import newest_first
 from apps.production import holds
 from apps.production.forms import add_problems
 from apps.production.models import Stage
@@ -55,7 +56,7 @@ class HoldForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def hold_list(request: HttpRequest) -> HttpResponse:
-    """Show the holds; POST places one."""
+    """Show the holds, those placed last first; POST places one."""
     user = cast(User, request.user)
     form = HoldForm(request.POST if request.method == "POST" else None, initial=request.GET.dict(), user=user)
     status = 200
@@ -63,9 +64,12 @@ def hold_list(request: HttpRequest) -> HttpResponse:
         if form.is_valid() and _place(request, form):
             return redirect("production:holds")
         status = 400
-    rows = [(hold, holds.what_of(hold), holds.may_lift(user, hold)) for hold in holds.visible_holds(user)]
+    visible = holds.visible_holds(user)
+    page = newest_first(visible, by="at", query=request.GET)
     context = {
-        "rows": rows,
+        "page": page,
+        "count": visible.count(),
+        "rows": [(hold, holds.what_of(hold), holds.may_lift(user, hold)) for hold in page.rows],
         "past": [(hold, holds.what_of(hold)) for hold in holds.past_holds(user)],
         "form": form if holds.may_hold_some(user) else None,
     }

@@ -245,7 +245,7 @@ def related_to(request: Request) -> list[Related]:
     told = {each.request.pk for each in found}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
     found += [Related(words, other) for words, other in fields if other is not None and other.pk not in told]
-    for words, others in (("Supersedes", request.supersedes), ("Cloned as", request.clones)):
-        rest = others.exclude(pk__in=told).order_by("pk")[:MOST_SHOWN]
-        found += [Related(words, other) for other in rest]
-    return found
+    others = Request.objects.filter(Q(superseded_by=request) | Q(cloned_from=request)).exclude(pk__in=told)
+    rest = list(others.order_by("pk")[: 2 * MOST_SHOWN])
+    found += [Related("Supersedes", other) for other in rest if other.superseded_by_id == request.pk]
+    return found + [Related("Cloned as", other) for other in rest if other.cloned_from_id == request.pk]

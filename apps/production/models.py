@@ -166,9 +166,9 @@ class Request(models.Model):
         """Tell whether the person may sign for a group that must; at a moment, also for somebody who is away."""
         return approvals.may_sign(self, user, at)
 
-    def signing_of(self, user: Any, at: datetime | None) -> tuple[bool, bool]:
+    def signing_of(self, user: Any, at: datetime | None, *, slots: Any = None) -> tuple[bool, bool]:
         """Tell whether the person may sign for a group that must, and whether such a signature is missing."""
-        slots = approvals.slots_of(self, user, at)
+        slots = approvals.slots_of(self, user, at) if slots is None else slots
         return any(slot.mine for slot in slots), approvals.has_to_sign(slots)
 
 

@@ -77,13 +77,16 @@ def may(user: Any, who: Who, request: "Request", at: datetime | None = None) -> 
     return PREDICATES[who](user, request)
 
 
-def moves_for(user: Any, request: "Request", at: datetime | None = None) -> list[Transition]:
-    """Return the moves that this person may make now, but for those that come along with writing."""
+def moves_for(user: Any, request: "Request", at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
+    """Return the moves that this person may make now, but for those that come along with writing.
+
+    `slots` are the signatures that it needs, as `approvals.slots_of` tells for this person, where they are known.
+    """
     steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in WRITTEN]
     asked = {t.who for t in steps}
     allowed = {who: may(user, who, request, at) for who in asked - {Who.SIGNER, Who.DECIDER}}
     if asked & {Who.SIGNER, Who.DECIDER}:
-        signs, misses = request.signing_of(user, at)
+        signs, misses = request.signing_of(user, at, slots=slots)
         allowed |= {Who.SIGNER: signs, Who.DECIDER: signs or _approver(user, request)}
         steps = [t for t in steps if misses or t.verb is not Verb.APPROVE]
     return [t for t in steps if allowed[t.who] and not refusal_of(t, request, offered=True)]

@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
@@ -16,6 +17,7 @@ from apps.core.pagination import newest_first
 from apps.core.selectors import events_of
 from apps.production import services
 from apps.production.approval_pages import approval_of, said
+from apps.production.approvals import slots_of
 from apps.production.changing import may_change
 from apps.production.checked import said_at_submission
 from apps.production.clones import may_manage
@@ -131,7 +133,8 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
     user, status = request.user, 400 if form is not None else 200
     _focus_problem(form)
     at = timezone.now()
-    moves, events = moves_for(user, wanted, at), list(events_of(wanted))
+    slots: Any = SimpleLazyObject(lambda: slots_of(wanted, user, at))
+    moves, events = moves_for(user, wanted, at, slots=slots), list(events_of(wanted))
     step = next((move for move in moves if move.verb == asked), None)
     prioritises = may_prioritise(user, wanted)
     if form is None and step is not None:
@@ -144,7 +147,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
     context = {
         "object": wanted,
         "standing": standing_of(wanted, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
-        "approval": approval_of(wanted, user, at),
+        "approval": approval_of(wanted, user, at, slots=slots),
         "steps": steps_of(wanted),
         "stages": stages_shown(wanted),
         "ingredients": ingredients_of(wanted),

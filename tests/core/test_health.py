@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.core import services
 from apps.core.models import Heartbeat
-from apps.core.selectors import HEARTBEAT_LIMIT
+from apps.core.selectors import HEARTBEAT_LIMIT, readiness_heard
 
 
 def test_healthz_asks_no_database(client, django_assert_num_queries, db):
@@ -84,3 +84,16 @@ def test_what_goes_wrong_is_answered_without_the_database(client, db, monkeypatc
     assert response.status_code == status
     assert ("detail" in response.json()) if path.startswith("/api/") else b"<h1>" in response.content
     assert ("Retry-After" in response.headers) == (status == 503)
+
+
+def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings):
+    settings.CACHES = {"default": {"BACKEND": "nobody.may.Ask"}}
+    now = timezone.now()
+    told = {check.name: (check.ok, check.detail) for check in readiness_heard(now)}
+    assert told["queue"] == (False, "has carried nothing yet")
+    services.beat_heart(name="beat", at=now - timedelta(seconds=7))
+    assert {check.name: check.detail for check in readiness_heard(now)}["queue"] == "carried a message 7 s ago"
+    late = now + HEARTBEAT_LIMIT
+    assert not {check.name: check.ok for check in readiness_heard(late)}["queue"]
+    client.force_login(admin)
+    assert "carried a message" in client.get("/health/").content.decode()

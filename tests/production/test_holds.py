@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
+from apps.accounts.models import Experiment
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.production.holds import hold_of, holds_over, lift_hold, place_hold
@@ -125,3 +126,17 @@ def test_api_places_and_lifts(running, shifter, liaison, browse):
         == 200
     )
     assert client.get(url).json()["results"] == []
+
+
+def test_page_shows_some_at_a_time_the_latest_first(running, shifter, browse):
+    experiments = Experiment.objects.bulk_create(Experiment(key=f"E{n}", name=f"E{n}") for n in range(51))
+    Hold.objects.bulk_create(
+        Hold(reason=f"Wrong seeds {n}.", by=shifter, at=AT + timedelta(minutes=n), experiment=experiment)
+        for n, experiment in enumerate(experiments)
+    )
+    first = browse(shifter).get("/requests/holds/")
+    reasons = [hold.reason for hold, _, _ in first.context["rows"]]
+    assert (first.context["count"], len(reasons), reasons[0]) == (51, 50, "Wrong seeds 50.")
+    last = browse(shifter).get(f"/requests/holds/{first.context['page'].next_query}")
+    assert [hold.reason for hold, _, _ in last.context["rows"]] == ["Wrong seeds 0."]
+    assert "Newest" in last.content.decode()
