@@ -18,12 +18,14 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.core.pagination import _write
+from apps.jobs.models import Job
 from apps.notifications.models import Notification
 from apps.notifications.signing import feed_token
 from apps.production.content import FIELDS, STAGE_FIELDS
 from apps.production.models import Hold, Request
 from apps.production.priority.order import in_line
 from apps.production.selectors import content_of
+from apps.services.models import Service
 from tests.routes import Route, all_routes
 
 ROLES = {
@@ -36,11 +38,17 @@ ROLES = {
 }
 #: All routes of these are visited, but for those that begin as in NOT: they are of other parts, or show one row of one.
 PARTS = ("production:", "submission:", "notifications:", "quality:", "portal:", "api:")
-ALSO = ("jobs:request-progress", "jobs:reports", "diagnosis:request-report", "accounts:settings")
+ALSO = (
+    "jobs:", "diagnosis:request-report", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
+    "accounts:settings", "archive:jobs", "services:board", "services:service-detail", "services:sources",
+    "services:report-incident", "services:schedule-window", "services:post-announcement",
+)  # fmt: skip
 NOT = (
-    "api:schema", "api:archived-job", "api:verdict", "api:job", "api:feed", "api:capture", "api:service", "portal:job",
+    "api:schema", "api:archived-job", "api:verdict", "api:job", "api:feed", "api:capture", "api:service",
     "api:incident", "api:window", "api:announcement", "notifications:change-webhook",
 )  # fmt: skip
+#: Pages of one job.
+OF_JOB = ("portal:job", "diagnosis:verdict")
 #: The back office of these apps is visited as the admin.
 OFFICES = ("production", "submission", "notifications", "core", "quality")
 #: These are visited for a request in each state, the others for the telling ones.
@@ -148,6 +156,9 @@ class Tour:
             return [("", {})]
         hold = Hold.objects.filter(lifted_at=None, experiment=None).order_by("pk").values_list("pk", flat=True)[0]
         fixed: dict[str, Any] = {"token": "", "number": 1, "verb": "submit", "pk": hold}
+        fixed["slug"] = Service.objects.order_by("pk").values_list("slug", flat=True)[0]
+        if route.name in OF_JOB:
+            fixed["pk"] = Job.objects.order_by("pk").values_list("pk", flat=True)[0]
         keys = self._requests
         if "workflow" in route.name:
             keys = {"any": "monte_carlo"}
@@ -173,6 +184,7 @@ class Tour:
                 {"text": "muons", "state": "queued", "mine": "turn", "experiment": "EXP00"},
                 {"after": _last(Request, "created_at")},
             ],
+            "production:holds": [{"after": _last(Hold, "at")}],
             "production:queue": [{"after": max(0, in_line().count() - 50)}],
             "production:request-new": [{"workflow": "monte_carlo"}],
             "portal:find": [{"q": text} for text in ("muons", "EXP0", "nothing of this name", "generation", "wn-7")],

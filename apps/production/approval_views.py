@@ -18,10 +18,10 @@ from apps.production.delegations import delegate, delegations_of, revoke_delegat
 from apps.production.forms import add_problems
 from apps.production.models import Request
 from apps.production.selectors import waiting_for
-from apps.production.turns import MAX_SHOWN, turns_of
+from apps.production.turns import turns_of
 
-#: Delegations that the inbox lists; the back office and the API have all.
-MAX_DELEGATIONS = 20
+#: Requests and delegations that the inbox lists; lists, back office and API have more.
+MAX_SHOWN, MAX_DELEGATIONS = 50, 20
 
 
 @require_safe

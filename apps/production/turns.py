@@ -12,7 +12,7 @@ from apps.production.approvals import Asked, Right, Rules, Signer
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
-#: An inbox shows no more than this; the list of requests shows all.
+#: The API tells of no more than this; the list of requests has all.
 MAX_SHOWN = 100
 
 
