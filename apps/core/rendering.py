@@ -8,7 +8,7 @@ from typing import Any
 
 from django.forms.renderers import DjangoTemplates
 from django.utils.html import conditional_escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import mark_safe
 
 _OPTION = "django/forms/widgets/select_option.html"
 
@@ -16,7 +16,7 @@ _OPTION = "django/forms/widgets/select_option.html"
 class FieldRenderer(DjangoTemplates):
     """Django's renderer, which leaves to templates what is not an input, a text area or a select."""
 
-    def render(self, template_name: str, context: dict[str, Any], request: Any = None) -> SafeString:
+    def render(self, template_name: str, context: dict[str, Any], request: Any = None) -> str:
         write = _WRITERS.get(template_name)
         if write is None or not _is_plain(context["widget"]):
             return super().render(template_name, context, request)
