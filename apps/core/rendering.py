@@ -4,6 +4,7 @@ A page with hundreds of fields or options spends most of its time in those templ
 """
 
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 from django.forms.renderers import DjangoTemplates
@@ -30,32 +31,37 @@ def _is_plain(widget: Mapping[str, Any]) -> bool:
 
 
 def _input(widget: Mapping[str, Any]) -> str:
-    value = "" if widget["value"] is None else f' value="{conditional_escape(widget["value"])}"'
-    kind, name = conditional_escape(widget["type"]), conditional_escape(widget["name"])
+    value = "" if widget["value"] is None else f' value="{_escaped(widget["value"])}"'
+    kind, name = _escaped(widget["type"]), _escaped(widget["name"])
     return f'<input type="{kind}" name="{name}"{value}{_attributes(widget)}>'
 
 
 def _textarea(widget: Mapping[str, Any]) -> str:
-    text = conditional_escape(widget["value"]) if widget["value"] else ""
-    return f'<textarea name="{conditional_escape(widget["name"])}"{_attributes(widget)}>\n{text}</textarea>'
+    text = _escaped(widget["value"]) if widget["value"] else ""
+    return f'<textarea name="{_escaped(widget["name"])}"{_attributes(widget)}>\n{text}</textarea>'
 
 
 def _select(widget: Mapping[str, Any]) -> str:
-    parts = [f'<select name="{conditional_escape(widget["name"])}"{_attributes(widget)}>']
+    parts = [f'<select name="{_escaped(widget["name"])}"{_attributes(widget)}>']
     for group, options, _ in widget["optgroups"]:
-        parts += [f'\n  <optgroup label="{conditional_escape(group)}">'] if group else []
+        parts += [f'\n  <optgroup label="{_escaped(group)}">'] if group else []
         parts += [
-            f'\n  <option value="{conditional_escape(option["value"])}"{_attributes(option)}>'
-            f"{conditional_escape(option['label'])}</option>\n"
+            f'\n  <option value="{_escaped(option["value"])}"{_attributes(option)}>'
+            f"{_escaped(option['label'])}</option>\n"
             for option in options
         ]
         parts += ["\n  </optgroup>"] if group else []
     return "".join([*parts, "\n</select>"])
 
 
+def _escaped(value: object) -> str:
+    """Escape as `conditional_escape` does, which asks of each plain text whether it is a lazy one."""
+    return escape(value) if type(value) is str else str(conditional_escape(value))
+
+
 def _attributes(widget: Mapping[str, Any]) -> str:
     return "".join(
-        f" {conditional_escape(name)}" + ("" if value is True else f'="{conditional_escape(value)}"')
+        f" {_escaped(name)}" + ("" if value is True else f'="{_escaped(value)}"')
         for name, value in widget["attrs"].items()
         if value is not False
     )
