@@ -54,7 +54,7 @@ def _select(widget: Mapping[str, Any]) -> str:
     return "".join([*parts, "\n</select>"])
 
 
-def _escaped(value: object) -> str:
+def _escaped(value: Any) -> str:
     """Escape as `conditional_escape` does, which asks of each plain text whether it is a lazy one."""
     return escape(value) if type(value) is str else str(conditional_escape(value))
 
