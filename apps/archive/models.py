@@ -183,13 +183,13 @@ class ScriptWords(models.Model):
 class WordIndex(models.Model):
     """How far the jobs are in `ScriptWords`; one row.
 
-    Every job up to `indexed_to` is. Those up to `goal` come next, once no transaction from before `goal_xid`, in
+    Every job up to `indexed_to` is. Those up to `goal` come next, once none of the transactions `goal_waits_for`, in
     which one of them could still appear, is open.
     """
 
     indexed_to = models.BigIntegerField(default=0)
     goal = models.BigIntegerField(default=0)
-    goal_xid = models.BigIntegerField(default=0)
+    goal_waits_for = models.JSONField(default=list)
     indexed_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

@@ -19,6 +19,14 @@ FROM unnest(%s::bigint[], %s::date[], %s::text[]) AS new (script_id, day, words)
 ON CONFLICT DO NOTHING
 """
 
+# Whoever inserts a job holds this lock from before the job gets its number until it can be seen, or never will.
+_WRITERS = """
+SELECT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = 'archive_archivedjob'::regclass
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND mode = 'RowExclusiveLock' AND granted AND pid IS DISTINCT FROM pg_backend_pid()
+"""
+
 
 def index_for(*, seconds: float, at: datetime) -> int:
     """Index batches until all is done, somebody else does it, or the time is over; return how many jobs were."""
@@ -60,18 +68,22 @@ def _next_goal(index: WordIndex) -> bool:
     """Tell whether there are jobs to index; set a new goal when the last is reached.
 
     Numbers of jobs are given before they are committed: a lower one may appear after a higher one. So a goal counts
-    when every transaction is over that ran when it was set.
+    when every transaction is over that was writing jobs when it was set. Others, however long, are not waited for.
     """
+    if index.indexed_to >= index.goal:
+        newest = ArchivedJob.objects.aggregate(newest=Max("pk"))["newest"] or 0
+        if newest <= index.indexed_to:
+            return False
+        index.goal, index.goal_waits_for = newest, sorted(_writers())
+        index.save()
+    return not index.goal_waits_for or _writers().isdisjoint(index.goal_waits_for)
+
+
+def _writers() -> set[str]:
+    """Return the transactions of others that write jobs now, by names that no later one gets."""
     with connection.cursor() as cursor:
-        if index.indexed_to >= index.goal:
-            newest = ArchivedJob.objects.aggregate(newest=Max("pk"))["newest"] or 0
-            if newest <= index.indexed_to:
-                return False
-            cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
-            index.goal, index.goal_xid = newest, cursor.fetchone()[0]
-            index.save()
-        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %s", [index.goal_xid])
-        return bool(cursor.fetchone()[0])
+        cursor.execute(_WRITERS)
+        return {name for (name,) in cursor.fetchall()}
 
 
 def _insert(pairs: set[tuple[int, date]]) -> None:

@@ -15,7 +15,6 @@ from apps.archive import word_index
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.packing import Batch
-from apps.archive.models import WordIndex
 from apps.clusters.schedulers.base import Identity
 from tests.archive.spool_writer import environment_bytes, script_of
 
@@ -105,9 +104,8 @@ def wait_for(condition, seconds=20):
 
 
 def index_words(at=START) -> int:
-    """Index all there is and return how many jobs, without waiting for transactions of other tests on this server."""
+    """Index all there is and return how many jobs."""
     done = 0
     while word_index.jobs_waiting(at_most=1):
         done += word_index.index_batch(at=at)
-        WordIndex.objects.update(goal_xid=0)
     return done
