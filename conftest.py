@@ -53,6 +53,11 @@ def approver(db):
 
 
 @pytest.fixture
+def second_approver(db):
+    return people.person("opg-two", ("approver", None))
+
+
+@pytest.fixture
 def shifter(db):
     return people.person("shift-one", ("shifter", None))
 

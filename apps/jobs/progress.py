@@ -161,7 +161,7 @@ def _expected(request: Request, row: StageProgress, pace: tuple[int, datetime] |
     if _is_done(row):
         return Expected(None, "all its jobs are done")
     if request.state not in _EXPECTS:
-        return Expected(None, f"it is {request.get_state_display()}")
+        return Expected(None, f"the request is “{request.get_state_display()}”")
     if pace is None or pace[1] >= at:
         return Expected(None, f"no job was completed in the last {WINDOW.total_seconds() / 3600:.0f} hours")
     done, since = pace

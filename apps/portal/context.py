@@ -13,7 +13,7 @@ from apps.services.selectors import strip
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
 PLACES = [
     ("Operations", "portal:home", ("/services/",)),
-    ("Requests", "production:request-list", ("/requests/",)),
+    ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
     ("Jobs", "jobs:list", ("/jobs/",)),
     ("Failures", "diagnosis:failures", ("/failures/",)),
     ("Archive", "archive:jobs", ("/archive/",)),

@@ -205,10 +205,13 @@ _WORDS = {
     RequestState.APPROVED: ("Approved.", "It goes to the queue."),
     RequestState.QUEUED: ("In the queue.", "The OPG produces requests by rank."),
     RequestState.TESTING: ("In test.", "Production starts when the test has passed."),
-    RequestState.RUNNING: ("In production.", "The OPG says when its jobs have ended."),
+    RequestState.RUNNING: ("In production.", "Its output is checked when its jobs have ended."),
     RequestState.HELD: ("Held.", "No new job is started for it until the OPG releases it."),
     RequestState.COMPLETING: ("Its jobs have ended.", "What they wrote is looked at next."),
-    RequestState.DATA_QUALITY: ("Produced.", "It is done once its data quality is."),
+    RequestState.DATA_QUALITY: (
+        "Produced.",
+        "It is done once every check of its data quality has passed or is waived.",
+    ),
 }
 
 

@@ -22,7 +22,7 @@ from apps.production.changing import may_change
 from apps.production.checked import said_at_submission
 from apps.production.clones import may_manage
 from apps.production.discussion import threads_of
-from apps.production.enums import CLOSED, UNSENT, Verb, Who
+from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Verb, Who
 from apps.production.filters import RequestFilter
 from apps.production.forms import PriorityForm, ReasonForm, SuccessorForm, add_problems, writable_experiments
 from apps.production.gathering import estimate_for
@@ -155,6 +155,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "holds": holds_over(wanted),
         "needs": needs_of(wanted, at),
         "said": said_at_submission(events),
+        "begun": wanted.state in IN_PRODUCTION,
         "estimate": None if wanted.state in CLOSED else estimate_for(content_of(wanted), wanted.experiment, at),
         "events": events,
         "moves": moves,

@@ -14,13 +14,14 @@ class AssignForm(forms.Form):
     cluster = forms.ModelChoiceField(
         Cluster.objects.filter(submits=True),
         to_field_name="name",
+        empty_label="choose one",
         help_text="The portal sends the jobs there, stage by stage.",
     )
     verb = forms.ChoiceField(
-        label="Begin",
+        label="How to begin",
         required=False,
         choices=[
-            ("", "as it stands"),
+            ("", "leave its state as it is"),
             (Verb.TEST.value, "with a test of each stage; production follows when it is good"),
             (Verb.START.value, "with production: all jobs"),
         ],

@@ -12,11 +12,6 @@ def today(monkeypatch):
 
 
 @pytest.fixture
-def second_approver(db):
-    return person("opg-two", ("approver", None))
-
-
-@pytest.fixture
 def both(nova):
     """Somebody who is a liaison of NOvA and an approver."""
     return person("two-hats", ("liaison", nova), ("approver", None))

@@ -1,6 +1,7 @@
 """Two people at the same moment, in real transactions of their own."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 
 import pytest
@@ -11,6 +12,8 @@ from apps.core.selectors import events_of
 from apps.production import services
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
+from apps.production.priority.order import in_line
+from apps.production.priority.placing import move_request, queue_version
 from tests.production.written import AT, content, draft, request_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,6 +57,61 @@ def test_of_two_approvers_one_wins_and_the_other_is_told(attempt, nova, liaison,
     assert events_of(obj).exclude(actor=PORTAL).count() == 3
 
 
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_two_signatures_at_once_one_is_given_and_one_refused(attempt, nova, liaison, approver, second_approver):
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
+    people = (approver, second_approver)
+    results = at_once(
+        *[
+            partial(services.approve_request, request=copy, by=who, at=AT)
+            for copy, who in zip(copies, people, strict=True)
+        ]
+    )
+    stored = Request.objects.get(pk=obj.pk)
+    assert refusals(results) == [
+        f"NOVA-0001 was changed by {stored.approved_by} meanwhile: it is now “queued”. Nothing was overwritten."
+    ]
+    assert [signature.by for signature in stored.signatures.all()] == [stored.approved_by]
+    assert [event.kind for event in events_of(obj)].count("request.approve") == 1
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver):
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    first, second = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
+    results = at_once(
+        lambda: services.approve_request(request=first, by=approver, at=AT),
+        lambda: services.SERVICES[Verb.CANCEL](request=second, by=liaison, at=AT, reason="not needed"),
+    )
+    stored = Request.objects.get(pk=obj.pk)
+    winner = {"queued": approver, "cancelled": liaison}[stored.state]
+    assert refusals(results) == [
+        f"NOVA-0001 was changed by {winner} meanwhile: it is now “{stored.state}”. Nothing was overwritten."
+    ]
+    made = {event.kind for event in events_of(obj)}
+    assert len(made & {"request.approve", "request.cancel"}) == 1
+    assert stored.signatures.count() == (stored.state == "queued")
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver, second_approver):
+    queued = [request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(3)]
+    before, version = [request.key for request in in_line()], queue_version()
+    last, middle = Request.objects.get(key=before[2]), Request.objects.get(key=before[1])
+    move = partial(move_request, to_rank=1, at=AT, reason="freeze", version=version)
+    results = at_once(
+        partial(move, request=last, by=approver, seen_rank=3),
+        partial(move, request=middle, by=second_approver, seen_rank=2),
+    )
+    won = last if results[0] == 3 else middle
+    by, rank = (approver, 3) if won == last else (second_approver, 2)
+    what = f"{won} was moved from rank {rank} to 1"
+    assert refusals(results) == [f"Meanwhile {by} changed the queue: {what}. Nothing of yours was done: look again."]
+    assert [request.key for request in in_line()] == [won.key, *[key for key in before if key != won.key]]
+    assert sum(event.kind == "request.moved" for request in queued for event in events_of(request)) == 1
+
+
 def test_of_two_editors_one_wins_and_nothing_is_overwritten(nova, liaison):
     obj = draft(liaison, nova)
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
@@ -62,9 +120,12 @@ def test_of_two_editors_one_wins_and_nothing_is_overwritten(nova, liaison):
         return lambda: services.save_draft(request=copy, content=content(title=title), version=1, by=liaison, at=AT)
 
     results = at_once(save(copies[0], "First"), save(copies[1], "Second"))
-    assert len(refusals(results)) == 1
+    assert refusals(results) == [
+        "NOVA-0001 was changed by nova-liaison meanwhile: it is now “draft”. Nothing was overwritten."
+    ]
     winner = next(result for result in results if not isinstance(result, Exception))
-    assert Request.objects.get().title == winner.title
+    stored = Request.objects.get()
+    assert (stored.title, stored.version) == (winner.title, 2)
 
 
 def test_submission_never_carries_an_edit_that_came_between(nova, liaison):

@@ -33,13 +33,13 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
     finish = facts.estimate.finish
     if not finish or not content.deadline or content.deadline >= finish[2]:
         return
-    early, likely, late = (f"{day:%d %b %Y}" for day in finish)
+    early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
     sure = content.deadline < finish[0]
     yield Problem(
         "deadline",
         f"At the pace of {facts.estimate.past_jobs:,} past jobs it would end between {early} and {late}, "
         f"likely on {likely}, if it began today: {'it cannot be ready' if sure else 'it may be late'}.",
-        Mend(f"Take {finish[2]}", {"deadline": finish[2]}),
+        Mend(f"Take {finish[2]:%-d %b %Y}", {"deadline": finish[2]}),
     )
 
 
@@ -146,6 +146,6 @@ def test_is_newer(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if tested and changed and tested < changed:
             yield Problem(
                 f"{path}.configuration",
-                f"This was changed on {changed:%d %b %Y}, and the last job of this stage completed on "
-                f"{tested:%d %b %Y}: test it again.",
+                f"This was changed on {changed:%-d %b %Y}, and the last job of this stage completed on "
+                f"{tested:%-d %b %Y}: test it again.",
             )

@@ -87,7 +87,7 @@ def plain_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def deadline_near(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The deadline is within two years."""
     if content.deadline and content.deadline > facts.today + FAR:
-        yield Problem("deadline", f"{content.deadline:%d %b %Y} is more than two years ahead. Is the year right?")
+        yield Problem("deadline", f"{content.deadline:%-d %b %Y} is more than two years ahead. Is the year right?")
 
 
 @rule(Severity.SHOULD)

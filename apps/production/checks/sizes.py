@@ -134,8 +134,8 @@ def stop_by_deadline(content: RequestContent, facts: Facts) -> Iterator[Problem]
     if stop and content.deadline and stop > content.deadline:
         yield Problem(
             "deadline",
-            f"Files are taken up until {stop:%d %b %Y}, after this day.",
-            Mend(f"Take {stop}", {"deadline": stop}),
+            f"Files are taken up until {stop:%-d %b %Y}, after this day.",
+            Mend(f"Take {stop:%-d %b %Y}", {"deadline": stop}),
         )
 
 

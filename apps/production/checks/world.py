@@ -37,7 +37,7 @@ def no_downtime(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                     yield Problem(
                         f"{path}.services",
                         f"{service.name if service else slug}: “{window.title[:80]}” is planned from "
-                        f"{window.starts_at:%d %b %H:%M} to {window.ends_at:%d %b %H:%M} UTC.",
+                        f"{window.starts_at:%-d %b %H:%M} to {window.ends_at:%-d %b %H:%M} UTC.",
                     )
 
 
