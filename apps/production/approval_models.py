@@ -107,7 +107,7 @@ class Signature(models.Model):
 
 
 class Delegation(models.Model):
-    """Somebody signs for somebody else for some time, in the own name. It is never passed on."""
+    """Somebody signs for somebody else for some time, under their own name. It is never passed on."""
 
     from_user = _person("delegations_given")
     to_user = _person("delegations_taken")

@@ -40,7 +40,7 @@ def hand_over(request: HttpRequest) -> HttpResponse:
     except InvalidFields as error:
         add_problems(form, error.problems)
         return _inbox(request, form, status=400)
-    messages.success(request, f"{made.to_user} signs for you in that time, in the own name.")
+    messages.success(request, f"{made.to_user} signs for you in that time, under their own name.")
     return redirect("production:inbox")
 
 

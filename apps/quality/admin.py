@@ -21,6 +21,7 @@ class ThresholdsForm(forms.ModelForm):
     class Meta:
         model = Thresholds
         fields = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "reason"]
+        labels = {"workflow": "Workflow type", "effect": "If it fails", "unknown": "If it cannot tell"}
         widgets = {"limits": forms.Textarea(attrs={"rows": 4}), "reason": forms.Textarea(attrs={"rows": 3})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
