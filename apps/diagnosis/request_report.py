@@ -14,6 +14,7 @@ from apps.core.services import publish
 from apps.diagnosis.models import RequestReport, Verdict
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
+from apps.jobs.totals import sent_again
 from apps.production.acceptance import acceptances_of
 from apps.production.models import Request
 
@@ -38,6 +39,11 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     }
     stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
     stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
+    again = sent_again([request.pk])
+    for row in stages:
+        row["retried"] += again.get((request.pk, chain.get(row["stage"], -1)), 0)
+    total = jobs.aggregate(**_sums())
+    total["retried"] += sum(again.values())
     sites: list[dict[str, Any]] = [dict(row) for row in jobs.values("site__name").annotate(**_sums())]
     sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
     return {
@@ -46,7 +52,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "experiment": request.experiment.key,
         "state": request.state,
         "as_of": at.isoformat(),
-        "total": _figures(jobs.aggregate(**_sums())),
+        "total": _figures(total),
         "stages": [{"stage": row["stage"], **_figures(row)} for row in stages],
         "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
         "causes": _causes(request),

@@ -1,6 +1,6 @@
 """Reading the hourly totals: progress of requests, hours lost, the week's report. Never counts jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
@@ -16,6 +16,9 @@ from apps.jobs.records import hour_of
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
 from apps.production.priority.order import by_place, startable
+
+#: Apps above that send jobs again: of requests, how many, by the request's primary key and the stage's position.
+SENT_AGAIN: list[Callable[[Sequence[int]], Mapping[tuple[int, int], int]]] = []
 
 DAYS = 7
 #: How many rows a table of stages and how many requests the home page shows.
@@ -92,6 +95,15 @@ def progress_of(request: Request) -> list[StageProgress]:
     return _progress([request], {request.pk: list(request.stages.order_by("position"))})[request.pk]
 
 
+def sent_again(requests: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Return how many jobs were sent again as jobs of their own, which accounting takes for first attempts."""
+    found: dict[tuple[int, int], int] = {}
+    for ask in SENT_AGAIN if requests else ():
+        for place, jobs in ask(requests).items():
+            found[place] = found.get(place, 0) + jobs
+    return found
+
+
 def production_now(user: object) -> list[StageProgress]:
     """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
     visible = Request.objects.visible_to(user)
@@ -102,7 +114,7 @@ def production_now(user: object) -> list[StageProgress]:
 
 
 def progress_of_many(requests: list[Request]) -> dict[int, list[StageProgress]]:
-    """Return the progress of each request by its primary key, stage by stage, in two queries."""
+    """Return the progress of each request by its primary key, stage by stage, in three queries."""
     stages: dict[int, list[Stage]] = {request.pk: [] for request in requests}
     for stage in Stage.objects.filter(request__in=requests).order_by("request", "position"):
         stages[stage.request_id].append(stage)
@@ -125,7 +137,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
     for total in totals:
         named = found.setdefault((total["request_key"], total["experiment_id"]), {})
         named.setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
-    progress = {}
+    progress, again = {}, sent_again([request.pk for request in requests])
     for request in requests:
         left = found.get((request.key, request.experiment_id), {})
         rows = [
@@ -135,6 +147,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
         for row in rows:
             row.sums.query = {"request": request.key, "stage": row.stage}
+            row.sums.retried += again.get((request.pk, row.asked.position), 0) if row.asked else 0
         progress[request.pk] = rows
     return progress
 

@@ -14,6 +14,7 @@ from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageC
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
 from apps.production.permissions import may
+from apps.production.sent import stuck
 from apps.production.turns import signable
 from apps.production.workflow_types import workflow_of
 from apps.production.workflows.arguments import Argument, Value
@@ -86,8 +87,8 @@ def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Reques
     """
     scope = scope_of(user)
     decide = Q(pk__in=signable(user, at))
-    stuck = Q(state__in=[RequestState.HELD, RequestState.DATA_QUALITY])
-    operate = stuck & (_of_role(user, Role.APPROVER) | _of_role(user, Role.SHIFTER))
+    waits = Q(state__in=[RequestState.HELD, RequestState.DATA_QUALITY]) | stuck(at)
+    operate = waits & (_of_role(user, Role.APPROVER) | _of_role(user, Role.SHIFTER))
     change = Q(state=RequestState.CHANGES_ASKED) | Q(state=RequestState.DRAFT, created_by=user)
     if not scope.roles:
         return Request.objects.none()

@@ -1,6 +1,10 @@
 """Whether anything was made for a request yet. Apps above, which know of jobs, say how they can tell."""
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet
 
 from apps.core.models import Event
 from apps.production.enums import RequestState, Verb
@@ -36,3 +40,15 @@ def with_work(requests: Sequence[Request]) -> set[int]:
     for sign in _SIGNS.values():
         found |= set(sign(keys))
     return found
+
+
+#: Apps above that know of running requests whose jobs wait for a person: each returns their keys, as of a moment.
+STUCK: list[Callable[[datetime | None], QuerySet[Any, Any]]] = []
+
+
+def stuck(at: datetime | None) -> Q:
+    """Keep the running requests whose jobs wait for a person: to be sent again, or not to be waited for any more."""
+    found = Q(pk__in=[])
+    for ask in STUCK:
+        found |= Q(pk__in=ask(at))
+    return Q(state=RequestState.RUNNING) & found

@@ -72,6 +72,7 @@ _TODO = {
     RequestState.CHANGES_ASKED: "Change it and submit it again",
     RequestState.DRAFT: "Finish the draft and submit it",
     RequestState.HELD: "Release it, or end it",
+    RequestState.RUNNING: "Send its failed jobs again, or go on without them",
     RequestState.DATA_QUALITY: "Judge its data quality and close it",
 }
 
@@ -89,6 +90,8 @@ def _turn(request: Request, rights: list[Right], event: Event | None) -> Turn:
     why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
     if state == RequestState.AWAITING_APPROVAL:
         why = f"A signature of {' and '.join(groups)} is missing" if groups else "An approver’s signature is missing"
+    if state == RequestState.RUNNING:
+        why = "Jobs have failed, or were refused, and nothing more is sent by itself"
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     since = event.at if event else request.submitted_at or request.created_at
     return Turn(request, _TODO.get(state, "Look at it"), why, since, tuple(absent))

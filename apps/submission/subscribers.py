@@ -1,9 +1,20 @@
 """What submissions tell of requests where production asks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
-from apps.production.sent import sign_of_work
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Sum
+
+from apps.jobs.totals import SENT_AGAIN
+from apps.production.enums import RequestState
+from apps.production.models import StageAcceptance
+from apps.production.sent import STUCK, sign_of_work
+from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
+
+#: So long a verdict and the next turn are waited for before a person is.
+_MAY_BE_SENT_AGAIN = timedelta(minutes=30)
 
 
 @sign_of_work("submissions")
@@ -11,3 +22,33 @@ def requests_with_submissions(keys: Sequence[int]) -> Iterable[int]:
     """Keep the requests of which jobs were sent, or are to be."""
     rows = Submission.objects.filter(request__in=keys)
     return rows.order_by().values_list("request_id", flat=True).distinct()
+
+
+def count_sent_again(keys: Sequence[int]) -> Mapping[tuple[int, int], int]:
+    """Count the jobs of arrays that repeat failed ones; what the scheduler refused repeats nothing."""
+    rows = Submission.objects.filter(request__in=keys, is_test=False).exclude(retry_of=None)
+    rows = rows.exclude(state=SubmissionState.FAILED).order_by()
+    sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
+    return {(request, position): jobs for request, position, jobs in sums}
+
+
+SENT_AGAIN.append(count_sent_again)
+
+
+def stuck_requests(at: datetime | None) -> QuerySet[Any, Any]:
+    """Return the running requests with jobs that failed, or were refused, and wait for a person.
+
+    What has just failed may be sent again by itself, and is left out for a while.
+    """
+    taken = StageAcceptance.objects.filter(stage__request=OuterRef("request"), stage__position=OuterRef("position"))
+    refused = Q(state=SubmissionState.FAILED)
+    again = Sum("tasks", filter=Q(retry_of__isnull=False) & ~refused, default=0)
+    rows = Submission.objects.filter(~Exists(taken), request__state=RequestState.RUNNING, is_test=False).order_by()
+    sums = rows.values("request", "position").annotate(
+        left=Sum("ended") - Sum("completed") - again, refused=Count("pk", filter=refused), last=Max("settled_at")
+    )
+    failed = Q(left__gt=0) & (Q(last__lte=at - _MAY_BE_SENT_AGAIN) if at else Q())
+    return sums.filter(failed | Q(refused__gt=0)).values("request")
+
+
+STUCK.append(stuck_requests)

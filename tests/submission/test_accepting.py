@@ -1,9 +1,12 @@
 """Going on without failed jobs: who may, when, what follows, and that data quality is told."""
 
+from datetime import timedelta
+
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.selectors import events_of
+from apps.diagnosis.request_report import report_of
 from apps.jobs.following import complete_ended
 from apps.jobs.progress import progress_now
 from apps.jobs.services import attach_origin, recompute_dirty_hours
@@ -11,7 +14,9 @@ from apps.production.acceptance import withdraw_acceptance
 from apps.production.counts import say_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
+from apps.production.selectors import waiting_for
 from apps.production.services import make_move
+from apps.production.turns import turns_of
 from apps.quality.standing import standing_of
 from apps.submission import sending
 from apps.submission.accepting import accept_stage, shortfalls_of
@@ -120,6 +125,9 @@ def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
     assert not StageAcceptance.objects.exists()
     assert plan_next(assignment=running, at=AT) is None
     assert len(retry_failed(request=running.request, position=0, by=shifter, at=AT)) == 1
+    assert [stage.row.sums.retried for stage in progress_now(running.request, at=AT).stages] == [1, 0]
+    report = report_of(running.request, at=AT)
+    assert (report["total"]["retried"], report["stages"][0]["retried"]) == (1, 1)
     with pytest.raises(InvalidTransition, match="waits for all of its jobs already"):
         withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="Again.")
 
@@ -174,3 +182,26 @@ def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send
     say_located(stage=Stage.objects.select_related("request__experiment").get(pk=first.pk), by=approver, at=AT)
     assert plan_next(assignment=running, at=AT).stage_name == "two"
     assert "not located yet" not in browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
+
+
+def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse, shifter, liaison, approver):
+    def waits(user, minutes=31):
+        return list(waiting_for(user, AT + timedelta(minutes=minutes)))
+
+    send()
+    last = send(failed={0})
+    assert waits(shifter, minutes=29) == [], "it may be sent again by itself"
+    assert waits(shifter) == waits(approver) == waits(shifter, minutes=600) == [running.request]
+    assert waits(liaison) == []
+    assert "Send its failed jobs again, or go on without them" in [
+        turn.todo for turn in turns_of(waits(shifter), shifter, AT)
+    ]
+    accept(running, shifter)
+    assert waits(shifter) == []
+    withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="The bug is mended.")
+    retry_failed(request=running.request, position=0, by=shifter, at=AT)
+    assert waits(shifter) == []
+    again = running.request.submissions.get(retry_of=last)
+    again.state = "failed"
+    again.save()
+    assert waits(shifter, minutes=1) == [running.request], "what the scheduler refused waits at once"
