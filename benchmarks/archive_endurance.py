@@ -84,11 +84,13 @@ def memory(scratch, arguments):
         journaled = settled(archive.journaled)
         wait_until(lambda: archive.stored() >= journaled, timeout=7200)
     tenths = [watched.samples[len(watched.samples) * tenth // 10] for tenth in range(10)]
+    parts = {f"{part}%": watched.by_process[(len(watched.by_process) - 1) * part // 100] for part in (10, 50, 100)}
     return {
         "jobs": arguments.jobs,
         "written_per_second": round(arguments.jobs / took),
         "lost": arguments.jobs - journaled,
         "memory_mb_by_tenths_of_the_time": [*tenths, watched.samples[-1]],
+        "memory_mb_by_process_at": parts,
         "peak_memory_mb": watched.peak_mb,
     }
 

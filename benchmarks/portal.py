@@ -19,6 +19,9 @@ from dev.postgres import Postgres
 from dev.processes import guard, spawn
 
 ROOT = Path(__file__).parents[1]
+SIZES = ("Rss", "Anonymous")
+FILES_EVERY = 10  # samples: they change little, and take longer to count
+PROCESSES = ("reader", "nursery", "journal", *(f"sink {number}" for number in range(1, 100)))  # of capture
 TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
 
 
@@ -99,12 +102,17 @@ class Portal:
 
 
 class Memory:
-    """Watches what a process and its descendants take: each page once, a shared one by halves (PSS)."""
+    """Watches what a process and its descendants take, each page once.
+
+    Pages of programs and libraries count whole, whoever else on this host has them; other pages that several have
+    count to each by its share.
+    """
 
     def __init__(self, pid):
         self.pid = pid
         self._stopped = threading.Event()
         self.samples = []
+        self.by_process = []
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -118,15 +126,20 @@ class Memory:
 
     def _watch(self):
         while not self._stopped.wait(0.5):
-            self.samples.append(round(sum(map(pss_kb, family(self.pid))) / 1024))
+            pids = family(self.pid)
+            if len(self.samples) % FILES_EVERY == 0:
+                files = files_kb(pids)
+            taken = [own_kb(pid) for pid in pids]
+            self.samples.append(round((files + sum(taken)) / 1024))
+            parts = {name: round(kb / 1024) for name, kb in zip(PROCESSES, taken, strict=False)}
+            self.by_process.append(parts | {"files": round(files / 1024)})
 
 
 def cpu_seconds(pid):
     """Return what each process of capture took of the processors, by what it does."""
-    names = ("reader", "nursery", "journal", *(f"sink {number}" for number in range(1, 100)))
     ticks = os.sysconf("SC_CLK_TCK")
     stats = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)]
-    return {name: sum(map(int, stat[11:13])) / ticks for name, stat in zip(names, stats, strict=False)}
+    return {name: sum(map(int, stat[11:13])) / ticks for name, stat in zip(PROCESSES, stats, strict=False)}
 
 
 def family(pid):
@@ -141,12 +154,29 @@ def family(pid):
     return pids
 
 
-def pss_kb(pid):
+def own_kb(pid):
+    """Return what a process takes that is no file's, its share of what several processes have."""
+    return sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", _read(pid, "smaps_rollup"), re.MULTILINE)))
+
+
+def files_kb(pids):
+    """Return what these processes have in memory of programs and libraries, each part of a file once."""
+    found = {}
+    for pid in pids:
+        for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", _read(pid, "smaps"), flags=re.MULTILINE)[1:]:
+            _, _, offset, device, inode, *_ = mapping.partition("\n")[0].split()
+            resident, anonymous = (int(re.search(rf"^{name}:\s+(\d+)", mapping, re.MULTILINE)[1]) for name in SIZES)
+            if inode != "0":
+                part = device, inode, offset
+                found[part] = max(found.get(part, 0), resident - anonymous)
+    return sum(found.values())
+
+
+def _read(pid, name):
     try:
-        found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+        return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
-        return 0
-    return int(found[1]) if found else 0
+        return ""
 
 
 def wait_until(reached, *, timeout=600, step=0.05):

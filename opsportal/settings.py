@@ -102,6 +102,20 @@ INSTALLED_APPS = [
     "apps.api",
 ]
 
+# What the processes of capture load that need models at all: the script store, and what it refers to.
+CAPTURE_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.postgres",
+    "apps.core",
+    "apps.accounts",
+    "apps.services",
+    "apps.clusters",
+    "apps.production",
+    "apps.jobs",
+    "apps.archive",
+]
+
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

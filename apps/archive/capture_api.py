@@ -18,8 +18,8 @@ from rest_framework.views import APIView
 
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.packing import BadBatch
+from apps.archive.capture.report import CaptureReport
 from apps.archive.capture_hosts import host_of, receive_jobs, receive_report
-from apps.archive.capture_report import CaptureReport
 from apps.archive.masking_rules import current_rules
 from apps.archive.models import CaptureHost
 from apps.archive.sinks.wire import MEDIA_TYPE, MOST_SENT_BYTES, BatchTooLarge, unpack

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import DataError, IntegrityError, transaction
 
 from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture_report import CaptureReport
+from apps.archive.capture.report import CaptureReport
 from apps.archive.models import CaptureHost
 from apps.archive.services import store_jobs, train_dictionaries
 from apps.core.errors import NotAllowed

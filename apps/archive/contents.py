@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from django.utils.safestring import SafeString
 
-from apps.archive.highlight import coloured
 from apps.clusters.schedulers.environment import variables_in
 
 SHOWN_BYTES = 200_000
@@ -26,6 +25,8 @@ class ShownScript:
     @property
     def coloured(self) -> list[SafeString]:
         """Return the lines as HTML."""
+        from apps.archive.highlight import coloured  # which takes memory that capture does without
+
         return coloured(self.lines)
 
 

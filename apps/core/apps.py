@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 
 
@@ -6,5 +7,10 @@ class CoreConfig(AppConfig):
     name = "apps.core"
 
     def ready(self) -> None:
+        if getattr(settings, "SUBSCRIBERS_ELSEWHERE", False):
+            from apps.core import outbox
+
+            outbox.leave_to_workers()
+            return
         # Each app's subscribers register themselves; services enqueue tasks by name, so these must be known too.
         autodiscover_modules("subscribers", "tasks")

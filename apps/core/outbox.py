@@ -8,6 +8,9 @@ Handler = Callable[[Event], None]
 
 _handlers: dict[str, Handler] = {}
 _by_kind: dict[str, list[str]] = {}
+#: Takes the events of processes that do not know who is told, and tells those who are.
+SPREAD = "core.spread"
+_left_to_workers: list[str] = []
 
 
 def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
@@ -28,8 +31,19 @@ def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def leave_to_workers() -> None:
+    """Do not know the subscribers in this process: a worker, which does, finds each event within seconds."""
+    _left_to_workers[:] = [SPREAD]
+
+
+def is_left_to_workers() -> bool:
+    return bool(_left_to_workers)
+
+
 def subscribers_of(kind: str) -> list[str]:
     """Return the names of the subscribers of events of this kind."""
+    if _left_to_workers:
+        return _left_to_workers
     return _by_kind.get(kind, []) + _by_kind.get(f"{kind.partition('.')[0]}.*", [])
 
 

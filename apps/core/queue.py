@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from celery import current_app
 from django.db import transaction
 
 
@@ -16,4 +15,6 @@ def enqueue(task: str, *, countdown: float = 0, **arguments: Any) -> None:
 
 
 def _send(task: str, countdown: float, arguments: dict[str, Any]) -> None:
+    from celery import current_app  # only who sends needs what it takes
+
     current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False)

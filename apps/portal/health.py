@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core import checks
 
-from apps.archive.capture_report import CaptureReport
+from apps.archive.capture.report import CaptureReport
 from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.models import Delivery, Heartbeat

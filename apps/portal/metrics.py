@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from apps.archive.capture_report import CaptureReport
+from apps.archive.capture.report import CaptureReport
 from apps.core.models import Delivery, Heartbeat
 from apps.core.selectors import readiness
 from apps.jobs.selectors import collections

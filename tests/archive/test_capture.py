@@ -12,12 +12,12 @@ import pytest
 
 from apps.archive.capture import watcher as watcher_module
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.heart import report_of
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.keeping import Keeper
+from apps.archive.capture.report import CaptureReport
 from apps.archive.capture.waiting import WaitingEntries
 from apps.archive.capture.watcher import Watcher
-from apps.archive.capture_report import CaptureReport
-from apps.archive.management.heart import report_of
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.clusters.schedulers.base import EntryUnreadable, Identity
 from apps.clusters.schedulers.slurm.spool import SlurmSpool

@@ -15,8 +15,8 @@ from zstandard import ZstdCompressor
 
 from apps.archive import capture_hosts
 from apps.archive.capture.packing import BadBatch, pack
+from apps.archive.capture.report import CaptureReport
 from apps.archive.capture_hosts import add_host_token, create_capture_host
-from apps.archive.capture_report import CaptureReport
 from apps.archive.models import ArchivedJob, CaptureHost, MaskingRule
 from apps.archive.sinks import wire
 from apps.archive.sinks.wire import BatchTooLarge, unpack

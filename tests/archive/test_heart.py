@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.archive.capture import heart
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.heart import Heart, report_of
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.keeping import Keeper
 from apps.archive.capture.rules import KnownRules
-from apps.archive.management import heart
-from apps.archive.management.heart import Heart, report_of
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.masking import Masker, Rule
 

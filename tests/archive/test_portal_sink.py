@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from apps.archive.capture_report import CaptureReport
+from apps.archive.capture.report import CaptureReport
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.archive.sinks.portal import PortalClient
 from apps.archive.sinks.registry import open_sink

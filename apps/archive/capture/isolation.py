@@ -1,53 +1,86 @@
 """Each sink in a process of its own: it takes another core than the reader, and a client library that crashes takes
 nothing else down. A nursery, forked before there are threads, forks them, at the start and whenever one has died.
+
+Beside sinks there are places, which capture reports to. One that needs what a sink needs shares the sink's process.
 """
 
 import gc
 import logging
 import os
+import select
 import signal
 import socket
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.packing import pieces_of
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.serving import BEGIN, WRITE, Answer, Serving
-from apps.archive.sinks.base import Sink, SinkError, SinkRefused, SinkUnavailable
+from apps.archive.sinks.base import SinkError, SinkRefused, SinkUnavailable, Writer
 
 logger = logging.getLogger(__name__)
 
 _MOST_DEATHS = 1000
 _LATER = 5  # sinks are in no hurry: the journal keeps what they lack
+_ACCEPT_SECONDS = 5.0
+_ACCEPTED = b"."
+
+
+class Place(Protocol):
+    """Where capture reports to, and where the masking rules are."""
+
+    def report(self, cluster: str, detail: Mapping[str, Any]) -> None: ...
+
+    def masking_rules(self) -> Sequence[Any]: ...
+
+    def close(self) -> None:
+        """Let go of connections. Called when capture ends, and where something failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Servant:
+    """What a process can be asked to do; those of one `process` share it."""
+
+    process: int
+    serve: Callable[[Connection], None]
 
 
 class Nursery:
-    """Forks the processes of `sinks`. To be made before any thread is started and the journal is opened."""
+    """Forks the processes of `sinks`. To be made before any thread is started and the journal is opened.
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    Each place comes with the number of the sink whose process it shares, or None.
+    """
+
+    def __init__(self, sinks: Sequence[Writer], places: Sequence[tuple[Place, int | None]] = ()) -> None:
+        servants = [_Servant(number, partial(_serve_sink, sink)) for number, sink in enumerate(sinks)]
+        for place, beside in places:
+            process = len(servants) if beside is None else beside
+            servants.append(_Servant(process, partial(_serve, answer=partial(_ask, place), close=place.close)))
         self._here, there = socket.socketpair()
-        gc.freeze()  # what is there now stays, and is shared by all
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
-            self._pid = os.fork()
-        if not self._pid:
-            _let_go(keep=there.fileno())
-            _leave(lambda: _nurse(there, sinks))
+        self._pid = fork_process(lambda: _nurse(there, servants), keep=[there.fileno()])
         there.close()
         self.names = [sink.name for sink in sinks]
         self.sinks = isolated_sinks(self.names, self._here)
+        door = _Door(self._here)
+        self.places = [IsolatedPlace(door, number) for number in range(len(sinks), len(servants))]
 
     def fileno(self) -> int:
         return self._here.fileno()
 
     def close(self) -> None:
         """Let it end, and with it the processes that have nothing more to do."""
+        for place in self.places:
+            place.close()
         self._here.close()
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
@@ -61,7 +94,7 @@ class _Door:
         self._asking = threading.Lock()  # drains start at the same time: each is to get its own
 
     def start(self, number: int) -> Connection:
-        """Start the process of a sink. Raises `SinkUnavailable`."""
+        """Start the process of a sink or a place, if it does not run. Raises `SinkUnavailable`."""
         try:
             with self._asking:
                 self._here.send(bytes([number]))
@@ -129,54 +162,158 @@ class IsolatedSink:
         return SinkRefused("its process died twice of writing this")
 
 
+class IsolatedPlace:
+    """Stands for a place that lives in another process. Raises `SinkUnavailable` where that cannot reach it."""
+
+    def __init__(self, nursery: _Door, number: int) -> None:
+        self._nursery = nursery
+        self._number = number
+        self._process: Connection | None = None
+
+    def report(self, cluster: str, detail: Mapping[str, Any]) -> None:
+        self._ask("report", cluster, detail)
+
+    def masking_rules(self) -> Sequence[Any]:
+        return self._ask("masking_rules")  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Let the process end, unless a sink needs it."""
+        if self._process:
+            self._process.close()
+            self._process = None
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        process = self._process = self._process or self._nursery.start(self._number)
+        try:
+            process.send((what, arguments))
+            answer = process.recv()
+        except (OSError, EOFError) as error:
+            self.close()
+            raise SinkUnavailable("its process died") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 def isolated_sinks(names: Sequence[str], nursery: socket.socket) -> list[IsolatedSink]:
     """Return the sinks of these names, in the order in which the nursery knows them."""
     door = _Door(nursery)
     return [IsolatedSink(name, door, number) for number, name in enumerate(names)]
 
 
-def _nurse(requests: socket.socket, sinks: Sequence[Sink]) -> None:
+def _nurse(requests: socket.socket, servants: Sequence[_Servant]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
+    running: dict[int, socket.socket] = {}
     while number := requests.recv(1):
+        process = servants[number[0]].process
         here, there = socket.socketpair()
-        if not os.fork():
-            here.close()
-            requests.close()
-            _serve(Connection(there.detach()), sinks[number[0]])
-            return
+        if not _accepted(running.get(process), number, there):
+            if process in running:
+                running.pop(process).close()
+            control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            if not os.fork():  # which ends as the nursery would
+                for each in (requests, here, control, *running.values()):
+                    each.close()
+                _attend(its_control, servants, number[0], there)
+                return
+            its_control.close()
+            running[process] = control
         socket.send_fds(requests, [b"."], [here.fileno()])
         here.close()
         there.close()
 
 
-def _serve(jobs: Connection, sink: Sink) -> None:
-    """Write what comes and answer how that went, until capture has gone."""
+def _accepted(control: socket.socket | None, number: bytes, connection: socket.socket) -> bool:
+    """Hand a connection to a process that runs already. Returns whether it has taken it: it may be about to end."""
+    if control is None:
+        return False
+    try:
+        control.settimeout(_ACCEPT_SECONDS)
+        socket.send_fds(control, [number], [connection.fileno()])
+        return control.recv(1) == _ACCEPTED
+    except OSError:
+        return False
+
+
+def _attend(control: socket.socket, servants: Sequence[_Servant], number: int, connection: socket.socket) -> None:
+    """Serve a connection, and those that the nursery hands over later, each in a thread, until all have ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.nice(_LATER)
-    tidying, serving = Tidying(), Serving(sink)
+    ends, end = socket.socketpair()
+    waited = [ends, control]
+
+    def serve(number: int, connection: socket.socket) -> None:
+        try:
+            with Connection(connection.detach()) as asked, suppress(EOFError, OSError):
+                servants[number].serve(asked)
+        finally:
+            end.send(b".")
+
+    threading.Thread(target=serve, args=(number, connection), daemon=True).start()
+    serving = 1
+    while serving:
+        ready, _, _ = select.select(waited, [], [])
+        if control in ready:
+            message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+            if not message:  # the nursery has gone: nothing more comes
+                waited.remove(control)
+            else:
+                later = socket.socket(fileno=descriptors[0])
+                threading.Thread(target=serve, args=(message[0], later), daemon=True).start()
+                serving += 1
+                with suppress(OSError):
+                    control.send(_ACCEPTED)
+        elif ends in ready:
+            serving -= len(ends.recv(1))
+
+
+def _serve(asked: Connection, *, answer: Callable[[Any], object], close: Callable[[], None]) -> None:
+    """Answer what comes, until capture has gone."""
+    tidying = Tidying()
     with suppress(EOFError, OSError):
         while True:
-            jobs.send(serving.answer(jobs.recv()))
+            asked.send(answer(asked.recv()))
             tidying.tidy()
-    sink.close()
+    close()
 
 
-def _leave(last: Callable[[], None]) -> None:
-    """Do one last thing in this process, and nothing that was meant for the process it was forked from."""
+def _serve_sink(sink: Writer, asked: Connection) -> None:
+    _serve(asked, answer=Serving(sink).answer, close=sink.close)
+
+
+def _ask(place: Place, question: tuple[str, tuple[Any, ...]]) -> object:
+    """Return what the place answers, or that it is away."""
+    what, arguments = question
     try:
-        last()
+        return getattr(place, what)(*arguments)
+    except Exception as error:  # its library may not be known where this goes
+        place.close()
+        return SinkUnavailable(str(error).strip() or repr(error))
+
+
+def fork_process(work: Callable[[], object], *, keep: Sequence[int]) -> int:
+    """Do `work` in a new process, which has these files alone beside the first three; return its id.
+
+    It is left to capture to say when to end: Ctrl-C and service managers tell the whole group, and what capture has
+    read is written before all end.
+    """
+    gc.freeze()  # what is there now stays, and is shared by all
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        start = 3
+        for descriptor in sorted(keep):
+            os.closerange(start, descriptor)
+            start = descriptor + 1
+        os.closerange(start, os.sysconf("SC_OPEN_MAX"))
+        work()
     except BaseException:
         logger.exception("a process of capture failed")
-    finally:
+    finally:  # nothing of what was meant for the process it was forked from
+        logging.shutdown()
         os._exit(0)
-
-
-def _let_go(*, keep: int) -> None:
-    """Give up the files and sockets of the process that was forked, and leave it to say when to end.
-
-    Ctrl-C and service managers tell the whole group; what capture has read is written before all end.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))

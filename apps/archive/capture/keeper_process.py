@@ -1,16 +1,8 @@
-"""The keeper in a process of its own: what reads the spool shares no interpreter with what writes the journal.
+"""The keeper in a process of its own: what reads the spool shares no interpreter with what writes the journal."""
 
-The process knows nothing of Django and is small: `python -m apps.archive.capture.keeper_process`.
-"""
-
-import gc
-import json
-import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -19,37 +11,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from apps.archive.capture.isolation import Nursery, isolated_sinks
+from apps.archive.capture.isolation import Nursery, fork_process, isolated_sinks
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.capture.keeping import RETRY_SIGNAL, Keeper, KeeperDied, SinkStatus
 from apps.archive.capture.packing import Batch
-from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back
 from apps.clusters.schedulers.base import Identity
-
-_ROOT = Path(__file__).parents[3]
 
 
 class KeeperProcess:
     """Stands for a `Keeper` in another process, which ends with this one, whatever this one ends of."""
 
-    def __init__(self, directory: Path, nursery: Nursery, *, log_format: str = logging.BASIC_FORMAT) -> None:
-        """Raises `JournalError` where the journal cannot be used."""
+    def __init__(self, directory: Path, nursery: Nursery) -> None:
+        """To be made before any thread is started. Raises `JournalError` where the journal cannot be used."""
         self._asking = threading.Lock()
         self._here, there = Pipe()
-        told = {
-            "requests": there.fileno(),
-            "nursery": nursery.fileno(),
-            "sinks": nursery.names,
-            "directory": str(directory.absolute()),
-            "log": {"format": log_format, "level": logging.getLogger().getEffectiveLevel()},
-        }
         with there:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, json.dumps(told)],
-                cwd=_ROOT,
-                pass_fds=(there.fileno(), nursery.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+            self._pid = fork_process(
+                lambda: _keep(there, socket.socket(fileno=nursery.fileno()), nursery.names, directory),
+                keep=[there.fileno(), nursery.fileno()],
             )
         try:
             self._answer()
@@ -60,7 +39,8 @@ class KeeperProcess:
     def close(self) -> None:
         """Let it end: what was added is in the journal."""
         self._here.close()
-        self._process.wait()
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
 
     def start(self) -> None:
         self._ask("start")
@@ -85,7 +65,7 @@ class KeeperProcess:
         return self._ask("statuses")  # type: ignore[no-any-return]
 
     def retry_refused(self) -> None:
-        self._process.send_signal(RETRY_SIGNAL)
+        os.kill(self._pid, RETRY_SIGNAL)
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         with self._asking:
@@ -106,6 +86,7 @@ class KeeperProcess:
 
 
 def _keep(requests: Connection, nursery: socket.socket, sinks: Sequence[str], directory: Path) -> None:
+    """Keep what comes until capture has gone."""
     try:
         journal = Journal(directory, sinks=sinks)
     except JournalError as error:
@@ -114,7 +95,7 @@ def _keep(requests: Connection, nursery: socket.socket, sinks: Sequence[str], di
     keeper = Keeper(journal, isolated_sinks(sinks, nursery))
     signal.signal(RETRY_SIGNAL, lambda *_: keeper.retry_refused())
     requests.send(None)
-    with closing(journal), suppress(EOFError, OSError):
+    with closing(journal), suppress(EOFError, OSError):  # a drain may still wait for its sink: it ends with the process
         while True:
             what, arguments = requests.recv()
             try:
@@ -123,23 +104,3 @@ def _keep(requests: Connection, nursery: socket.socket, sinks: Sequence[str], di
                 answer = error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
             del arguments
             requests.send(answer)
-
-
-def _main(told: dict[str, Any]) -> None:
-    """Keep what comes until capture has gone. It is capture that says when to end: signals are to its whole group."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(**told["log"])
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(50_000)  # what passes through is many small objects without cycles
-    give_memory_back()
-    nursery = socket.socket(fileno=told["nursery"])
-    try:
-        _keep(Connection(told["requests"]), nursery, told["sinks"], Path(told["directory"]))
-    finally:
-        logging.shutdown()
-        os._exit(0)  # a drain may still wait for its sink
-
-
-if __name__ == "__main__":
-    _main(json.loads(sys.argv[1]))

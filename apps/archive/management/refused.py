@@ -11,7 +11,7 @@ from apps.archive.capture.dead_letters import DeadLetters, running_capture
 from apps.archive.capture.drain import Drain
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.keeping import RETRY_SIGNAL
-from apps.archive.capture_report import printable
+from apps.archive.capture.report import printable
 from apps.archive.management.times import time_text
 from apps.archive.sinks.base import Sink, SinkUnavailable
 

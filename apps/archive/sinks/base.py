@@ -91,7 +91,10 @@ class BeginsAhead(Writer, Protocol):
 
 
 class Sink(Writer, Protocol):
-    """A writer that is made of a URL, in one process, and used in another."""
+    """A writer that is made of a URL, in the process that uses it.
+
+    Its process has Django with the portal's models, unless it says `uses_models = False`: then with settings alone.
+    """
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:

@@ -51,6 +51,8 @@ class FilesSink:
     names when their bytes are on the disk, and none is ever written over.
     """
 
+    uses_models = False
+
     def __init__(self, directory: Path, period: str) -> None:
         self.name = f"files://{directory}?period={period}"
         self._directory = directory

@@ -10,7 +10,6 @@ from django.conf import settings
 
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.packing import pack
-from apps.archive.capture_report import CaptureReport
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.archive.sinks.wire import MEDIA_TYPE, MOST_BYTES
 from apps.core.masking import Rule
@@ -41,9 +40,9 @@ class PortalClient:
         address = f"{url.scheme.removeprefix('portal+')}://{url.hosts[0]}{url.path.rstrip('/')}"
         return cls(address, settings.ARCHIVE_PORTAL_TOKEN)
 
-    def report(self, cluster: str, report: CaptureReport) -> None:
+    def report(self, cluster: str, detail: Mapping[str, Any]) -> None:
         """Tell what a capture says of itself. Raises `SinkUnavailable`."""
-        body = json.dumps({"cluster": cluster, "report": report.as_detail()}).encode()
+        body = json.dumps({"cluster": cluster, "report": detail}).encode()
         status, answer = self.ask("POST", "/api/v1/capture/report/", body, "application/json")
         if status != HTTPStatus.NO_CONTENT:
             raise SinkUnavailable(f"{self.address} answers {status}: {_detail(answer)}")
@@ -76,6 +75,8 @@ class PortalClient:
 
 class PortalSink:
     """Sends batches; the portal keeps each in one transaction, and answers when it is durable."""
+
+    uses_models = False
 
     def __init__(self, client: PortalClient) -> None:
         self.name = f"portal+{client.address}/"

@@ -37,6 +37,8 @@ class KafkaSink:
     may be begun before: its messages are compressed and sent while the batch before it waits for its answers.
     """
 
+    uses_models = False
+
     def __init__(self, *, name: str, topic: str, configuration: Mapping[str, Any]) -> None:
         self.name = name
         self._topic = topic

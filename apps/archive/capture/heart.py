@@ -3,54 +3,17 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
-
-from django.conf import settings
-from django.db import connection
-from django.utils import timezone
+from datetime import UTC, datetime
 
 from apps.archive.capture.capture import Capture, CaptureStatus
+from apps.archive.capture.isolation import Place
+from apps.archive.capture.report import MOST_TOLD, CaptureReport, SinkReport, printable
 from apps.archive.capture.rules import KnownRules
-from apps.archive.capture_report import MOST_TOLD, CaptureReport, SinkReport, printable
-from apps.archive.masking_rules import current_rules
-from apps.archive.sinks.base import SinkURL
-from apps.archive.sinks.portal import PortalClient
 from apps.core.masking import Masker, Rule
-from apps.core.services import beat_heart
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
-
-
-class Place(Protocol):
-    """Where the health page and the masking rules are."""
-
-    def report(self, cluster: str, report: CaptureReport) -> None: ...
-
-    def masking_rules(self) -> list[Rule]: ...
-
-    def close(self) -> None: ...
-
-
-class OwnDatabase:
-    """The portal whose database this is."""
-
-    def report(self, cluster: str, report: CaptureReport) -> None:
-        beat_heart(name=f"capture {cluster}", at=timezone.now(), detail=report.as_detail())
-
-    def masking_rules(self) -> list[Rule]:
-        return current_rules()
-
-    def close(self) -> None:
-        connection.close()
-
-
-def places_of(urls: Sequence[str]) -> list[Place]:
-    """Return the portals that a capture with these sinks belongs to."""
-    parsed = [SinkURL.parse(url) for url in urls]
-    portals = [PortalClient.from_url(url) for url in parsed if url.scheme.startswith("portal+")]
-    return [*([OwnDatabase()] if settings.HAS_DATABASE else []), *portals]
 
 
 class Heart:
@@ -86,16 +49,15 @@ class Heart:
 
     def _report(self, capture: Capture) -> None:
         try:
-            report = report_of(capture.status())
+            detail = report_of(capture.status()).as_detail()
         except Exception as error:  # the journal's disk, say: the next beat may tell again
             logger.warning("no report: %s", error)
             return
         for place in self._places:
             try:
-                place.report(self._cluster, report)
+                place.report(self._cluster, detail)
             except Exception as error:  # it is away: capture goes on without it
                 logger.debug("no heartbeat: %s", error)
-                place.close()
 
     def _ask_rules(self) -> bool:
         """Ask for the rules and keep them. Returns whether they have changed; not all answer: they stay."""
@@ -109,7 +71,7 @@ class Heart:
 
 def report_of(status: CaptureStatus) -> CaptureReport:
     """Return what capture says of itself, fit for JSON."""
-    at = timezone.now()
+    at = datetime.now(UTC)
     return CaptureReport(
         captured=status.captured,
         waiting=status.waiting,

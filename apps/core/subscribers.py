@@ -1,0 +1,10 @@
+"""What the event log does with events of processes that do not know the subscribers, such as capture's."""
+
+from apps.core.models import Event
+from apps.core.outbox import SPREAD, subscribe
+from apps.core.services import hand_on
+
+
+@subscribe(SPREAD)
+def on_left_to_workers(event: Event) -> None:
+    hand_on(event=event, at=event.at)
