@@ -195,7 +195,7 @@ def test_nobody_listens():
 def test_report_is_told():
     with serving((204, b"")) as server:
         client = PortalClient.from_url(SinkURL.parse(server.url))
-        client.report("alps", CaptureReport(captured=3))
+        client.report("alps", CaptureReport(captured=3).as_detail())
         client.close()
     path, _, body = server.requests[0]
     assert path == "/below/api/v1/capture/report/"
@@ -214,7 +214,7 @@ def test_report_that_fails_says_so(answer):
     with serving(answer) as server:
         client = PortalClient.from_url(SinkURL.parse(server.url))
         with pytest.raises(SinkUnavailable, match=r"\S"):
-            client.report("alps", CaptureReport())
+            client.report("alps", CaptureReport().as_detail())
         with pytest.raises(SinkUnavailable, match=r"\S"):
             client.masking_rules()
         client.close()
