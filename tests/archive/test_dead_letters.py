@@ -1,11 +1,13 @@
 """Jobs that a sink does not take: kept with the reason, listed, tried again, dropped on demand."""
 
+import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
 
 from apps.archive.capture.dead_letters import DeadLetters
-from apps.archive.capture.drain import Drain
+from apps.archive.capture.drain import REST_SECONDS, Drain
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.sinks.base import SinkUnavailable
 
@@ -111,6 +113,59 @@ def test_retry_of_a_sink_that_is_away_keeps_them(journal, sink, drain, letters):
         drain.write_refused()
 
     assert [letter.job_id for letter in letters] == ["1"]
+
+
+def tried_long_ago(journal, seconds):
+    with closing(sqlite3.connect(journal.directory / "journal.sqlite")) as database:
+        database.execute("UPDATE refusal SET tried_at = tried_at - ?", (seconds,))
+        database.commit()
+
+
+def run_until_idle(drain):
+    """Start a drain as capture does, and stop it when it has nothing more to do."""
+    stopping = threading.Event()
+
+    class Idle:
+        def wait(self, seconds):
+            stopping.set()
+
+        def clear(self):
+            pass
+
+    drain.wake = Idle()
+    drain.run(stopping)
+
+
+@pytest.mark.parametrize(
+    ("rested", "asked", "tried"),
+    [(0, False, False), (REST_SECONDS + 60, False, True), (-REST_SECONDS - 60, False, True), (0, True, True)],
+    ids=["just refused", "a day ago", "by a clock that was ahead", "asked for"],
+)
+def test_starts_of_capture_do_not_send_the_refused_again_unless_they_rested(journal, sink, drain, rested, asked, tried):
+    journal.add(with_identity(*(captured_job(number) for number in (1, 2, 3))))
+    sink.refuses = {"1", "2"}
+    drain_all(drain)
+    tried_long_ago(journal, rested)
+    sink.refuses, sink.taken = {"2"}, []
+    for _ in range(2):
+        again = Drain(journal=journal, sink=sink)
+        if asked:
+            again.retry_refused.set()
+        run_until_idle(again)
+
+    assert sink.taken == (["1"] if tried else [])
+    assert [entry.job.job_id for entry, _ in journal.refused("choosy")] == (["2"] if tried else ["1", "2"])
+
+
+def test_refused_of_an_earlier_version_are_tried_at_the_next_start(tmp_path):
+    with closing(Journal(tmp_path / "journal", sinks=["choosy"])) as journal:
+        journal.add(with_identity(captured_job(1)))
+        journal.refuse("choosy", journal.pending("choosy")[0], "too large")
+    with closing(sqlite3.connect(tmp_path / "journal" / "journal.sqlite")) as database:
+        database.executescript("ALTER TABLE refusal DROP COLUMN tried_at; PRAGMA user_version = 4")
+
+    with closing(Journal(tmp_path / "journal", sinks=["choosy"])) as journal:
+        assert [why for _, why in journal.refused("choosy", rested_seconds=REST_SECONDS)] == ["too large"]
 
 
 def test_dropped_are_given_up_while_capture_runs(journal, sink, drain, letters):

@@ -125,6 +125,8 @@ def test_job_too_large_for_the_broker_is_kept_aside_until_it_fits(kafka, topic, 
 
     kafka.configure_topic(topic, max_message_bytes=3_000_000)
     with draining(tmp_path, open_sink(url)) as (drain, journal):
+        drain.retry_refused.set()
+        drain.wake.set()
         wait_for(lambda: not journal.refused(drain.name), seconds=PATIENCE_SECONDS)
 
     assert by_id(jobs_of(kafka.messages(topic))) == jobs

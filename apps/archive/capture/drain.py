@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 MOST_TOLD = 20
+REST_SECONDS = 24 * 3600  # that a refused job is left in peace, however often capture is started, unless asked for
 _IDLE_SECONDS = 1.0
 
 
@@ -27,7 +28,7 @@ class Drain:
         self.name = sink.name
         self.wake = threading.Event()
         self.retry_refused = threading.Event()
-        self.retry_refused.set()  # once, at the start: the cause may be mended
+        self._starting = True
         self.written = 0
         self.last_error = ""
         self._failures = 0
@@ -39,9 +40,7 @@ class Drain:
         """Drain until `stopping`; what fails for now is tried again, ever more rarely."""
         while not stopping.is_set() or self._begun:  # which would be there twice, if it were left
             try:
-                if self.retry_refused.is_set():
-                    self.write_refused()
-                    self.retry_refused.clear()
+                self._try_refused()
                 moved = self._step(last=stopping.is_set())
             except Exception as error:  # the sink or the journal: tell, wait, go on
                 self._failed(error)
@@ -62,10 +61,10 @@ class Drain:
         """Return how many jobs the sink does not take, and id and reason of the newest."""
         return self._journal.refusals(self.name, newest=MOST_TOLD)
 
-    def write_refused(self) -> None:
-        """Give the sink again what it did not take. Raises `SinkUnavailable`."""
+    def write_refused(self, *, rested_seconds: int = 0) -> None:
+        """Give the sink again what it did not take, and not within `rested_seconds`. Raises `SinkUnavailable`."""
         last = 0
-        while page := [entry for entry, _ in self._journal.refused(self.name, after=last)]:
+        while page := self._refused(after=last, rested_seconds=rested_seconds):
             refused = write_all(self._sink, [entry.job for entry in page])
             for index, entry in enumerate(page):
                 if index in refused:
@@ -74,6 +73,19 @@ class Drain:
                     self._journal.accept(self.name, entry.seq)
                     self.written += 1
             last = page[-1].seq
+
+    def _try_refused(self) -> None:
+        """Write those that are asked for; else, at the start, those that have rested: the cause may be mended."""
+        asked = self.retry_refused.is_set()
+        if asked or self._starting:
+            self.write_refused(rested_seconds=0 if asked else REST_SECONDS)
+            self._starting = False
+        if asked:
+            self.retry_refused.clear()
+
+    def _refused(self, *, after: int, rested_seconds: int) -> list[JournalEntry]:
+        found = self._journal.refused(self.name, after=after, rested_seconds=rested_seconds)
+        return [entry for entry, _ in found]
 
     @property
     def delay_seconds(self) -> float:

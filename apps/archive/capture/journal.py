@@ -25,6 +25,7 @@ BATCH_BYTES = 3 * 1024 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # kept free on the disk: to drop what sinks have, SQLite writes first
 
 _PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch
+_NOW = "CAST(strftime('%s') AS INTEGER)"
 _KEPT_PAGES = 2048  # so many free ones stay in the file
 
 
@@ -127,22 +128,28 @@ class Journal:
         self._give_back()
 
     def refuse(self, sink: str, entry: JournalEntry, reason: str) -> None:
-        """Keep an entry that `sink` cannot take, whatever the others do, with the reason."""
+        """Keep an entry that `sink` cannot take, whatever the others do, with the reason, and when that was."""
         job = entry.job
         key = job.cluster, job.job_id, microseconds(job.submitted_at)
         with self._transaction() as database:
             database.execute(
-                "INSERT OR REPLACE INTO refusal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO refusal VALUES (?, ?, ?, ?, ?, ?, ?, ?, {_NOW})",
                 (sink, entry.seq, reason, *key, job.size_bytes, pack([job])),
             )
 
-    def refused(self, sink: str, *, after: int = 0, size_bytes: int = BATCH_BYTES) -> list[tuple[JournalEntry, str]]:
-        """Return the next entries behind `after` that `sink` could not take, with the reasons; one at least."""
+    def refused(
+        self, sink: str, *, after: int = 0, size_bytes: int = BATCH_BYTES, rested_seconds: int = 0
+    ) -> list[tuple[JournalEntry, str]]:
+        """Return the next entries behind `after` that `sink` could not take, with the reasons; one at least.
+
+        Those refused within `rested_seconds` are left out.
+        """
         found: list[tuple[JournalEntry, str]] = []
         with self._guard:
             rows = self._database.execute(
-                "SELECT seq, reason, size_bytes, content FROM refusal WHERE sink = ? AND seq > ? ORDER BY seq LIMIT ?",
-                (sink, after, BATCH_JOBS),
+                "SELECT seq, reason, size_bytes, content FROM refusal"
+                f" WHERE sink = ? AND seq > ? AND abs({_NOW} - tried_at) >= ? ORDER BY seq LIMIT ?",
+                (sink, after, rested_seconds, BATCH_JOBS),
             )
             for seq, reason, size, content in rows:
                 size_bytes -= size

@@ -11,7 +11,7 @@ from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.packing import moment_of, pack
 
 PAGE_BYTES = 4096
-VERSION = 4
+VERSION = 5
 
 # A batch is what was added at once, its jobs numbered up to `last`. What a sink refuses is kept beside them.
 _NEW_TABLES = """
@@ -34,6 +34,7 @@ CREATE TABLE refusal (
     PRIMARY KEY (sink, seq)
 );
 """
+_TRIED = "ALTER TABLE refusal ADD COLUMN tried_at INTEGER NOT NULL DEFAULT 0;"
 _SCHEMA = f"""
 CREATE TABLE seen (
     cluster TEXT NOT NULL,
@@ -45,6 +46,7 @@ CREATE TABLE seen (
 ) WITHOUT ROWID;
 CREATE TABLE sink (name TEXT PRIMARY KEY, acknowledged INTEGER NOT NULL) WITHOUT ROWID;
 {_NEW_TABLES}
+{_TRIED}
 """
 _CHANGES = {
     0: _SCHEMA,
@@ -77,6 +79,7 @@ UPDATE sqlite_sequence SET name = 'batch' WHERE name = 'entry';
 DROP TABLE entry;
 DROP TABLE refused;
 """,
+    4: _TRIED,
 }
 _LENGTHS_3 = struct.Struct("<QQ")  # of script and environment; the description is the rest
 
