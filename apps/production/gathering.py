@@ -6,9 +6,23 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, FilteredRelation, OuterRef, Q, QuerySet, Subquery
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Count,
+    Exists,
+    FilteredRelation,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.db.models.fields.json import KT
-from django.db.models.functions import Lower
+from django.db.models.functions import Cast, Lower
+from django.db.models.lookups import Regex
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
@@ -23,6 +37,7 @@ from apps.production.datasets import CatalogueError, Dataset, catalogue_of
 from apps.production.enums import RequestState
 from apps.production.estimates import Estimate, PastStage, estimate
 from apps.production.models import Request, Stage, StageHistory
+from apps.production.workflows.arguments import runs_in
 from apps.services.models import DowntimeWindow, Service
 from apps.services.selectors import board
 
@@ -141,19 +156,46 @@ def _offers() -> tuple[Offer, ...]:
 
 
 def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
-    """Return the other requests that may ask for the same: of the same title, or with runs or seeds."""
+    """Return the other requests that may ask for the same: of the same title, or with runs or seeds that may meet."""
     runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
-    given = [name for name in (*runs, "first_seed") if content.arguments.get(name)]
-    alike = Q(arguments__has_any_keys=given) if given else Q()
+    first = FilteredRelation("stages", condition=Q(stages__position=0))
+    rows, alike = earlier.alias(first=first), Q()
+    for name in runs:
+        if span := _span(content.arguments.get(name)):
+            rows = rows.alias(**_ends(name))
+            alike |= Q(**{"arguments__has_key": name, f"{name}_first__lte": span[1], f"{name}_last__gte": span[0]})
+    if content.arguments.get("first_seed") and content.stages:
+        configuration = content.stages[0].configuration.replace("\0", "")
+        alike |= Q(arguments__has_key="first_seed", first__configuration=configuration)
     if title := content.title.strip().replace("\0", ""):
         alike |= Q(title__iexact=title)
     if not alike:
         return ()
-    first = FilteredRelation("stages", condition=Q(stages__position=0))
-    rows = earlier.filter(alike).alias(first=first).order_by("pk")
     named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
-    found = rows.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
+    found = rows.filter(alike).order_by("pk")
+    found = found.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
     return tuple(_other(row[:5], row[-1] or "", dict(zip(runs, row[5:-1], strict=True))) for row in found)
+
+
+def _span(runs: object) -> tuple[int, int] | None:
+    """Return the first and the last of some runs, if there are any."""
+    try:
+        found = runs_in(runs) if isinstance(runs, str) and runs else []
+    except ValueError:
+        return None
+    return (found[0][0], found[-1][1]) if found else None
+
+
+def _ends(name: str) -> dict[str, Case]:
+    """Return the first and last run of an argument that is written as one range; of any other, those of all runs."""
+    text = KT(f"arguments__{name}")
+    is_one, whole = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$"), BigIntegerField()
+    first = Cast(Func(text, Value("-"), Value(1), function="split_part"), whole)
+    last = Cast(Func(text, Value("^.*-"), Value(""), function="regexp_replace"), whole)
+    return {
+        f"{name}_first": Case(When(is_one, then=first), default=Value(0), output_field=whole),
+        f"{name}_last": Case(When(is_one, then=last), default=Value(10**12), output_field=whole),
+    }
 
 
 def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> Other:
@@ -179,10 +221,14 @@ def _written_by(names: set[str], experiment: Experiment, request: Request | None
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
     """Return the releases that were used: those of this content, and all others where it has one that was not."""
-    named = {stage.release for stage in content.stages if stage.release and "\0" not in stage.release}
+    named = sorted({stage.release for stage in content.stages if stage.release and "\0" not in stage.release})
     used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by().values_list("release", flat=True)
-    known = frozenset(used.filter(release__in=named).distinct())
-    return known if known == named else frozenset(used.distinct())
+    # One look for each ends at the first row that is found.
+    looks = [Exists(used.filter(release=release)) for release in named]
+    known = Experiment.objects.order_by("pk").values_list(*looks)[:1] if looks else []
+    if not named or all(next(iter(known), (False,))):
+        return frozenset(named)
+    return frozenset(used.distinct())
 
 
 def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:

@@ -1,6 +1,7 @@
 """What the checks know is what is in the database, and asking it costs the same for one stage and for a hundred."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,8 +15,9 @@ from apps.production import services
 from apps.production.checks import examine
 from apps.production.checks.facts import Offer, StageBefore
 from apps.production.gathering import facts_for
-from apps.production.models import StageHistory
+from apps.production.models import Request, StageHistory
 from apps.production.selectors import content_of
+from apps.production.workflows.arguments import runs_in
 from apps.services.models import DowntimeWindow, Service
 from tests.production.test_rules import monte_carlo
 from tests.production.written import AT, S, content, draft, request_in, stage
@@ -80,12 +82,47 @@ def test_drafts_and_what_was_given_up_claim_nothing(nova, liaison, approver):
     assert (known(nova).others, known(nova).written_by) == ((), {})
 
 
+@pytest.mark.parametrize("mine", ["150-250", "5", "1-10, 400", "900000000000"])
+def test_requests_whose_runs_meet_are_known_however_they_are_written(mine, nova, queued):
+    written = [
+        "100-200",
+        "250",
+        "5",
+        "7-9",
+        "251-399",
+        "10-20, 300-500",
+        " 160 - 170 ",
+        "900000000000",
+        "x",
+        "",
+        "1-2-3",
+    ]
+    keys = {}
+    for runs in written:
+        other = queued()
+        Request.objects.filter(pk=other.pk).update(arguments={"run_block": runs}, title=f"With {runs}")
+        keys[other.key] = runs
+    wanted = replace(monte_carlo(), title="", arguments={"run_block": mine})
+    named = {keys[other.key] for other in known(nova, wanted).others}
+
+    def met(runs):
+        try:
+            return any(a <= d and c <= b for a, b in runs_in(runs) for c, d in runs_in(mine))
+        except ValueError:
+            return False
+
+    assert {runs for runs in written if met(runs)} <= named
+    assert not {"7-9", "251-399"} & named or mine == "1-10, 400"
+
+
 def test_services_and_releases_of_earlier_stages(nova, queued, samweb):
     for _ in range(2):
         queued(stages=(stage("Reco", services=("samweb",)), stage("other")))
     facts = known(nova, content(stages=(stage("reco"),)))
     assert facts.stages_before == {"reco": StageBefore(2, {"samweb": 2})}
     assert facts.releases == {"v09_72"}
+    assert known(nova, content(stages=(stage(release="v09_27"),))).releases == {"v09_72"}
+    assert known(nova, content(stages=(stage(release=""),))).releases == set()
 
 
 def test_state_and_downtime_of_a_needed_service(nova, samweb):
