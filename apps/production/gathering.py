@@ -172,7 +172,7 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     if not alike:
         return ()
     named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
-    found = rows.filter(alike).order_by("pk")
+    found: Any = rows.filter(alike).order_by("pk")
     found = found.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
     return tuple(_other(row[:5], row[-1] or "", dict(zip(runs, row[5:-1], strict=True))) for row in found)
 
