@@ -37,6 +37,7 @@ from apps.production.priority.standing import read_shares, score_entry
 from apps.production.workflow_types import load_builtin_workflows, newest_version, workflow_of
 from apps.services.models import DowntimeWindow, Service
 from apps.services.services.history import rebuild
+from benchmarks.production_ends import Ends
 from benchmarks.production_runs import Runs
 
 S = RequestState
@@ -104,6 +105,7 @@ class Filler:
         self._talk(requests)
         self._queue(requests)
         Runs(self, stages).add(requests)
+        Ends(self).add(requests)
         self._tell(events)
         self.made += requests
         return requests

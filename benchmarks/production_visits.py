@@ -17,15 +17,18 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
+from apps.archive.models import ArchivedJob
 from apps.core.pagination import _write
+from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.notifications.models import Notification
+from apps.notifications.models import Notification, Webhook
 from apps.notifications.signing import feed_token
+from apps.production.approval_models import Delegation
 from apps.production.content import FIELDS, STAGE_FIELDS
-from apps.production.models import Hold, Request
+from apps.production.models import Hold, Request, RequestTemplate
 from apps.production.priority.order import in_line
 from apps.production.selectors import content_of
-from apps.services.models import Service
+from apps.services.models import Announcement, DowntimeWindow, Incident
 from tests.routes import Route, all_routes
 
 ROLES = {
@@ -36,21 +39,32 @@ ROLES = {
     "admin": "admin-0",
     "nobody": "nobody",
 }
-#: All routes of these are visited, but for those that begin as in NOT: they are of other parts, or show one row of one.
+#: All routes of these are visited, but for those that begin as in NOT: they are of other parts, or no pages.
 PARTS = ("production:", "submission:", "notifications:", "quality:", "portal:", "api:")
 ALSO = (
     "jobs:", "diagnosis:request-report", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
     "accounts:settings", "archive:jobs", "services:board", "services:service-detail", "services:sources",
     "services:report-incident", "services:schedule-window", "services:post-announcement",
 )  # fmt: skip
-NOT = (
-    "api:schema", "api:archived-job", "api:verdict", "api:job", "api:feed", "api:capture", "api:service",
-    "api:incident", "api:window", "api:announcement", "notifications:change-webhook",
-)  # fmt: skip
-#: Pages of one job.
-OF_JOB = ("portal:job", "diagnosis:verdict")
+NOT = ("api:schema", "api:feed", "api:capture", "api:archived-job-tar", "notifications:change-webhook")
+#: Whose row is meant by `pk` (of a verdict: `job`), by the beginning of the route; elsewhere it is a hold's.
+OF = {
+    "api:announcement": Announcement,
+    "api:archived-job": ArchivedJob,
+    "api:delegation": Delegation,
+    "api:incident": Incident,
+    "api:job": Job,
+    "api:template": RequestTemplate,
+    "api:webhook": Webhook,
+    "api:window": DowntimeWindow,
+    "diagnosis:verdict": Job,
+    "portal:job": Job,
+}
 #: The back office of these apps is visited as the admin.
-OFFICES = ("production", "submission", "notifications", "core", "quality")
+OFFICES = (
+    "production", "submission", "notifications", "core", "quality", "jobs", "archive", "diagnosis", "services",
+    "clusters", "accounts",
+)  # fmt: skip
 #: These are visited for a request in each state, the others for the telling ones.
 WHOLE = ("production:request-detail", "production:request-edit", "api:request-detail")
 BRIEF = ("awaiting_approval", "running")
@@ -154,11 +168,7 @@ class Tour:
         """Return what stands for the parameters of a route, each with a name; nothing for what is known to nobody."""
         if not route.parameters:
             return [("", {})]
-        hold = Hold.objects.filter(lifted_at=None, experiment=None).order_by("pk").values_list("pk", flat=True)[0]
-        fixed: dict[str, Any] = {"token": "", "number": 1, "verb": "submit", "pk": hold}
-        fixed["slug"] = Service.objects.order_by("pk").values_list("slug", flat=True)[0]
-        if route.name in OF_JOB:
-            fixed["pk"] = Job.objects.order_by("pk").values_list("pk", flat=True)[0]
+        fixed: dict[str, Any] = {"token": "", "number": 1, "verb": "submit", "slug": "service-0", **self._rows(route)}
         keys = self._requests
         if "workflow" in route.name:
             keys = {"any": "monte_carlo"}
@@ -172,6 +182,15 @@ class Tour:
             (what, {name: key if name == "key" else fixed[name] for name in route.parameters})
             for what, key in keys.items()
         ]
+
+    def _rows(self, route: Route) -> dict[str, Any]:
+        """Return the keys of the rows that are visited, by the parameter that names them."""
+        model = next((model for name, model in OF.items() if route.name.startswith(name)), Hold)
+        rows = (
+            model._default_manager.filter(lifted_at=None, experiment=None) if model is Hold else model._default_manager
+        )
+        failed = Verdict.objects.order_by("pk").values_list("job", flat=True).first()
+        return {"pk": rows.order_by("pk").values_list("pk", flat=True).first(), "job": failed}
 
     def _lists(self) -> Iterator[Visit]:
         """Yield lists with filters, searches and their last pages."""
@@ -193,6 +212,11 @@ class Tour:
                 *({"text": "muons"}, {"state": "queued"}, {"experiment": "EXP00"}, {"mine": "turn"}, {"mine": "yes"}),
                 *({"text": "exp.mc.7.generation"}, {"cursor": _cursor(Request)}),
             ],
+            "api:job-list": [{"state": "failed"}, {"request": "EXP00-0009"}, {"cursor": _cursor(Job)}],
+            "api:verdict-list": [{"verdict": "code"}, {"cursor": _cursor(Verdict)}],
+            "api:archived-job-list": [{"text": "generation"}, {"request": "EXP00-0009"}],
+            "api:notification-list": [{"unread": "true"}, {"cursor": _cursor(Notification)}],
+            "api:queue-list": [{"after": max(0, in_line().count() - 50)}],
         }
         for route, asked in queries.items():
             for query in asked:
@@ -227,7 +251,7 @@ class Tour:
                     continue
                 name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
                 rows = model._default_manager.order_by("-pk" if self.newest else "pk")
-                last = f"p={max(1, -(-rows.count() // 100))}"
+                last = f"p={max(1, -(-rows.count() // admin.site._registry[model].list_per_page))}"
                 for what in ORDERS[:2] if self.brief else (*ORDERS, last):
                     label = "last page" if what == last else what
                     yield self._visit(f"{name}_changelist", label, "admin", f"{reverse(f'{name}_changelist')}?{what}")

@@ -1,10 +1,13 @@
 """People, experiments and memberships in the back office."""
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -33,6 +36,7 @@ class UserAdmin(DjangoUserAdmin):
     inlines = (ClusterLoginInline,)
     list_display = ("username", "first_name", "last_name", "is_active", "is_staff")
     list_filter = ("is_active", "memberships__role", "memberships__experiment")
+    list_per_page = 50
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
@@ -56,10 +60,11 @@ class ExperimentAdmin(admin.ModelAdmin):
 
 def _is_used(experiment: Experiment) -> bool:
     others = [relation for relation in Experiment._meta.related_objects if relation.related_model is not Membership]
-    return any(
-        relation.related_model._default_manager.filter(**{relation.field.name: experiment}).exists()
+    uses = (
+        Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))
         for relation in others
     )
+    return Experiment.objects.filter(reduce(or_, uses, Q()), pk=experiment.pk).exists()
 
 
 @admin.register(Membership)
@@ -68,6 +73,7 @@ class MembershipAdmin(admin.ModelAdmin):
 
     list_display = ["user", "role", "experiment"]
     list_filter = ["role", "experiment"]
+    list_per_page = 50
     autocomplete_fields = ["user", "experiment"]
     list_select_related = ["user", "experiment"]
 

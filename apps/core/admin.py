@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Page, Paginator
+from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -60,6 +61,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
     show_full_result_count = False
     list_per_page = 50
+    formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysFirstList
