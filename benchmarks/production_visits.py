@@ -46,7 +46,7 @@ ALSO = (
     "accounts:settings", "archive:jobs", "services:board", "services:service-detail", "services:sources",
     "services:report-incident", "services:schedule-window", "services:post-announcement",
 )  # fmt: skip
-NOT = ("api:schema", "api:feed", "api:capture", "api:archived-job-tar", "notifications:change-webhook")
+NOT = ("api:feed", "api:capture", "api:archived-job-tar", "notifications:change-webhook")
 #: Whose row is meant by `pk` (of a verdict: `job`), by the beginning of the route; elsewhere it is a hold's.
 OF = {
     "api:announcement": Announcement,

@@ -1,6 +1,7 @@
 """The OpenAPI schema is whole, and tools can read it without a token."""
 
 import pytest
+import yaml
 from django.core.management import call_command
 
 
@@ -14,3 +15,12 @@ def test_schema_names_the_actions_of_requests(client):
     assert {"approve", "reject", "ask-for-changes", "submit", "cancel", "done"} <= {
         path.strip("/").rpartition("/")[2] for path in paths if path.startswith("/api/v1/requests/{key}/")
     }
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", ["application/vnd.oai.openapi+json", "application/json", "application/yaml"])
+def test_schema_is_the_same_each_time_in_the_format_that_is_wanted(client, kind):
+    first, second = (client.get("/api/v1/schema/", headers={"Accept": kind}) for _ in range(2))
+    assert first.headers["Content-Type"] == second.headers["Content-Type"] == kind
+    assert first.content == second.content
+    assert yaml.safe_load(first.content)["info"]["title"] == "opsportal"
