@@ -87,7 +87,9 @@ def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Reques
     """
     scope = scope_of(user)
     decide = Q(pk__in=signable(user, at))
-    waits = Q(state__in=[RequestState.HELD, RequestState.DATA_QUALITY]) | stuck(at)
+    waits = Q(state__in=[RequestState.HELD, RequestState.DATA_QUALITY])
+    if scope.has_anywhere(Role.APPROVER) or scope.has_anywhere(Role.SHIFTER):
+        waits |= stuck(at)
     operate = waits & (_of_role(user, Role.APPROVER) | _of_role(user, Role.SHIFTER))
     change = Q(state=RequestState.CHANGES_ASKED) | Q(state=RequestState.DRAFT, created_by=user)
     if not scope.roles:

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from apps.core.models import Event
 from apps.production.enums import RequestState, Verb
@@ -43,7 +42,7 @@ def with_work(requests: Sequence[Request]) -> set[int]:
 
 
 #: Apps above that know of running requests whose jobs wait for a person: each returns their keys, as of a moment.
-STUCK: list[Callable[[datetime | None], QuerySet[Any, Any]]] = []
+STUCK: list[Callable[[datetime | None], Iterable[int]]] = []
 
 
 def stuck(at: datetime | None) -> Q:

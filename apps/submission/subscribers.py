@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, Max, Q, Sum
 
 from apps.jobs.totals import SENT_AGAIN
 from apps.production.enums import RequestState
@@ -35,20 +34,21 @@ def count_sent_again(keys: Sequence[int]) -> Mapping[tuple[int, int], int]:
 SENT_AGAIN.append(count_sent_again)
 
 
-def stuck_requests(at: datetime | None) -> QuerySet[Any, Any]:
+def stuck_requests(at: datetime | None) -> set[int]:
     """Return the running requests with jobs that failed, or were refused, and wait for a person.
 
     What has just failed may be sent again by itself, and is left out for a while.
     """
-    taken = StageAcceptance.objects.filter(stage__request=OuterRef("request"), stage__position=OuterRef("position"))
     refused = Q(state=SubmissionState.FAILED)
     again = Sum("tasks", filter=Q(retry_of__isnull=False) & ~refused, default=0)
-    rows = Submission.objects.filter(~Exists(taken), request__state=RequestState.RUNNING, is_test=False).order_by()
+    rows = Submission.objects.filter(request__state=RequestState.RUNNING, is_test=False).order_by()
     sums = rows.values("request", "position").annotate(
         left=Sum("ended") - Sum("completed") - again, refused=Count("pk", filter=refused), last=Max("settled_at")
     )
     failed = Q(left__gt=0) & (Q(last__lte=at - _MAY_BE_SENT_AGAIN) if at else Q())
-    return sums.filter(failed | Q(refused__gt=0)).values("request")
+    found = sums.filter(failed | Q(refused__gt=0)).values_list("request", "position")
+    taken = StageAcceptance.objects.filter(stage__request__state=RequestState.RUNNING)
+    return {request for request, _ in set(found) - set(taken.values_list("stage__request", "stage__position"))}
 
 
 STUCK.append(stuck_requests)
