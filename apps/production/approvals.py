@@ -194,19 +194,20 @@ def people_of(groups: Iterable[ApprovalGroup | None], asked: Asked, at: datetime
     for membership in Membership.objects.filter(of_experiment, user__is_active=True).select_related("user"):
         held.setdefault(membership.user_id, set()).add(membership.role)
         users[membership.user_id] = membership.user
-    seers = set(Membership.objects.filter(of_opg | Q(experiment=asked.experiment_id)).values_list("user_id", flat=True))
+    seers = Membership.objects.filter(of_opg | Q(experiment=asked.experiment_id), user__is_active=True)
+    may_see = set(seers.values_list("user_id", flat=True))
     given = active_delegations(at)
     found: dict[int | None, list[Person]] = {}
     for group in wanted:
         role = group.role if group else Role.APPROVER.value
         members = {member.pk for member in group.members.all()} if group else set()
-        own = {pk for pk in seers & users.keys() if pk in members or role in held.get(pk, ())} - asked.requesters
+        own = {pk for pk in may_see if pk in members or role in held.get(pk, ())} - asked.requesters
         names = {Person(users[pk].username) for pk in own}
         names |= {
             Person(one.to_user.username, one.from_user.username)
             for one in given
             if one.from_user_id in own
-            and one.to_user_id in seers - own - asked.requesters
+            and one.to_user_id in may_see - own - asked.requesters
             and _covers(one, group, asked)
         }
         found[_pk(group)] = sorted(names)

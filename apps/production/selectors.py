@@ -7,15 +7,13 @@ from typing import Any
 
 from django.db.models import F, Prefetch, Q, QuerySet
 
-from apps.accounts.enums import Role
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, RequestQuerySet, Stage
 from apps.production.permissions import may
-from apps.production.sent import stuck
-from apps.production.turns import signable
+from apps.production.turns import MOVERS, signable, waits_in
 from apps.production.workflow_types import workflow_of
 from apps.production.workflows.arguments import Argument, Value
 from apps.production.workflows.declaration import CORE
@@ -86,24 +84,19 @@ def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Reques
     With a moment, also those that somebody who is away has handed over then.
     """
     scope = scope_of(user)
-    decide = Q(pk__in=signable(user, at))
-    waits = Q(state__in=[RequestState.HELD, RequestState.DATA_QUALITY])
-    if scope.has_anywhere(Role.APPROVER) or scope.has_anywhere(Role.SHIFTER):
-        waits |= stuck(at)
-    operate = waits & (_of_role(user, Role.APPROVER) | _of_role(user, Role.SHIFTER))
-    change = Q(state=RequestState.CHANGES_ASKED) | Q(state=RequestState.DRAFT, created_by=user)
     if not scope.roles:
         return Request.objects.none()
-    return Request.objects.filter(decide | operate | (change & _of_role(user, Role.LIAISON))).order_by(
-        F("deadline").asc(nulls_last=True), "pk"
-    )
+    found = Q(pk__in=signable(user, at))
+    for state, roles in MOVERS.items():
+        if any(scope.has_anywhere(role) for role in roles):
+            found |= waits_in(state, at) & _of_roles(user, roles)
+    others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
+    return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
 
 
-def _of_role(user: Any, role: Role) -> Q:
-    scope = scope_of(user)
-    if scope.has(role):
-        return Q(pk__gt=0)
-    return Q(experiment__in=[experiment for held, experiment in scope.roles if held == role])
+def _of_roles(user: Any, roles: Sequence[str]) -> Q:
+    held = {experiment for role, experiment in scope_of(user).roles if role in roles}
+    return Q() if None in held else Q(experiment__in=held)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Whether anything was made for a request yet. Apps above, which know of jobs, say how they can tell."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.db.models import Q
@@ -43,6 +43,8 @@ def with_work(requests: Sequence[Request]) -> set[int]:
 
 #: Apps above that know of running requests whose jobs wait for a person: each returns their keys, as of a moment.
 STUCK: list[Callable[[datetime | None], Iterable[int]]] = []
+#: And since when, by their keys.
+STUCK_SINCE: list[Callable[[Sequence[int]], Mapping[int, datetime]]] = []
 
 
 def stuck(at: datetime | None) -> Q:
@@ -51,3 +53,12 @@ def stuck(at: datetime | None) -> Q:
     for ask in STUCK:
         found |= Q(pk__in=ask(at))
     return Q(state=RequestState.RUNNING) & found
+
+
+def stuck_since(keys: Sequence[int]) -> dict[int, datetime]:
+    """Return since when the first of the jobs that wait for a person does, of the requests of these keys."""
+    found: dict[int, datetime] = {}
+    for ask in STUCK_SINCE if keys else ():
+        for key, since in ask(keys).items():
+            found[key] = min(since, found.get(key, since))
+    return found

@@ -1,19 +1,55 @@
-"""What waits for whom: the signatures that a person can give, and a person's inbox."""
+"""What waits for whom, and since when: one table for inbox and reminders; and the signatures that a person can give."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
+
+from apps.accounts.enums import Role
+from apps.accounts.models import Membership
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.approval_models import Signature
-from apps.production.approvals import Asked, Right, Rules, Signer
+from apps.production.approvals import Asked, Right, Rules, Signer, asked_of, people_of, slots_of
 from apps.production.enums import RequestState
 from apps.production.models import Request
+from apps.production.sent import stuck, stuck_since
 
 #: The API tells of no more than this; the list of requests has all.
 MAX_SHOWN = 100
+
+_LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
+#: Whose roles give the next move to them, by state; a draft is its maker's alone, and who signs is in `approvals`.
+MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
+    RequestState.DRAFT: _LIAISONS,
+    RequestState.CHANGES_ASKED: _LIAISONS,
+    RequestState.HELD: _OPG,
+    RequestState.DATA_QUALITY: _OPG,
+    RequestState.RUNNING: _OPG,
+}
+
+
+def waits_in(state: RequestState, at: datetime | None) -> Q:
+    """Keep the requests of a state that wait for people; a running one does only where its jobs do."""
+    return stuck(at) if state == RequestState.RUNNING else Q(state=state)
+
+
+def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
+    """Return for whom a request waits, by name: groups whose signature is missing, and people, with their stand-ins.
+
+    The request must be one that waits, and no draft. Whoever is named has it in the inbox, and nobody else.
+    """
+    if request.state == RequestState.AWAITING_APPROVAL:
+        slots = slots_of(request)
+        missing = [slot for slot in slots if slot.signature is None] or slots
+        found = people_of([slot.group for slot in missing], asked_of(request), at)
+        people = {person.name for persons in found.values() for person in persons}
+        return [slot.group.name for slot in missing if slot.group], sorted(people)
+    here = Q(experiment=None) | Q(experiment=request.experiment_id)
+    held = Membership.objects.filter(here, role__in=MOVERS[RequestState(request.state)], user__is_active=True)
+    return [], sorted(set(held.values_list("user__username", flat=True)))
 
 
 def signable(user: Any, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
@@ -67,7 +103,7 @@ class Turn:
     for_users: tuple[str, ...] = ()
 
 
-_TODO = {
+TODO = {
     RequestState.AWAITING_APPROVAL: "Approve it, ask for changes or reject it",
     RequestState.CHANGES_ASKED: "Change it and submit it again",
     RequestState.DRAFT: "Finish the draft and submit it",
@@ -81,10 +117,14 @@ def turns_of(requests: Iterable[Request], user: Any, at: datetime) -> list[Turn]
     """Return what this person has to do for each of these requests, in their order."""
     requests = list(requests)
     rights, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
-    return [_turn(request, rights.get(request.pk, []), arrived.get(request.pk)) for request in requests]
+    since = waits_since(requests, arrived)
+    return [
+        _turn(request, rights.get(request.pk, []), arrived.get(request.pk), since.get(request.pk))
+        for request in requests
+    ]
 
 
-def _turn(request: Request, rights: list[Right], event: Event | None) -> Turn:
+def _turn(request: Request, rights: list[Right], event: Event | None, since: datetime | None) -> Turn:
     state = RequestState(request.state)
     groups = [right.group.name for right in rights if right.group]
     why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
@@ -93,8 +133,14 @@ def _turn(request: Request, rights: list[Right], event: Event | None) -> Turn:
     if state == RequestState.RUNNING:
         why = "Jobs have failed, or were refused, and nothing more is sent by itself"
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
-    since = event.at if event else request.submitted_at or request.created_at
-    return Turn(request, _TODO.get(state, "Look at it"), why, since, tuple(absent))
+    since = since or request.submitted_at or request.created_at
+    return Turn(request, TODO.get(state, "Look at it"), why, since, tuple(absent))
+
+
+def waits_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:
+    """Return since when each of these requests waits for people: its arrival, or the first of its jobs that wait."""
+    running = [request.pk for request in requests if request.state == RequestState.RUNNING]
+    return {pk: event.at for pk, event in arrived.items()} | stuck_since(running)
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Max, Q, Sum
+from django.db.models import Count, F, Max, Q, Sum
+from django.db.models.functions import Coalesce
 
 from apps.jobs.totals import SENT_AGAIN
 from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
-from apps.production.sent import STUCK, sign_of_work
+from apps.production.sent import STUCK, STUCK_SINCE, sign_of_work
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 
@@ -52,3 +53,25 @@ def stuck_requests(at: datetime | None) -> set[int]:
 
 
 STUCK.append(stuck_requests)
+
+
+def stuck_since_of(keys: Sequence[int]) -> dict[int, datetime]:
+    """Return since when the first of the jobs of these requests waits for a person: it was refused, or its array ended.
+
+    An array that still runs counts from when it was sent.
+    """
+    rows = Submission.objects.filter(request__in=keys, is_test=False).order_by()
+    rows = rows.annotate(again=Sum("retries__tasks", default=0))
+    waits = rows.filter(Q(state=SubmissionState.FAILED) | Q(ended__gt=F("completed") + F("again")))
+    taken = set(
+        StageAcceptance.objects.filter(stage__request__in=keys).values_list("stage__request", "stage__position")
+    )
+    found: dict[int, datetime] = {}
+    since = Coalesce("settled_at", "sending_at", "created_at")
+    for request, position, moment in waits.values_list("request", "position", since):
+        if (request, position) not in taken:
+            found[request] = min(moment, found.get(request, moment))
+    return found
+
+
+STUCK_SINCE.append(stuck_since_of)

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.models import Event
 from apps.core.selectors import events_of
 from apps.diagnosis.request_report import report_of
 from apps.jobs.following import complete_ended
@@ -14,12 +15,14 @@ from apps.production.acceptance import withdraw_acceptance
 from apps.production.counts import say_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
+from apps.production.reminders import remind_of_waiting
 from apps.production.selectors import waiting_for
 from apps.production.services import make_move
 from apps.production.turns import turns_of
 from apps.quality.standing import standing_of
 from apps.submission import sending
 from apps.submission.accepting import accept_stage, shortfalls_of
+from apps.submission.models import Submission
 from apps.submission.planning import plan_next
 from apps.submission.retrying import retry_by_verdict
 from apps.submission.services import assign_request, retry_failed
@@ -205,3 +208,28 @@ def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse
     again.state = "failed"
     again.save()
     assert waits(shifter, minutes=1) == [running.request], "what the scheduler refused waits at once"
+
+
+def test_failed_jobs_that_wait_are_reminded_of_once_for_each_wait(running, send, shifter, approver, liaison):
+    """The wait is that of the jobs, not of the request: it began when their array had ended."""
+    days = timedelta(days=3)
+    send()
+    assert remind_of_waiting(at=AT + 9 * days) == 0, "nothing has failed"
+    last = send(failed={0})
+    later = AT + timedelta(days=1)
+    Submission.objects.filter(pk=last.pk).update(settled_at=later)
+    assert remind_of_waiting(at=AT + days) == 0
+    assert remind_of_waiting(at=later + days) == 1
+    told = Event.objects.get(kind="request.reminder")
+    assert told.data["people"] == sorted([approver.username, shifter.username])
+    (turn,) = turns_of([running.request], shifter, later + days)
+    assert told.data["since"] == turn.since.isoformat() == later.isoformat()
+    assert told.reason.startswith(turn.todo)
+    assert remind_of_waiting(at=later + 9 * days) == 0
+    retry_failed(request=running.request, position=0, by=shifter, at=later + days)
+    again = running.request.submissions.get(retry_of=last)
+    assert remind_of_waiting(at=later + 9 * days) == 0
+    Submission.objects.filter(pk=again.pk).update(state="failed", sending_at=later + days)
+    assert remind_of_waiting(at=later + 2 * days) == 1, "what was refused is another wait"
+    accept(running, shifter)
+    assert remind_of_waiting(at=later + 9 * days) == 0

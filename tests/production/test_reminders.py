@@ -1,0 +1,114 @@
+"""Reminders say of every wait, once, the same as the inboxes of those they name."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.accounts.models import User
+from apps.core.models import Event
+from apps.production import services
+from apps.production.approval_models import ApprovalRule, Signature
+from apps.production.delegations import delegate
+from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.production.reminders import WAITING, remind_of_waiting
+from apps.production.selectors import waiting_for
+from apps.production.turns import turns_of
+from tests.people import person
+from tests.production.written import AT, request_in
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+BY_MOVES = [state for state in WAITING if state != "running"]
+OPG = ["nova-approver", "nova-shifter", "opg-one", "shift-one", "two-hats"]
+TOLD = {
+    "awaiting_approval": ["nova-approver", "opg-one", "stand-in", "two-hats"],
+    "changes_asked": ["all-liaison", "nova-liaison", "stand-in", "two-hats"],
+    "held": OPG,
+    "data_quality": OPG,
+}
+
+
+@pytest.fixture
+def everybody(nova, dune, liaison, other_liaison, approver, shifter, admin, both):
+    """People of all kinds, also some to whom nothing should be said."""
+    for name, role, of in (
+        ("nova-approver", "approver", nova),
+        ("nova-shifter", "shifter", nova),
+        ("dune-shifter", "shifter", dune),
+        ("dune-approver", "approver", dune),
+        ("all-liaison", "liaison", None),
+    ):
+        person(name, (role, of))
+    gone = [person("gone", ("shifter", None), ("liaison", nova)), person("gone-stand-in", ("liaison", nova))]
+    for to in (person("stand-in", ("liaison", nova)), gone[1], person("dune-reader", ("liaison", dune))):
+        delegate(by=approver, to_user=to, from_at=AT, until_at=AT + 90 * DAY, at=AT)
+    User.objects.filter(pk__in=[one.pk for one in gone]).update(is_active=False)
+
+
+@pytest.fixture
+def bring(nova, liaison, approver):
+    return lambda state: request_in(state, by=liaison, experiment=nova, approver=approver)
+
+
+def inboxes(request, at):
+    return sorted(user.username for user in User.objects.all() if request in waiting_for(user, at))
+
+
+@pytest.mark.parametrize("state", BY_MOVES)
+def test_whoever_has_it_in_the_inbox_is_reminded_and_nobody_else(state, everybody, bring):
+    request, at = bring(state), AT + HOUR + 3 * DAY
+    assert remind_of_waiting(at=at - 2 * HOUR) == 0
+    assert remind_of_waiting(at=at) == 1
+    told = Event.objects.get(kind="request.reminder")
+    assert told.data["people"] == inboxes(request, at) == TOLD[state]
+    (turn,) = turns_of([request], User.objects.get(username=TOLD[state][0]), at)
+    assert told.reason.startswith(turn.todo)
+    assert told.data["since"] == turn.since.isoformat()
+    assert remind_of_waiting(at=at + 90 * DAY) == 0
+
+
+@pytest.mark.parametrize("state", ["draft", "submitted", "queued", "testing", "running", "completing", "done"])
+def test_what_waits_for_nobody_is_not_reminded_of(state, bring):
+    bring(state)
+    assert remind_of_waiting(at=AT + 90 * DAY) == 0
+
+
+def test_held_again_is_another_wait(bring, approver):
+    request = bring("held")
+    assert remind_of_waiting(at=AT + 4 * DAY) == 1
+    services.SERVICES[Verb.RELEASE](request=request, by=approver, at=AT + 5 * DAY)
+    again = Request.objects.get(pk=request.pk)
+    services.SERVICES[Verb.HOLD](request=again, by=approver, at=AT + 5 * DAY, reason="not yet")
+    assert remind_of_waiting(at=AT + 7 * DAY) == 0
+    assert remind_of_waiting(at=AT + 8 * DAY) == 1
+
+
+def test_days_are_those_of_the_rules(bring, nova):
+    ApprovalRule.objects.create(experiment=nova, remind_after_days=0)
+    bring("held")
+    assert remind_of_waiting(at=AT + 90 * DAY) == 0
+    ApprovalRule.objects.create(experiment=nova, remind_after_days=9)
+    assert remind_of_waiting(at=AT + 9 * DAY) == 0
+    assert remind_of_waiting(at=AT + 10 * DAY) == 1
+
+
+def test_with_all_signatures_there_the_last_word_is_asked_of_all_that_may_sign(everybody, bring, approver, liaison):
+    request = bring("awaiting_approval")
+    Signature.objects.create(
+        request=request, by=approver, made_by=liaison, sent_by=liaison, at=AT, version=request.version, content={}
+    )
+    at = AT + 4 * DAY
+    assert remind_of_waiting(at=at) == 1
+    assert Event.objects.get(kind="request.reminder").data["people"] == inboxes(request, at) != []
+
+
+def test_queries_do_not_grow_with_what_was_reminded_of(bring, django_assert_num_queries):
+    bring("held")
+    assert remind_of_waiting(at=AT + 4 * DAY) == 1
+    with django_assert_num_queries(6):
+        assert remind_of_waiting(at=AT + 5 * DAY) == 0
+    for state in ("held", "held", "data_quality", "data_quality", "changes_asked"):
+        bring(state)
+    assert remind_of_waiting(at=AT + 5 * DAY) == 5
+    with django_assert_num_queries(6):
+        assert remind_of_waiting(at=AT + 6 * DAY) == 0
