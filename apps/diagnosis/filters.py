@@ -11,9 +11,9 @@ from apps.clusters.models import Cluster
 from apps.core.moments import MomentFilter
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, Verdict
+from apps.jobs.enums import NONE
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
-NONE = "-"
 
 
 class _OfExperiment(django_filters.FilterSet):
@@ -41,7 +41,7 @@ class Failures(_OfExperiment):
 
 
 class FailedJobs(_OfExperiment):
-    """Verdicts of a kind, cause and service (`-` for none) on jobs that ended in [start, end)."""
+    """Verdicts of a kind, cause and service (`-` for none) on jobs that ended in [start, end), of a request."""
 
     verdict = django_filters.ChoiceFilter(choices=[(kind.value, kind.value) for kind in VerdictKind], empty_label="Any")
     cause = django_filters.CharFilter(method="exactly", label="Known error")
@@ -53,12 +53,13 @@ class FailedJobs(_OfExperiment):
         empty_label="All",
         label="Cluster",
     )
+    request = django_filters.CharFilter(field_name="job__request_key", label="Request", max_length=64)
     start = MomentFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
     end = MomentFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)
 
     class Meta:
         model = Verdict
-        fields = ["verdict", "cause", "service", "experiment", "cluster", "start", "end"]
+        fields = ["verdict", "cause", "service", "experiment", "cluster", "request", "start", "end"]
 
     def exactly(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(**{name: "" if value == NONE else value})

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.diagnosis.models import RequestReport
+from apps.diagnosis.report_links import with_links
 from apps.diagnosis.request_report import read_frozen, report_of
 from apps.production.models import Request
 
@@ -21,17 +22,18 @@ def report_now(request: HttpRequest, key: str) -> HttpResponse:
     if kept is not None:
         return redirect("diagnosis:frozen-report", digest=kept.sha256)
     now = timezone.now()
-    return _page(request, {"object": wanted, "report": report_of(wanted, at=now), "as_of": now})
+    return _page(
+        request, {"object": wanted, "report": with_links(report_of(wanted, at=now), request=wanted), "as_of": now}
+    )
 
 
 @require_safe
 def frozen_report(request: HttpRequest, digest: str) -> HttpResponse:
     """Show a report by the hash of its content."""
     visible = RequestReport.objects.filter(request__in=Request.objects.visible_to(request.user))
-    kept: RequestReport = get_object_or_404(visible.select_related("request"), sha256=digest)
-    return _page(
-        request, {"object": kept.request, "report": read_frozen(kept), "as_of": kept.frozen_at, "digest": kept.sha256}
-    )
+    kept: RequestReport = get_object_or_404(visible.select_related("request__experiment"), sha256=digest)
+    report = with_links(read_frozen(kept), request=kept.request)
+    return _page(request, {"object": kept.request, "report": report, "as_of": kept.frozen_at, "digest": kept.sha256})
 
 
 def _page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:

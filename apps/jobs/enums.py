@@ -36,7 +36,10 @@ WORST_FIRST = (
 )
 
 #: Names for these groups where a state is asked for.
-ANY_FAILURE, TAKEN_AWAY = "any_failure", "taken_away"
+ANY_FAILURE, TAKEN_AWAY, NOT_COMPLETED = "any_failure", "taken_away", "not_completed"
+
+#: Asks for an empty value in the address of a list.
+NONE = "-"
 
 
 class LogPathSource(models.TextChoices):

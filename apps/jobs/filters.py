@@ -8,13 +8,25 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Site
 from apps.core.moments import MomentFilter
-from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES, TAKEN_AWAY, TAKEN_AWAY_STATES
+from apps.jobs.enums import (
+    ANY_FAILURE,
+    FAILED_STATES,
+    NONE,
+    NOT_COMPLETED,
+    STATE_CHOICES,
+    TAKEN_AWAY,
+    TAKEN_AWAY_STATES,
+)
 from apps.jobs.models import Job
 from apps.jobs.selectors import matches_id
 
-_GROUPS = {ANY_FAILURE: FAILED_STATES, TAKEN_AWAY: TAKEN_AWAY_STATES}
+_GROUPS = {
+    ANY_FAILURE: FAILED_STATES,
+    TAKEN_AWAY: TAKEN_AWAY_STATES,
+    NOT_COMPLETED: FAILED_STATES | TAKEN_AWAY_STATES,
+}
 _INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
 
 
@@ -39,12 +51,20 @@ class JobFilter(filters.FilterSet):
         method="by_state",
         label="Ended",
         empty_label="in any way",
-        choices=[(ANY_FAILURE, "any failure"), *STATE_CHOICES, (TAKEN_AWAY, "taken away")],
+        choices=[
+            (ANY_FAILURE, "any failure"),
+            *STATE_CHOICES,
+            (TAKEN_AWAY, "taken away"),
+            (NOT_COMPLETED, "not completed"),
+        ],
     )
     experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="all")
     cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="all")
     request = filters.CharFilter(field_name="request_key", label="Request", max_length=64)
-    stage = filters.CharFilter(lookup_expr="iexact", label="Stage", max_length=64)
+    stage = filters.CharFilter(method="by_stage", label="Stage", max_length=64)
+    site = filters.ModelChoiceFilter(
+        queryset=Site.objects.all(), to_field_name="name", empty_label="all", null_label="not known", null_value=NONE
+    )
     host = filters.CharFilter(label="Host", max_length=255)
     user = filters.CharFilter(label="User", max_length=255)
     account = filters.CharFilter(label="Account", max_length=255)
@@ -63,6 +83,9 @@ class JobFilter(filters.FilterSet):
 
     def by_id(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(matches_id(value))
+
+    def by_stage(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        return jobs.filter(stage="") if value == NONE else jobs.filter(stage__iexact=value)
 
     def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))

@@ -10,7 +10,7 @@ from django.db.models import Max, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, TAKEN_AWAY
+from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, NONE, TAKEN_AWAY
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.records import hour_of
 from apps.production.enums import IN_PRODUCTION
@@ -146,7 +146,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
         ]
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
         for row in rows:
-            row.sums.query = {"request": request.key, "stage": row.stage}
+            row.sums.query = {"request": request.key, "stage": row.stage or NONE}
             row.sums.retried += again.get((request.pk, row.asked.position), 0) if row.asked else 0
         progress[request.pk] = rows
     return progress
@@ -225,7 +225,7 @@ def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) ->
     groups: dict[tuple[str, ...], Sums] = {}
     for row in rows:
         values = {name: str(row[column]) for name, column in filters.items()}
-        query = {**values, "ended_from": since.isoformat()}
+        query = {name: value or NONE for name, value in values.items()} | {"ended_from": since.isoformat()}
         groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(row)
     return list(groups.values())
 

@@ -50,10 +50,15 @@ class EstimateReader(serializers.Serializer[Any]):
     core_seconds = _range("Of all stages.")
     disk_bytes = _range("Of all outputs.")
     days = _range("One stage after the other.")
+    begins = serializers.ListField(
+        child=serializers.DateField(),
+        allow_null=True,
+        help_text="Earliest, likeliest and latest day on which it is expected to begin; null where that is not known.",
+    )
     finish = serializers.ListField(
         child=serializers.DateField(),
         allow_null=True,
-        help_text="Earliest, likeliest and latest day if it began today.",
+        help_text="Earliest, likeliest and latest day, from when it begins; where that is null, if it began today.",
     )
     stages = StageEstimateReader(many=True)
 

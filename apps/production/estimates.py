@@ -77,6 +77,8 @@ class Estimate:
 
     stages: tuple[StageEstimate, ...] = ()
     today: date | None = None
+    #: Earliest, likeliest and latest day on which it is expected to begin; without, no wait is counted.
+    begins: tuple[date, date, date] | None = None
 
     @property
     def past_jobs(self) -> int:
@@ -101,12 +103,15 @@ class Estimate:
 
     @property
     def finish(self) -> tuple[date, date, date] | None:
-        """Return the earliest, likeliest and latest day on which it ends if it began today, stage after stage."""
+        """Return the earliest, likeliest and latest day on which it ends, stage after stage.
+
+        It is counted from the day on which it is expected to begin, the late end from the late one; else from today.
+        """
         days = self.days
         if days is None or self.today is None or days.high > 36_500:
             return None
-        early, likely, late = (self.today + timedelta(days=n) for n in (days.low, days.mid, days.high))
-        return early, likely, late
+        early, likely, late = self.begins or (self.today,) * 3
+        return early + timedelta(days=days.low), likely + timedelta(days=days.mid), late + timedelta(days=days.high)
 
 
 NO_ESTIMATE = Estimate()
@@ -118,6 +123,7 @@ def estimate(
     past: Mapping[str, Sequence[PastStage]],
     datasets: Mapping[str, Dataset],
     today: date,
+    begins: tuple[date, date, date] | None = None,
 ) -> Estimate:
     """Estimate each stage from past ones of its name in small letters; `datasets` are what those have written."""
     return Estimate(
@@ -126,6 +132,7 @@ def estimate(
             for position, stage in enumerate(content.stages, start=1)
         ),
         today,
+        begins,
     )
 
 

@@ -37,6 +37,8 @@ from apps.production.datasets import CatalogueError, Dataset, catalogue_of
 from apps.production.enums import RequestState
 from apps.production.estimates import Estimate, PastStage, estimate
 from apps.production.models import Request, Stage, StageHistory
+from apps.production.priority.shown import start_of
+from apps.production.priority.starts import Start
 from apps.production.workflows.arguments import runs_in
 from apps.services.models import DowntimeWindow, Service
 from apps.services.selectors import board
@@ -72,6 +74,7 @@ def facts_for(
     outputs = {row.output_dataset for rows in past.values() for row in rows}
     named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
     datasets, fault = _datasets((outputs | named) - {""})
+    start = None if request is None else start_of(request, at=at)
     return Facts(
         today=basic.today,
         services=basic.services,
@@ -87,15 +90,20 @@ def facts_for(
         contact=_contact(experiment, request, by),
         changed_at={} if request is None else _changed_at(request),
         completed_at={} if request is None else _completed_at(request),
-        estimate=estimate(content, past=past, datasets=datasets or {}, today=basic.today),
+        estimate=estimate(
+            content, past=past, datasets=datasets or {}, today=basic.today, begins=start.days if start else None
+        ),
     )
 
 
-def estimate_for(content: RequestContent, experiment: Experiment, at: datetime) -> Estimate:
-    """Return the estimate alone."""
+def estimate_for(
+    content: RequestContent, experiment: Experiment, at: datetime, *, start: Start | None = None
+) -> Estimate:
+    """Return the estimate alone; its end is counted from the expected start where that is known."""
     past = _past(content, experiment)
     datasets, _ = _datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
-    return estimate(content, past=past, datasets=datasets or {}, today=timezone.localdate(at))
+    today, begins = timezone.localdate(at), start.days if start else None
+    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins)
 
 
 def _names(content: RequestContent) -> set[str]:

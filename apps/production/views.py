@@ -31,6 +31,7 @@ from apps.production.links import may_rearrange, related_to
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit, may_prioritise, moves_for
 from apps.production.priority.level import level_of
+from apps.production.priority.order import is_in_line
 from apps.production.priority.shares import ranks_by_class
 from apps.production.priority.shown import line_of, queue_length
 from apps.production.selectors import (
@@ -143,7 +144,8 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         form = PriorityForm(initial=_level(wanted), reason_needed=True)
     elif form is not None and step is None and not (asked == "priority" and prioritises):
         raise PermissionDenied
-    threads, line = threads_of(wanted), line_of(wanted, user=user, at=at)
+    threads, line, written = threads_of(wanted), line_of(wanted, user=user, at=at), content_of(wanted)
+    start = line.start if line else None
     context = {
         "object": wanted,
         "standing": standing_of(wanted, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
@@ -155,13 +157,13 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "holds": holds_over(wanted),
         "needs": needs_of(wanted, at),
         "said": said_at_submission(events),
-        "begun": wanted.state in IN_PRODUCTION,
-        "estimate": None if wanted.state in CLOSED else estimate_for(content_of(wanted), wanted.experiment, at),
+        "begun": wanted.state in IN_PRODUCTION and not is_in_line(wanted),
+        "estimate": None if wanted.state in CLOSED else estimate_for(written, wanted.experiment, at, start=start),
         "events": events,
         "moves": moves,
         "step": step,
         "form": form,
-        "may_edit": may_edit(user, wanted) and may_change(wanted.state, content_of(wanted)),
+        "may_edit": may_edit(user, wanted) and may_change(wanted.state, written),
         "may_prioritise": prioritises,
         "line": line,
         "queue_length": queue_length() if line else 0,

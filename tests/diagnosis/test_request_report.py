@@ -1,15 +1,18 @@
 """How a request ran: the figures, and that they are frozen for good when it is closed."""
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
 from django.urls import reverse
+from django.utils.html import strip_tags
 
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Site
 from apps.core import tasks
-from apps.diagnosis.models import RequestReport
+from apps.diagnosis.models import RequestReport, Verdict
 from apps.diagnosis.request_report import digest_of, freeze_report, read_frozen, report_of
+from apps.jobs.models import Job
 from apps.jobs.services import attach_origin
 from apps.production import services
 from apps.production.enums import Verb
@@ -53,7 +56,7 @@ def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
     assert stages == ["generation", "simulation", "a_stage_of_no_request"]
     client.force_login(liaison)
     text = client.get(reverse("diagnosis:request-report", args=[ran.key])).content.decode()
-    assert "6 of 7 jobs completed." in text
+    assert "6 of 7 jobs completed." in strip_tags(text)
 
 
 def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, liaison, other_liaison, client):
@@ -96,3 +99,103 @@ def test_request_that_was_never_approved_has_no_report(nova, liaison, approver):
 def test_report_keeps_its_query_count(ran, django_assert_max_num_queries):
     with django_assert_max_num_queries(8):
         report_of(ran, at=AT)
+
+
+def judged(job, **changes):
+    values = {"verdict": "service", "machine_verdict": "service", "advice": "retry", "category": "service"}
+    values |= {"confidence": "high", "summary": "It failed.", "catalogue_version": "1", "decided_at": AT}
+    return Verdict.objects.create(job=job, experiment=job.experiment, ended_at=job.ended_at, **{**values, **changes})
+
+
+@pytest.fixture
+def ran_everywhere(ran, dune):
+    """Jobs of stages and sites, known and not; and some that are of no concern to the report."""
+    alps = Cluster.objects.get()
+    more = store(
+        alps,
+        failed(11),
+        record(12, state="cancelled"),
+        record(13, wall_seconds=10),
+        failed(14, wall_seconds=7200),
+        failed(21),
+        failed(22, account="dune"),
+    )
+    keys = [ran.key] * 4 + ["NOVA-9999", ran.key]
+    names = ["", "reco", "reco", "reco", "reco", "reco"]
+    attach_origin(origins={job.pk: own for job, *own in zip(more, keys, names, strict=True)}, at=AT)
+    Job.objects.filter(pk__in=[more[2].pk, more[3].pk]).update(site=Site.objects.create(name="A & B"))
+    judged(more[0], cause="XRD-AUTH", service="xrootd")
+    judged(more[3])
+    judged(more[4])
+    judged(more[5])
+    return ran
+
+
+def links_of(page: str) -> list[tuple[str, str, str]]:
+    """Return address, title and text of each link to a list of jobs."""
+    found = re.findall(r'<a href="(/(?:failures/)?jobs/\?[^"]*)"(?: title="([^"]*)")?>([\d.,]+)</a>', page)
+    return [(address.replace("&amp;", "&"), title, text) for address, title, text in found]
+
+
+def rows_at(client, address: str) -> list:
+    answer = client.get(address)
+    assert not answer.context["filter"].form.errors, address
+    return answer.context["page"].rows
+
+
+def cells_of(page: str, heading: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the links in each row of a table by the row's first words."""
+    table = page.split(f"<h2>{heading}</h2>")[1].split("</table>", maxsplit=1)[0]
+    rows = re.findall(r"<tr>(<t[dh].*?)</tr>", table, re.DOTALL)
+    return {strip_tags(row.split("</t")[0]).strip(): links_of(row) for row in rows if "<td" in row}
+
+
+@pytest.mark.parametrize("who", ["liaison", "shifter"])
+def test_each_number_leads_to_as_many_jobs(who, ran_everywhere, client, request):
+    client.force_login(request.getfixturevalue(who))
+    page = client.get(reverse("diagnosis:request-report", args=[ran_everywhere.key])).content.decode()
+    counts = []
+    for address, title, text in links_of(page):
+        assert title == ""
+        if "state=not_completed" not in address:
+            counts.append((len(rows_at(client, address)), int(text)))
+    assert len(counts) >= 15
+    assert all(listed == shown for listed, shown in counts)
+
+
+def test_rows_lead_to_their_own_jobs(ran_everywhere, liaison, client):
+    client.force_login(liaison)
+    page = client.get(reverse("diagnosis:request-report", args=[ran_everywhere.key])).content.decode()
+
+    def listed(heading: str, row: str) -> list[list[str]]:
+        found = [rows_at(client, address) for address, _, _ in cells_of(page, heading)[row]]
+        return [sorted(getattr(one, "job", one).job_id for one in jobs) for jobs in found]
+
+    assert listed("Stages", "reco") == [["12", "13", "14"], ["14"], ["12", "14"]]
+    assert listed("Stages", "no stage named") == [["11"], ["11"], ["11"]]
+    assert listed("Stages", "All")[2] == ["11", "12", "14", "3"]
+    assert listed("Sites", "A &amp; B") == [["13", "14"], ["14"]]
+    assert listed("Sites", "not known") == [["1", "11", "12", "2", "3", "3"], ["11", "3"]]
+    assert listed("Failures by cause", "service XRD-AUTH xrootd") == [["11"]]
+    assert listed("Failures by cause", "service") == [["14"]]
+
+
+def test_numbers_of_a_frozen_report_say_that_the_jobs_are_as_of_now(ran_everywhere, liaison, client):
+    kept = freeze_report(request=ran_everywhere, at=AT)
+    late = store(Cluster.objects.get(), record(31))
+    attach_origin(origins={late[0].pk: (ran_everywhere.key, "generation")}, at=AT)
+    client.force_login(liaison)
+    page = client.get(reverse("diagnosis:frozen-report", args=[kept.sha256])).content.decode()
+    links = links_of(page)
+    assert {title for _, title, _ in links} == {"Jobs as of now"}
+    assert "its numbers lead to lists of jobs as of now" in page
+    jobs = cells_of(page, "Stages")["generation"][0]
+    assert (jobs[2], len(rows_at(client, jobs[0]))) == ("4", 5)
+
+
+def test_nought_leads_nowhere(ran, liaison, client):
+    Job.objects.filter(state="failed").delete()
+    client.force_login(liaison)
+    page = client.get(reverse("diagnosis:request-report", args=[ran.key])).content.decode()
+    assert "0 failed" in strip_tags(page)
+    assert not any(text in {"0", "0.0"} or "any_failure" in address for address, _, text in links_of(page))

@@ -9,8 +9,11 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
+from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.models import Job
 from apps.jobs.selectors import array_siblings, jobs_for_list, other_attempts, totals_as_of
 from apps.jobs.services import attach_origin, recompute_dirty_hours
 from apps.jobs.totals import hours_lost, production_now
@@ -83,6 +86,10 @@ def test_list_goes_from_page_to_page_without_loss(alps, nova, as_liaison):
         ({"request": "NOVA-0007"}, ["1"]),
         ({"request": "NOVA-0007", "stage": "RECO"}, ["1"]),
         ({"request": "NOVA-0007", "stage": "merge"}, []),
+        ({"state": "not_completed"}, ["2", "4"]),
+        ({"stage": "-"}, ["2", "4", "86_3"]),
+        ({"site": "Fermilab"}, ["1", "2", "4"]),
+        ({"site": "-"}, ["86_3"]),
         ({"ended_from": "2026-11-20T11:30:00+00:00"}, ["2"]),
         ({"ended_to": "2026-11-20T11:30:00+00:00"}, ["1", "4", "86_3"]),
         ({"ended_from": "2026-11-20", "ended_to": "2026-11-20"}, []),
@@ -97,6 +104,7 @@ def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, exp
     )
     store(jura, record(89, job_id="86_3", spool_id="86", account="NOVA"))
     attach_origin(origins={one.pk: ("NOVA-0007", "reco")}, at=AT)
+    Job.objects.filter(cluster=alps).update(site=Site.objects.create(name="Fermilab"))
     assert sorted(listed(as_liaison, **query)) == expected
 
 
@@ -104,6 +112,7 @@ def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, exp
     ("name", "value"),
     [
         ("cluster", "nosuch"),
+        ("site", "nosuch"),
         ("experiment", "DUNE"),
         ("state", "exploded"),
         ("exit_code", "many"),
@@ -180,7 +189,7 @@ def request_of_nova(nova, liaison):
 
 def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, dune, request_of_nova, as_liaison):
     jobs = store(alps, record(1), record(2), failed(3), record(4, account="dune"), record(5))
-    stages = ["simulation", "SIMULATION", "simulation", "simulation", "extra"]
+    stages = ["simulation", "SIMULATION", "simulation", "simulation", ""]
     attach_origin(
         origins={job.pk: (request_of_nova.key, stage) for job, stage in zip(jobs, stages, strict=True)}, at=AT
     )
@@ -188,10 +197,14 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, 
     answer = as_liaison.get(reverse("jobs:request-progress", args=[request_of_nova.key]))
     found = [stage.row for stage in answer.context["progress"].stages]
     rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, r.percent) for r in found]
-    assert rows == [("simulation", 4, 2, 1, 50.0), ("reco", None, 0, 0, None), ("extra", None, 1, 0, None)]
+    assert rows == [("simulation", 4, 2, 1, 50.0), ("reco", None, 0, 0, None), ("", None, 1, 0, None)]
     row = found[0]
     assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
     assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]
+    assert listed_at(as_liaison, found[2].sums.completed_address) == ["5"]
+    core_hours = f'<a href="/jobs/{escape(row.sums.address)}">{row.sums.core_seconds / 3600:.0f}</a>'
+    assert core_hours in answer.content.decode()
+    assert sorted(listed_at(as_liaison, row.sums.address)) == ["1", "2", "3"]
 
 
 def listed_at(client, address):

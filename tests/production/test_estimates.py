@@ -46,6 +46,13 @@ def test_finish_counts_from_today():
     assert of(past()).finish == (date(2026, 11, 22), date(2026, 11, 22), date(2026, 11, 24))
 
 
+def test_finish_counts_from_the_expected_start_early_to_late():
+    begins = date(2026, 11, 25), date(2026, 12, 1), date(2026, 12, 20)
+    written = content(stages=(stage("reco", events=1000, jobs=1000),))
+    found = estimate(written, past={"reco": (past(),)}, datasets={}, today=TODAY, begins=begins)
+    assert found.finish == (date(2026, 11, 27), date(2026, 12, 3), date(2026, 12, 24))
+
+
 def test_no_past_jobs_is_no_figure():
     for found in (of(), of(past(completed=0, wall_seconds=(), per_day=()))):
         assert (found.past_jobs, found.without) == (0, ["reco"])

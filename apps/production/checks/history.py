@@ -35,10 +35,12 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
     sure = content.deadline < finish[0]
+    begins = facts.estimate.begins
+    start = f"if it begins about {begins[1]:%-d %b %Y}" if begins else "if it began today"
     yield Problem(
         "deadline",
         f"At the pace of {facts.estimate.past_jobs:,} past jobs it would end between {early} and {late}, "
-        f"likely on {likely}, if it began today: {'it cannot be ready' if sure else 'it may be late'}.",
+        f"likely on {likely}, {start}: {'it cannot be ready' if sure else 'it may be late'}.",
         Mend(f"Take {finish[2]:%-d %b %Y}", {"deadline": finish[2]}),
     )
 

@@ -81,14 +81,23 @@ def line_of(request: Request, *, user: Any, at: datetime) -> Line | None:
     entry = QueueEntry.objects.filter(request=request).first()
     if entry is None:
         return None
+    rank, start = _place(request, entry, at)
+    return _line(request, entry, rank, start, user, at)
+
+
+def start_of(request: Request, *, at: datetime) -> Start | None:
+    """Return when a request may be expected to start; None outside the queue, and where it has no score yet."""
+    entry = QueueEntry.objects.filter(request=request).first() if is_in_line(request) else None
+    return None if entry is None else _place(request, entry, at)[1]
+
+
+def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
     if not (entry.is_queued and is_in_line(request)):
-        return _line(request, entry, None, None, user, at)
-    before = entries_ahead(entry).values_list("request__state", flat=True)
-    ahead = list(before)
+        return None, None
+    ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
     held = _held_by(request, _held_experiments())
-    start = expected_start(ahead=startable, state=queue_state(), at=at, held=held)
-    return _line(request, entry, len(ahead) + 1, start, user, at)
+    return len(ahead) + 1, expected_start(ahead=startable, state=queue_state(), at=at, held=held)
 
 
 def queue_state() -> QueueState:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from django.utils import timezone
+
 from apps.core.models import Event
 from apps.production.enums import RequestState
 from apps.production.priority.models import QueueState
@@ -33,6 +35,11 @@ class Start:
     def is_known(self) -> bool:
         return self.likely is not None
 
+    @property
+    def days(self) -> tuple[date, date, date] | None:
+        """Return the early, the likely and the late day; None where they are not known."""
+        return (self.early, self.likely, self.late) if self.early and self.likely and self.late else None
+
 
 def count_starts(state: QueueState, *, at: datetime) -> None:
     """Write into the state, which the caller saves, how many requests left the queue to be tested or produced."""
@@ -54,7 +61,7 @@ def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "
     turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
         return Start(basis="Not known: more than 1,000 days from now, as it went lately.")
-    early, likely, late = ((at + min(turn, 2 * MOST_DAYS) * _DAY).date() for turn in turns)
+    early, likely, late = (timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns)
     basis = (
         f"{_count(starts)} left the queue to be produced in the last {days:.0f} days; {_count(ahead)} that may start "
         f"{'is' if ahead == 1 else 'are'} ahead of it. Eight of ten start between the two days."

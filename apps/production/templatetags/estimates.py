@@ -1,6 +1,7 @@
 """How figures that are not certain are written: the likely one, and between which it lies."""
 
 from collections.abc import Callable
+from datetime import date
 
 from django import template
 
@@ -32,6 +33,15 @@ def core_hours(figure: Range | None) -> str:
 @register.filter
 def span_days(figure: Range | None) -> str:
     return _span(figure, _round)
+
+
+@register.filter
+def span_dates(days: tuple[date, date, date] | None) -> str:
+    """Write the likely day, and in brackets the early and the late one."""
+    if days is None:
+        return "–"
+    early, likely, late = (f"{day:%-d %b %Y}" for day in days)
+    return f"{likely} ({early} to {late})"
 
 
 @register.filter

@@ -1,0 +1,38 @@
+"""Where the figures of a report lead: to the lists of the jobs behind them, as these are now."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.enums import ANY_FAILURE, NONE, NOT_COMPLETED
+from apps.production.models import Request
+
+
+def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]:
+    """Return the report for a page: `total` and each row of a table with `links`, by what they list."""
+    of_request = {"request": request.key, "experiment": request.experiment.key}
+    return {
+        **report,
+        "total": {**report["total"], "links": _to_jobs(of_request)},
+        "stages": [
+            {**row, "links": _to_jobs({**of_request, "stage": row["stage"] or NONE})} for row in report["stages"]
+        ],
+        "sites": [{**row, "links": _to_jobs({**of_request, "site": row["site"] or NONE})} for row in report["sites"]],
+        "causes": [{**row, "links": {"jobs": _to_judged(of_request, row)}} for row in report["causes"]],
+    }
+
+
+def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:
+    jobs = reverse("jobs:list")
+    states = {"completed": JobState.COMPLETED.value, "failed": ANY_FAILURE, "wasted": NOT_COMPLETED}
+    return {"jobs": f"{jobs}?{urlencode(query)}"} | {
+        name: f"{jobs}?{urlencode({'state': state, **query})}" for name, state in states.items()
+    }
+
+
+def _to_judged(query: Mapping[str, str], row: Mapping[str, str]) -> str:
+    of_cause = {"verdict": row["verdict"], "cause": row["cause"] or NONE, "service": row["service"] or NONE}
+    return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**of_cause, **query})}"

@@ -1,0 +1,99 @@
+"""The end counts from the expected start of a request that waits; where that is not known, the page says so."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.production import services
+from apps.production.checks import examine
+from apps.production.enums import Verb
+from apps.production.gathering import estimate_for, facts_for
+from apps.production.models import Request
+from apps.production.priority.models import QueueState
+from apps.production.priority.shown import start_of
+from apps.production.selectors import content_of
+from tests.production.test_gathering import history
+from tests.production.written import S, draft, request_in, stage
+
+NOT_COUNTED = "The wait until it begins is not counted"
+CHAIN = (stage("generation"),)
+
+
+@pytest.fixture
+def waiting(nova, liaison, approver):
+    """The third in the queue, with past jobs of its stage; one request a week has started lately."""
+    first, _, third = (
+        request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, stages=CHAIN) for _ in range(3)
+    )
+    history(first)
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 8, "starts_days": 56.0})
+    return Request.objects.get(pk=third.pk)
+
+
+def shown(day) -> str:
+    return f"{day:%-d %b %Y}"
+
+
+def page_of(obj, client) -> str:
+    return client.get(obj.get_absolute_url()).content.decode()
+
+
+def test_page_of_one_in_the_queue_says_when_it_begins_and_ends(waiting, liaison, browse):
+    early, likely, late = start_of(waiting, at=timezone.now()).days
+    days = estimate_for(content_of(waiting), waiting.experiment, timezone.now()).days
+    text = page_of(waiting, browse(liaison))
+    assert (likely - timezone.localdate()).days == pytest.approx(21, abs=3)
+    begin, end = re.search(r"<dt>Begins about</dt><dd>(.*?)</dd>\s*<dt>Ends about</dt><dd>(.*?)</dd>", text).groups()
+    assert begin == f"{shown(likely)} ({shown(early)} to {shown(late)})"
+    likely_end, first, last = likely + timedelta(days.mid), early + timedelta(days.low), late + timedelta(days.high)
+    assert end == f"{shown(likely_end)} ({shown(first)} to {shown(last)})"
+    assert "If it began today" not in text
+    assert NOT_COUNTED not in text
+
+
+@pytest.mark.parametrize("why", ["draft", "held", "too few starts"])
+def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(why, waiting, liaison, approver, browse):
+    obj = waiting
+    if why == "draft":
+        obj = draft(liaison, waiting.experiment, stages=CHAIN)
+    elif why == "held":
+        services.SERVICES[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
+    else:
+        QueueState.objects.update(starts=2)
+    text = page_of(obj, browse(liaison))
+    assert "<dt>If it began today, it ends</dt>" in text
+    assert NOT_COUNTED in text
+    assert "Begins about" not in text
+
+
+def test_one_that_has_begun_tells_neither(waiting, liaison, approver, browse):
+    services.SERVICES[Verb.START](request=waiting, by=approver, at=timezone.now())
+    text = page_of(waiting, browse(liaison))
+    assert "Rests on 100 past jobs" in text
+    assert not any(words in text for words in (NOT_COUNTED, "Begins about", "If it began today"))
+
+
+def test_checks_and_api_count_the_wait_of_one_in_the_queue(waiting, liaison, browse):
+    start, at = start_of(waiting, at=timezone.now()), timezone.now()
+    known = facts_for(content_of(waiting), experiment=waiting.experiment, at=at, request=waiting).estimate
+    assert known.begins == start.days
+    answer = browse(liaison).post(f"/api/v1/requests/{waiting.key}/check/", {}, content_type="application/json").json()
+    assert answer["estimate"]["begins"] == [day.isoformat() for day in start.days]
+    assert answer["estimate"]["finish"] == [day.isoformat() for day in known.finish]
+    assert known.finish[0] > start.days[0]
+
+
+def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
+    at = timezone.now()
+    begins = start_of(waiting, at=at).days
+    late = replace(content_of(waiting), deadline=begins[0])
+    told = {
+        one.rule: one.message
+        for one in examine(late, facts_for(late, experiment=waiting.experiment, at=at, request=waiting))
+    }
+    assert f"if it begins about {shown(begins[1])}: it cannot be ready" in told["deadline_reachable"]
+    alone = facts_for(late, experiment=waiting.experiment, at=at)
+    assert alone.estimate.begins is None
