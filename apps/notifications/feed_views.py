@@ -15,7 +15,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.selectors import events_of
 from apps.notifications.feeds import SIZE, Entry, atom, reader_of
-from apps.notifications.selectors import events_of_experiment, visible_notifications
+from apps.notifications.selectors import events_of_experiment, hold_events_of, visible_notifications
 from apps.production.models import Request
 
 
@@ -24,8 +24,7 @@ from apps.production.models import Request
 def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
     user = _reader(token)
     rows = visible_notifications(user).select_related("event", "request").order_by("-at", "-pk")[:SIZE]
-    settings_path = reverse("notifications:settings")
-    entries = [Entry(row.event, row.request.get_absolute_url() if row.request else settings_path) for row in rows]
+    entries = [Entry(row.event, row.get_absolute_url()) for row in rows]
     return _answer(request, f"opsportal: {user}", reverse("notifications:list"), entries)
 
 
@@ -45,10 +44,11 @@ def of_experiment(request: HttpRequest, token: str, key: str) -> HttpResponseBas
     if not scope_of(user).sees(found.pk):
         raise Http404
     events = list(events_of_experiment(found)[:SIZE])
-    paths = {
-        str(one.pk): one.get_absolute_url() for one in Request.objects.filter(pk__in=[e.target_id for e in events])
-    }
+    requests = Request.objects.filter(pk__in={event.target_id for event in events})
+    paths = {str(one.pk): one.get_absolute_url() for one in requests}
     entries = [Entry(event, paths[event.target_id]) for event in events]
+    entries += [Entry(event, reverse("production:holds")) for event in hold_events_of(found)[:SIZE]]
+    entries = sorted(entries, key=lambda entry: entry.event.pk, reverse=True)[:SIZE]
     path = f"{reverse('production:request-list')}?experiment={found.key}"
     return _answer(request, f"opsportal: requests of {found}", path, entries)
 

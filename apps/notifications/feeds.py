@@ -13,7 +13,7 @@ from django.utils.feedgenerator import Atom1Feed
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.notifications.kinds import kind_of
+from apps.notifications.kinds import told_of
 from apps.notifications.mail import clean
 from apps.notifications.models import Preferences
 from apps.notifications.signing import feed_name, feed_token
@@ -81,7 +81,7 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
     for entry in entries:
         event = entry.event
         feed.add_item(
-            title=clean(f"{event.target_label} {kind_of(event.kind).words}"),
+            title=clean(told_of(event)),
             link=settings.PORTAL_URL + entry.path,
             description=clean(event.reason),
             author_name=clean(event.actor),

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from apps.core.models import Event
 from apps.notifications.enums import Group
+from apps.production.models import Hold
 
 
 class Concerned(Enum):
@@ -95,11 +97,27 @@ KINDS: dict[str, Kind] = {
     "hold.lifted": _ours("has a stage released", _G.PROGRESS),
     "webhook.disabled": Kind("is switched off: it failed for too long", _NOBODY),
 }
+#: The same of all production or an experiment: `NOVA <words>`, to those of any request under the hold.
+WIDE: dict[str, Kind] = {
+    "hold.placed": _ours("is held: no new jobs start", _G.TROUBLE),
+    "hold.lifted": _ours("is held no more", _G.PROGRESS),
+}
 
 
-def kind_of(name: str) -> Kind:
-    """Return how events of this kind are told; of an unknown one, what its name says, to requester and watchers."""
-    known = KINDS.get(name)
+def is_wide(event: Event) -> bool:
+    """Tell whether an event is of a hold of more than one request."""
+    return event.target_type == Hold._meta.label_lower
+
+
+def told_of(event: Event) -> str:
+    """Return an event in one line: `NOVA-0219 was approved`."""
+    return f"{event.target_label} {kind_of(event).words}"
+
+
+def kind_of(event: Event) -> Kind:
+    """Return how such an event is told; of an unknown one, what its name says, to requester and watchers."""
+    name = event.kind
+    known = (WIDE if is_wide(event) else KINDS).get(name)
     if known is not None:
         return known
     words = name.partition(".")[2].replace("_", " ").replace(".", " ")

@@ -16,7 +16,7 @@ from django.core.validators import validate_email
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from apps.notifications.kinds import kind_of
+from apps.notifications.kinds import told_of
 from apps.notifications.models import Message, Notification
 
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
@@ -79,12 +79,11 @@ def clean(text: str) -> str:
 
 def title_of(row: Notification) -> str:
     """Return a notification as one line: `NOVA-0219 was approved`."""
-    return clean(f"{row.event.target_label} {kind_of(row.event.kind).words}")
+    return clean(told_of(row.event))
 
 
 def url_of(row: Notification) -> str:
-    path = row.request.get_absolute_url() if row.request else reverse("notifications:settings")
-    return settings.PORTAL_URL + path
+    return settings.PORTAL_URL + row.get_absolute_url()
 
 
 def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlternatives:
@@ -126,9 +125,11 @@ def _headers(message: Message, shown: Sequence[Notification], links: dict[str, s
         "Auto-Submitted": "auto-generated",
         "List-Unsubscribe": f"<{links['mute_url'] or links['settings_url']}>",
     }
-    if not message.digest and shown[0].request is not None:
-        # Nobody ever sent this one: it holds the mails of a request together.
-        root = f"<request-{shown[0].request.pk}@{urlsplit(settings.PORTAL_URL).hostname}>"
+    row = shown[0]
+    if not message.digest and (row.request_id or row.hold_id):
+        # Nobody ever sent this one: it holds the mails of a request, or a hold, together.
+        name = f"request-{row.request_id}" if row.request_id else f"hold-{row.hold_id}"
+        root = f"<{name}@{urlsplit(settings.PORTAL_URL).hostname}>"
         headers |= {"In-Reply-To": root, "References": root}
     return headers
 

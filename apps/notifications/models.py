@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.urls import reverse
 
 from apps.core.models import Event
 from apps.notifications.enums import Channel, Group, Level, MessageState, When
@@ -123,11 +124,15 @@ class Message(models.Model):
 
 
 class Notification(models.Model):
-    """One event that concerns one person, as the portal lists it; `message` is the mail that tells of it."""
+    """One event that concerns one person, as the portal lists it; `message` is the mail that tells of it.
+
+    It is of a request, or a hold of all production or of an experiment, or else of the person's own settings.
+    """
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="+")
     request = models.ForeignKey("production.Request", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    hold = models.ForeignKey("production.Hold", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
     group = models.CharField(max_length=16, choices=Group)
     at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
@@ -138,6 +143,7 @@ class Notification(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["user", "event"], name="notification_once"),
             models.CheckConstraint(condition=Q(digest_at=None) | Q(message=None), name="notification_digest_or_mail"),
+            models.CheckConstraint(condition=Q(request=None) | Q(hold=None), name="notification_of_one"),
         ]
         indexes = [
             models.Index(fields=["user", "-at", "-id"]),
@@ -150,3 +156,9 @@ class Notification(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id}: event {self.event_id}"
+
+    def get_absolute_url(self) -> str:
+        """Return the page of what it is about."""
+        if self.request is not None:
+            return self.request.get_absolute_url()
+        return reverse("production:holds" if self.hold_id else "notifications:settings")

@@ -19,7 +19,8 @@ from apps.notifications.hours import Hours
 from apps.notifications.kinds import Concerned, group_for, kind_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 from apps.production.approvals import asked_of, people_of, slots_of
-from apps.production.models import Request
+from apps.production.holds import requests_under
+from apps.production.models import Hold, Request
 
 #: The count beside “Notifications” goes no further.
 MOST_COUNTED = 100
@@ -35,7 +36,10 @@ def visible_notifications(user: Any) -> QuerySet[Notification]:
     scope = scope_of(user)
     if scope.sees_all:
         return rows
-    return rows.filter(Q(request=None) | Q(request__experiment__in=scope.experiments))
+    mine = Q(request__experiment__in=scope.experiments) | Q(hold__experiment__in=scope.experiments)
+    if scope.roles:
+        mine |= Q(hold__isnull=False, hold__experiment=None)
+    return rows.filter(Q(request=None, hold=None) | mine)
 
 
 def unread_count(user: Any) -> int:
@@ -80,11 +84,42 @@ def concerned_by(event: Event, request: Request) -> dict[int, Group]:
     for reason, people in _candidates(event, request).items():
         for pk in people:
             reasons.setdefault(pk, set()).add(reason)
-    muted = set(Follow.objects.filter(request=request, level=Level.MUTED).values_list("user_id", flat=True))
+    for pk in Follow.objects.filter(request=request, level=Level.MUTED).values_list("user_id", flat=True):
+        reasons.pop(pk, None)
+    return _groups(event, reasons)
+
+
+def _groups(event: Event, reasons: Mapping[int, set[Concerned]]) -> dict[int, Group]:
     actors = set(User.objects.filter(username=event.actor).values_list("pk", flat=True))
-    kind = kind_of(event.kind)
-    groups = {pk: group_for(kind, why) for pk, why in reasons.items() if pk not in muted | actors}
+    kind = kind_of(event)
+    groups = {pk: group_for(kind, why) for pk, why in reasons.items() if pk not in actors}
     return {pk: group for pk, group in groups.items() if group is not None}
+
+
+def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[int]]:
+    """Return whom a hold over many requests concerns, as what, and the experiments of these; some queries for all.
+
+    Each person counts once, for all requests under it that the person has not muted.
+    """
+    under = requests_under(hold)
+    rows = list(under.values_list("pk", "experiment_id", "created_by_id", "submitted_by_id"))
+    liaisons: dict[int | None, set[int]] = {}
+    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list("experiment_id", "user_id"):
+        liaisons.setdefault(experiment, set()).add(user)
+    follows: dict[str, dict[int, set[int]]] = {level: {} for level in Level.values}
+    for level, pk, user in Follow.objects.filter(request__in=under).values_list("level", "request_id", "user_id"):
+        follows[level].setdefault(pk, set()).add(user)
+    reasons: dict[int, set[Concerned]] = {}
+    for pk, experiment, *requesters in rows:
+        people = {
+            Concerned.REQUESTER: {user for user in requesters if user is not None},
+            Concerned.LIAISONS: liaisons.get(experiment, set()) | liaisons.get(None, set()),
+            Concerned.WATCHERS: follows[Level.WATCHING].get(pk, set()),
+        }
+        for reason, users in people.items():
+            for user in users - follows[Level.MUTED].get(pk, set()):
+                reasons.setdefault(user, set()).add(reason)
+    return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
 
 
 def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
@@ -127,9 +162,16 @@ def webhooks_for(user: Any) -> QuerySet[Webhook]:
 
 
 def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
-    """Return the events of an experiment's requests, newest first."""
+    """Return the events of an experiment's requests, newest first; `hold_events_of` has those over all of them."""
     requests = Request.objects.filter(experiment=experiment).annotate(text=Cast("pk", CharField())).values("text")
     return Event.objects.filter(target_type=Request._meta.label_lower, target_id__in=requests).order_by("-id")
+
+
+def hold_events_of(experiment: Experiment) -> QuerySet[Event]:
+    """Return the events of holds of an experiment, and of all production, newest first."""
+    over = Hold.objects.filter(Q(experiment=experiment) | Q(experiment=None), stage=None)
+    keys = over.annotate(text=Cast("pk", CharField())).values("text")
+    return Event.objects.filter(target_type=Hold._meta.label_lower, target_id__in=keys).order_by("-id")
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,21 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.urls import reverse
 
+from apps.accounts.models import User
 from apps.core.models import Event
 from apps.notifications import wire
 from apps.notifications.enums import Channel, MessageState
-from apps.notifications.kinds import kind_of
+from apps.notifications.kinds import is_wide, told_of
 from apps.notifications.mail import MailServer, Refused, clean, compose, is_address
 from apps.notifications.models import Message, Notification, Webhook
 from apps.notifications.selectors import hours_of, visible_notifications
 from apps.notifications.services import disable_webhook
 from apps.notifications.signing import secret_of
 from apps.notifications.targets import BadAddress
-from apps.production.models import Request
+from apps.production.holds import sees_hold
+from apps.production.models import Hold, Request
 
 log = logging.getLogger(__name__)
 
@@ -125,8 +128,7 @@ def _call(message: Message, at: datetime) -> None:
         raise TypeError("a call is of a webhook and an event")
     request = _request_of(event)
     if hook.user is not None:
-        own = event.kind.startswith("webhook.")
-        if not hook.user.is_active or not (own or (request and _sees(hook.user, request))):
+        if not hook.user.is_active or not _may_be_told(hook.user, event, request):
             _settle(message, MessageState.DROPPED, at, "The person may not see it.")
             return
         later = hours_of(hook.user).allowed(at)
@@ -147,13 +149,14 @@ def _call(message: Message, at: datetime) -> None:
 
 def payload(event: Event, request: Request | None) -> dict[str, object]:
     """Return what a webhook is told."""
+    path = request.get_absolute_url() if request else reverse("production:holds") if is_wide(event) else ""
     return {
         "id": event.pk,
         "kind": event.kind,
         "at": event.at.isoformat(),
         "request": request.key if request else None,
-        "url": settings.PORTAL_URL + request.get_absolute_url() if request else None,
-        "text": f"{event.target_label} {kind_of(event.kind).words}",
+        "url": settings.PORTAL_URL + path if path else None,
+        "text": told_of(event),
         "actor": event.actor,
         "old": event.old,
         "new": event.new,
@@ -166,8 +169,12 @@ def _request_of(event: Event) -> Request | None:
     return Request.objects.filter(pk=int(event.target_id)).first() if of_request else None
 
 
-def _sees(user: object, request: Request) -> bool:
-    return bool(Request.objects.visible_to(user).filter(pk=request.pk).exists())
+def _may_be_told(user: User, event: Event, request: Request | None) -> bool:
+    """Tell whether a person may still see what an event is about."""
+    if request is not None:
+        return bool(Request.objects.visible_to(user).filter(pk=request.pk).exists())
+    hold = Hold.objects.filter(pk=int(event.target_id)).first() if is_wide(event) else None
+    return sees_hold(user, hold) if hold else event.kind.startswith("webhook.")
 
 
 def _locked(rows: QuerySet[Message]) -> Message | None:

@@ -17,6 +17,7 @@ _ID: dict[str, Any] = {"min_value": 0, "max_value": 2**63 - 1}
 
 class NotificationReader(serializers.ModelSerializer[Notification]):
     kind = serializers.CharField(source="event.kind")
+    about = serializers.CharField(source="event.target_label")
     words = serializers.SerializerMethodField()
     request = serializers.CharField(source="request.key", allow_null=True, default=None)
     actor = serializers.CharField(source="event.actor")
@@ -24,11 +25,11 @@ class NotificationReader(serializers.ModelSerializer[Notification]):
 
     class Meta:
         model = Notification
-        fields = ["id", "kind", "words", "group", "request", "actor", "reason", "at", "read_at"]
+        fields = ["id", "kind", "about", "words", "group", "request", "actor", "reason", "at", "read_at"]
         read_only_fields = fields
 
     def get_words(self, row: Notification) -> str:
-        return kind_of(row.event.kind).words
+        return kind_of(row.event).words
 
 
 class ReadWriter(serializers.Serializer[Any]):

@@ -14,9 +14,9 @@ from apps.core.services import publish
 from apps.notifications import targets
 from apps.notifications.enums import DEFAULTS, Channel, Group, Level, MessageState, When
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
-from apps.notifications.selectors import concerned_by, hours_of, mail_is_configured, rules_of
+from apps.notifications.selectors import concerned_by, concerned_by_hold, hours_of, mail_is_configured, rules_of
 from apps.notifications.signing import secret_of
-from apps.production.models import Request
+from apps.production.models import Hold, Request
 
 #: So many webhooks a person, or an experiment, may have.
 MOST_WEBHOOKS = 5
@@ -31,20 +31,34 @@ def notify_of_event(*, event: Event) -> int:
     request = Request.objects.select_related("experiment").filter(pk=int(event.target_id)).first()
     if request is None:
         return 0
-    groups = concerned_by(event, request)
+    return _notify(event, concerned_by(event, request), {request.experiment_id}, request=request)
+
+
+@transaction.atomic
+def notify_of_hold(*, event: Event) -> int:
+    """The same for a hold of all production or of an experiment: each person is told once, not for each request."""
+    hold = Hold.objects.filter(pk=int(event.target_id)).first()
+    if hold is None:
+        return 0
+    groups, experiments = concerned_by_hold(event, hold)
+    return _notify(event, groups, experiments, hold=hold)
+
+
+def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Request | Hold) -> int:
     told = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
     people = User.objects.filter(pk__in=groups.keys() - told, is_active=True).order_by("pk")
-    _tell(event, request, {user: groups[user.pk] for user in people.select_related("notification_preferences")})
-    _call_webhooks(event, Webhook.objects.filter(experiment=request.experiment_id, enabled=True))
-    return len(people)
+    found = {user: groups[user.pk] for user in people.select_related("notification_preferences")}
+    _tell(event, found, **about)
+    _plan_calls([_call(event, hook) for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)])
+    return len(found)
 
 
-def _tell(event: Event, request: Request | None, people: Mapping[User, Group]) -> None:
+def _tell(event: Event, people: Mapping[User, Group], **about: Request | Hold) -> None:
     """Write notifications, the mails that go at once, and calls of the people's webhooks."""
     rules, hooks, quiet = rules_of(people), _webhooks_of(people), {user.pk: hours_of(user) for user in people}
-    rows = []
+    rows, calls = [], []
     for user, group in people.items():
-        row = Notification(user=user, event=event, request=request, group=group, at=event.at)
+        row = Notification(user=user, event=event, group=group, at=event.at, **about)
         when = rules[user.pk][Channel.MAIL, group] if mail_is_configured() and user.email else When.NEVER
         if when == When.DIGEST:
             row.digest_at = quiet[user.pk].next_digest(event.at)
@@ -53,9 +67,11 @@ def _tell(event: Event, request: Request | None, people: Mapping[User, Group]) -
             row.message = Message(channel=Channel.MAIL, user=user, event=event, created_at=event.at, due_at=due)
         rows.append(row)
         if rules[user.pk][Channel.WEBHOOK, group] == When.NOW:
-            _call_webhooks(event, hooks.get(user.pk, []), due_at=quiet[user.pk].allowed(event.at))
+            due = quiet[user.pk].allowed(event.at)
+            calls += [_call(event, hook, due) for hook in hooks.get(user.pk, [])]
     Message.objects.bulk_create(row.message for row in rows if row.message)
     Notification.objects.bulk_create(rows)
+    _plan_calls(calls)
 
 
 def _webhooks_of(people: Iterable[User]) -> dict[int, list[Webhook]]:
@@ -65,20 +81,14 @@ def _webhooks_of(people: Iterable[User]) -> dict[int, list[Webhook]]:
     return found
 
 
-def _call_webhooks(event: Event, hooks: Iterable[Webhook], due_at: datetime | None = None) -> None:
-    Message.objects.bulk_create(
-        [
-            Message(
-                channel=Channel.WEBHOOK,
-                webhook=hook,
-                event=event,
-                created_at=event.at,
-                due_at=due_at or event.at,
-            )
-            for hook in hooks
-        ],
-        ignore_conflicts=True,
-    )
+def _call(event: Event, hook: Webhook, due_at: datetime | None = None) -> Message:
+    due = due_at or event.at
+    return Message(channel=Channel.WEBHOOK, webhook=hook, event=event, created_at=event.at, due_at=due)
+
+
+def _plan_calls(calls: Iterable[Message]) -> None:
+    """Write calls of webhooks; one that is told of the event already is not told again."""
+    Message.objects.bulk_create(calls, ignore_conflicts=True)
 
 
 @transaction.atomic
@@ -193,7 +203,7 @@ def disable_webhook(*, webhook: Webhook, by: object, at: datetime) -> None:
     )
     owner = User.objects.select_related("notification_preferences").get(pk=webhook.created_by_id)
     if owner.is_active:
-        _tell(event, None, {owner: Group.TROUBLE})
+        _tell(event, {owner: Group.TROUBLE})
 
 
 @transaction.atomic

@@ -1,13 +1,16 @@
-"""What notifications do when something happens to a request."""
+"""What notifications do when something happens to a request, or to many."""
 
 from apps.core.models import Event
 from apps.core.outbox import subscribe
-from apps.notifications.services import notify_of_event
+from apps.notifications.kinds import is_wide
+from apps.notifications.services import notify_of_event, notify_of_hold
 from apps.production.models import Request
 
 
 @subscribe("notifications.notify", "request.*", "hold.*")
 def on_request_event(event: Event) -> None:
-    """Tell of what happens to a request; a hold of more than one is a banner on every page."""
+    """Tell of what happens to a request, and of holds of all production or of an experiment."""
     if event.target_type == Request._meta.label_lower:
         notify_of_event(event=event)
+    elif is_wide(event):
+        notify_of_hold(event=event)

@@ -37,7 +37,7 @@ def notification_list(request: HttpRequest) -> HttpResponse:
     page = newest_first(rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET)
     context = {
         "page": page,
-        "rows": [(row, kind_of(row.event.kind).words) for row in page.rows],
+        "rows": [(row, kind_of(row.event).words) for row in page.rows],
         "only_unread": only_unread,
         "until": max((row.pk for row in page.rows), default=0),
         "unread": unread_count(request.user),
@@ -56,8 +56,8 @@ def read(request: HttpRequest) -> HttpResponse:
     services.mark_read(user=user, at=timezone.now(), until=form.cleaned_data["until"], only=only)
     if only is not None and form.cleaned_data["next"] == "open":
         row = visible_notifications(user).select_related("request").filter(pk=only).first()
-        if row is not None and row.request is not None:
-            return redirect(row.request)
+        if row is not None:
+            return redirect(row)
     return redirect("notifications:list")
 
 

@@ -71,6 +71,18 @@ def wide_holds(user: Any) -> list[Held]:
     return [_held(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
+def requests_under(hold: Hold) -> QuerySet[Request]:
+    """Return the requests under way that a hold of all production, or of an experiment, is over."""
+    under = Request.objects.exclude(state__in=CLOSED | EDITABLE)
+    return under.filter(experiment=hold.experiment_id) if hold.experiment_id else under
+
+
+def sees_hold(user: Any, hold: Hold) -> bool:
+    """Tell whether a person may be told of a hold: who is of its experiment, or has any role if it is of everything."""
+    scope, experiment = scope_of(user), _experiment_of(hold)
+    return scope.sees(experiment) if experiment else bool(scope.roles)
+
+
 def may_hold(user: Any, experiment_id: int | None) -> bool:
     """Tell whether this person may hold, and let go on, an experiment; with None: everything."""
     scope = scope_of(user)

@@ -391,7 +391,7 @@ class Hold(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"stage {self.stage_id}" if self.stage_id else str(self.experiment or "everything")
+        return f"stage {self.stage_id}" if self.stage_id else str(self.experiment or "All production")
 
 
 class OutputReport(models.Model):

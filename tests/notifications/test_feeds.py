@@ -113,9 +113,9 @@ def test_empty_feed_is_a_feed(read, db):
 
 
 def test_queries_do_not_grow_with_requests(read, token, nova, liaison, django_assert_num_queries):
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         read(f"/feeds/{token}/experiments/NOVA.atom")
     for _ in range(5):
         draft(liaison, nova)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         assert len(titles(read(f"/feeds/{token}/experiments/NOVA.atom"))) == 9

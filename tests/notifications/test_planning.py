@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.models import Event
 from apps.core.services import publish
 from apps.notifications import services
 from apps.notifications.enums import Group, Level
@@ -67,7 +68,7 @@ def test_liaisons_are_told_but_who_did_it_and_other_experiments_are_not(asked, n
 def test_unknown_kind_is_told_to_requester_and_watchers(asked, approver, shifter):
     services.follow_request(request=asked, user=shifter, level=Level.WATCHING)
     assert happen(asked, "request.split_up") == {"nova-liaison": Group.OTHER, "shift-one": Group.OTHER}
-    assert kind_of("request.split_up").words == "– split up"
+    assert kind_of(Event.objects.get(kind="request.split_up")).words == "– split up"
 
 
 def test_muted_request_is_told_to_nobody_who_muted_it(asked, liaison, shifter):

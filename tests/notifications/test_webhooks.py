@@ -21,8 +21,10 @@ from apps.core.services import publish
 from apps.notifications import services, targets
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
+from apps.production.holds import place_hold
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import call, deliver
+from tests.production.written import request_in
 
 pytestmark = pytest.mark.django_db
 
@@ -87,6 +89,30 @@ def test_call_is_signed_and_made_once(receiver, hook, waiting):
     assert (told["kind"], told["request"], told["actor"]) == ("request.pass", waiting.key, "opsportal")
     assert told["url"] == f"https://portal.example.org/requests/{waiting.key}/"
     assert Message.objects.get().state == MessageState.SENT
+
+
+def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(
+    receiver, asked, liaison, other_liaison, approver, shifter, nova, dune
+):
+    request_in("queued", by=liaison, experiment=nova, approver=approver)
+    request_in("queued", by=other_liaison, experiment=dune, approver=approver)
+    deliver()
+    for by, of in ((liaison, None), (other_liaison, None), (approver, nova)):
+        services.add_webhook(url=receiver.url, experiment=of, by=by, at=AT)
+    place_hold(by=shifter, at=AT, reason="Power cut.", experiment=nova)
+    place_hold(by=shifter, at=AT, reason="Farm is full.")
+    deliver()
+    other_liaison.memberships.all().delete()
+    call(AT)
+    call(AT + timedelta(hours=1))
+    told = [json.loads(body) for _, body in receiver.told]
+    wanted = [
+        ("NOvA is held: no new jobs start", "Power cut."),
+        ("All production is held: no new jobs start", "Farm is full."),
+    ]
+    assert sorted((one["text"], one["reason"]) for one in told) == sorted(wanted * 2), "a person's and an experiment's"
+    assert {(one["request"], one["url"]) for one in told} == {(None, "https://portal.example.org/requests/holds/")}
+    assert Message.objects.get(webhook__user=other_liaison).state == MessageState.DROPPED
 
 
 @pytest.fixture
