@@ -47,10 +47,12 @@ DONE_BY = {
     "quality:again": "api:quality-again",
     "quality:waive": "api:quality-waive",
     "quality:withdraw": "api:quality-withdraw-waiver",
+    "submission:accept": "api:submission-accept",
     "submission:again": "api:submission-again",
     "submission:assign": "api:submission-assign",
     "submission:cancel": "api:submission-cancel",
     "submission:retry": "api:submission-retry",
+    "submission:wait-again": "api:submission-wait-again",
 }
 #: Tokens of machines alone: what they send twice makes nothing double.
 WITHOUT_KEY = {"/api/v1/capture/jobs/", "/api/v1/capture/report/"}
