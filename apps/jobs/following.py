@@ -10,14 +10,14 @@ from apps.core.errors import DomainError
 from apps.core.models import Event
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.jobs.selectors import totals_as_of
-from apps.jobs.totals import StageProgress, progress_of_many
+from apps.jobs.totals import StageProgress, progress_of_many, sent_here
 from apps.production.acceptance import acceptances_of
 from apps.production.counts import is_located
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.production.services import make_move
 
-#: Failed jobs are often sent again by a person: so long nothing must have happened before they count as final.
+#: Failed jobs that were sent by hand count as final once nothing has happened for so long: nobody tells the portal.
 SETTLED = timedelta(hours=6)
 #: A reading of the queue that is older tells nothing of now.
 FRESH = timedelta(minutes=15)
@@ -42,17 +42,21 @@ def start_seen(*, at: datetime) -> list[Request]:
 
 
 def complete_ended(*, at: datetime) -> list[Request]:
-    """Move running requests whose asked jobs are all done, have ended for good, or are not waited for any more."""
+    """Move running requests whose asked jobs are all done, or are not waited for any more.
+
+    Failed jobs of the portal's own sending wait for a person; those sent by hand end a stage once all is quiet.
+    """
     kept_up = Q(arguments__stop_on__isnull=False)  # its jobs are not counted beforehand: who sends them ends it
     running = list(Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment"))
     progress = progress_of_many(running)
     accepted = acceptances_of(running)
     busy = set(QueueCount.objects.filter(request__in=running).values_list("request_id", flat=True))
+    waited_for = busy | sent_here([request.pk for request in running])
     knows = _all_queues_are_known(at)
     moved = []
     for request in running:
         rows = [row for row in progress[request.pk] if row.asked]
-        settled = knows and request.pk not in busy
+        settled = knows and request.pk not in waited_for
         ended = [(row.asked and row.asked.pk in accepted) or has_ended(row, at=at, settled=settled) for row in rows]
         if rows and all(ended) and not _was_resumed(request, rows):
             moved += _move(request, Verb.COMPLETE, at)
@@ -73,11 +77,10 @@ def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
     """Tell whether a stage's asked jobs are done; or have ended, and nothing of it has happened for `SETTLED`."""
     if row.wanted is None:
         return False
-    if row.sums.completed >= row.wanted:
+    if row.completed >= row.wanted:
         return True
-    ended = row.sums.jobs - row.sums.retried
     quiet = row.sums.last_ended_at is not None and at - row.sums.last_ended_at >= SETTLED
-    return settled and quiet and ended >= row.wanted
+    return settled and quiet and row.ended >= row.wanted
 
 
 def _all_queues_are_known(at: datetime) -> bool:

@@ -92,6 +92,16 @@ class Job(models.Model):
             models.Index(
                 fields=["request_key", "stage", "-ended_at"], condition=~models.Q(request_key=""), name="job_of_request"
             ),
+            models.Index(
+                fields=["request_key", "submitted_at"],
+                condition=~models.Q(request_key=""),
+                name="job_of_request_by_begin",
+            ),
+            models.Index(
+                fields=["request_key"],
+                condition=~models.Q(request_key="") & models.Q(attempt__gt=1),
+                name="job_of_request_again",
+            ),
             models.Index(fields=["user", "-ended_at"], name="job_of_user"),
             models.Index(fields=["exit_code", "-ended_at"], condition=~models.Q(exit_code=0), name="job_by_exit_code"),
             models.Index(fields=["job_id"], name="job_by_id"),

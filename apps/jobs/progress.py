@@ -10,7 +10,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Collection, HourlyTotals, QueueCount, QueueReading
 from apps.jobs.records import hour_of
 from apps.jobs.selectors import totals_as_of
-from apps.jobs.totals import StageProgress, progress_of
+from apps.jobs.totals import StageProgress, progress_of, sent_here
 from apps.production.acceptance import acceptances_of
 from apps.production.counts import Counted, counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
@@ -74,12 +74,17 @@ class StageNow:
 
 @dataclass(frozen=True)
 class RequestNow:
-    """Progress of a request: stages, as of when the ended jobs and the queues are known, and who was not asked."""
+    """Progress of a request: stages, as of when the ended jobs and the queues are known, and who was not asked.
+
+    `short`: it runs, and has jobs that ended without having completed; `by_portal`: it is short, and the portal sends.
+    """
 
     stages: list[StageNow]
     as_of: datetime | None
     queue_as_of: datetime | None
     queue_unknown: list[str]
+    short: bool = False
+    by_portal: bool = False
 
     @property
     def expected_end(self) -> datetime | None:
@@ -112,11 +117,21 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
             else _expected(request, row, pace.get(row.stage.casefold()), as_of or at)
         )
         stages.append(StageNow(row, mine, known, expected, _burn(row), located, taken))
-    return RequestNow(stages, as_of, queue_as_of, unknown)
+    short = _is_short(request, stages)
+    by_portal = short and bool(sent_here([request.pk]))
+    return RequestNow(stages, as_of, queue_as_of, unknown, short, by_portal)
+
+
+def _is_short(request: Request, stages: Iterable[StageNow]) -> bool:
+    return request.state == RequestState.RUNNING and any(
+        stage.row.ended > stage.row.completed and not _is_done(stage.row)
+        for stage in stages
+        if stage.row.wanted is not None and stage.acceptance is None
+    )
 
 
 def _is_done(row: StageProgress) -> bool:
-    return row.wanted is not None and row.sums.completed >= row.wanted
+    return row.wanted is not None and row.completed >= row.wanted
 
 
 def _queue_known() -> tuple[datetime | None, list[str]]:
@@ -166,7 +181,7 @@ def _expected(request: Request, row: StageProgress, pace: tuple[int, datetime] |
         return Expected(None, f"no job was completed in the last {WINDOW.total_seconds() / 3600:.0f} hours")
     done, since = pace
     seconds = (at - since).total_seconds()
-    left = row.wanted - row.sums.completed
+    left = row.wanted - row.completed
     # Beyond some years it says nothing, and dates end.
     if left * seconds / done > timedelta(days=3650).total_seconds():
         return Expected(None, "at its present pace not within ten years")

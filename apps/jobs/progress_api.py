@@ -29,7 +29,8 @@ class StageProgressReader(serializers.Serializer[StageNow]):
 
     stage = serializers.CharField(source="row.stage")
     jobs_asked = serializers.IntegerField(source="row.wanted", allow_null=True)
-    done = serializers.IntegerField(source="row.sums.completed")
+    done = serializers.IntegerField(source="row.completed")
+    tests = serializers.IntegerField(source="row.left_out.tests")
     failed = serializers.IntegerField(source="row.sums.failed")
     taken_away = serializers.IntegerField(source="row.sums.taken_away")
     retried = serializers.IntegerField(source="row.sums.retried")

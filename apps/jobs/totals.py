@@ -10,6 +10,7 @@ from django.db.models import Max, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.delivered import LeftOut, left_out
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, NONE, TAKEN_AWAY
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.records import hour_of
@@ -19,6 +20,8 @@ from apps.production.priority.order import by_place, startable
 
 #: Apps above that send jobs again: of requests, how many, by the request's primary key and the stage's position.
 SENT_AGAIN: list[Callable[[Sequence[int]], Mapping[tuple[int, int], int]]] = []
+#: Apps above that send jobs: each keeps, of primary keys of requests, those whose jobs it sends.
+SENT_HERE: list[Callable[[Sequence[int]], Iterable[int]]] = []
 
 DAYS = 7
 #: How many rows a table of stages and how many requests the home page shows.
@@ -77,17 +80,29 @@ class Sums:
 
 @dataclass
 class StageProgress:
-    """How far one stage of a request is; `wanted` is None where the request does not say how many jobs it takes."""
+    """How far one stage of a request is; `wanted` is None where the request does not say how many jobs it takes.
+
+    `sums` are of all its jobs, by attempts; `completed` and `ended` of those of production, each job once.
+    """
 
     request: Request
     stage: str
     wanted: int | None
     sums: Sums
     asked: Stage | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    @property
+    def completed(self) -> int:
+        return max(0, self.sums.completed - self.left_out.completed)
+
+    @property
+    def ended(self) -> int:
+        return max(0, self.sums.jobs - self.sums.retried - self.left_out.ended)
 
     @property
     def percent(self) -> float | None:
-        return min(100.0, 100 * self.sums.completed / self.wanted) if self.wanted else None
+        return min(100.0, 100 * self.completed / self.wanted) if self.wanted else None
 
 
 def progress_of(request: Request) -> list[StageProgress]:
@@ -104,6 +119,11 @@ def sent_again(requests: Sequence[int]) -> dict[tuple[int, int], int]:
     return found
 
 
+def sent_here(requests: Sequence[int]) -> set[int]:
+    """Keep, of primary keys of requests, those whose jobs the portal sends, so that it knows of each failed one."""
+    return {pk for ask in SENT_HERE for pk in ask(requests)} if requests else set()
+
+
 def production_now(user: object) -> list[StageProgress]:
     """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
     visible = Request.objects.visible_to(user)
@@ -114,7 +134,7 @@ def production_now(user: object) -> list[StageProgress]:
 
 
 def progress_of_many(requests: list[Request]) -> dict[int, list[StageProgress]]:
-    """Return the progress of each request by its primary key, stage by stage, in three queries."""
+    """Return the progress of each request by its primary key, stage by stage, in a fixed number of queries."""
     stages: dict[int, list[Stage]] = {request.pk: [] for request in requests}
     for stage in Stage.objects.filter(request__in=requests).order_by("request", "position"):
         stages[stage.request_id].append(stage)
@@ -137,7 +157,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
     for total in totals:
         named = found.setdefault((total["request_key"], total["experiment_id"]), {})
         named.setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
-    progress, again = {}, sent_again([request.pk for request in requests])
+    progress, again, without = {}, sent_again([request.pk for request in requests]), left_out(requests)
     for request in requests:
         left = found.get((request.key, request.experiment_id), {})
         rows = [
@@ -148,6 +168,7 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
         for row in rows:
             row.sums.query = {"request": request.key, "stage": row.stage or NONE}
             row.sums.retried += again.get((request.pk, row.asked.position), 0) if row.asked else 0
+            row.left_out = without.get((request.key, row.stage.casefold()), LeftOut())
         progress[request.pk] = rows
     return progress
 

@@ -11,6 +11,7 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.delivered import Delivered, delivered_by
 from apps.jobs.enums import ANY_FAILURE
 from apps.jobs.totals import StageProgress, progress_of
 from apps.production.acceptance import acceptances_of
@@ -19,7 +20,6 @@ from apps.production.datasets import CatalogueError, catalogue_of
 from apps.production.gathering import UNCLAIMED
 from apps.production.models import Request, Stage
 from apps.quality.checks.facts import Catalogued, Facts, Files, Histogram, JobSums, LogSample, Posted, StageFacts
-from apps.quality.delivered import Delivered, delivered_by
 from apps.quality.enums import Outcome
 from apps.quality.logs import samples_of
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityInput

@@ -95,8 +95,8 @@ def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Sho
         Shortfall(
             row.asked,
             row.wanted or 0,
-            row.sums.completed,
-            _in_queue(waiting.get(row.stage.casefold(), 0)) or _figures(row.wanted or 0, row.sums.completed),
+            row.completed,
+            _in_queue(waiting.get(row.stage.casefold(), 0)) or _figures(row.wanted or 0, row.completed),
             accepted.get(row.asked.pk),
         )
         for row in _asked(request)

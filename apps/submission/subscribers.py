@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from django.db.models import Count, F, Max, Q, Sum
 from django.db.models.functions import Coalesce
 
-from apps.jobs.totals import SENT_AGAIN
+from apps.jobs.totals import SENT_AGAIN, SENT_HERE
 from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
 from apps.production.sent import STUCK, STUCK_SINCE, sign_of_work
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Submission
+from apps.submission.models import Assignment, Submission
 
 #: So long a verdict and the next turn are waited for before a person is.
 _MAY_BE_SENT_AGAIN = timedelta(minutes=30)
@@ -33,6 +33,16 @@ def count_sent_again(keys: Sequence[int]) -> Mapping[tuple[int, int], int]:
 
 
 SENT_AGAIN.append(count_sent_again)
+
+
+def requests_sent_here(keys: Sequence[int]) -> Iterable[int]:
+    """Keep the requests whose production the portal has sent, or will: they are on a cluster to which it submits."""
+    sent = Submission.objects.filter(request__in=keys, is_test=False).order_by().values_list("request_id", flat=True)
+    chosen = Assignment.objects.filter(request__in=keys, cluster__submits=True)
+    return sent.union(chosen.values_list("request_id", flat=True))
+
+
+SENT_HERE.append(requests_sent_here)
 
 
 def stuck_requests(at: datetime | None) -> set[int]:

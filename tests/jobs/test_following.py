@@ -141,6 +141,62 @@ def test_retried_attempt_is_no_further_job(alps, made):
     assert [stage.row.sums.retried for stage in progress_now(request, at=later).stages] == [1, 0]
 
 
+def all_quiet(alps, at):
+    """All clusters have said that nothing waits or runs."""
+    Collection.objects.update(last_success_at=at)
+    beat_heart(name=TOTALS_HEART, at=at)
+    QueueReading.objects.update_or_create(cluster=alps, defaults={"at": at})
+
+
+def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
+    request = made("testing")
+    ran(alps, request, "generation", record(1), failed(2))
+    ran(alps, request, "simulation", record(3))
+    first = progress_now(request, at=END).stages[0].row
+    assert (first.completed, first.left_out.tests, first.sums.failed) == (0, 1, 1), "all is of the test while it lasts"
+    begins = END + timedelta(minutes=10)
+    services.SERVICES[Verb.START](request=request, by=approver, at=begins)
+
+    def end(number, stage, **changes):
+        moments = {"submitted_at": begins, "ended_at": begins + timedelta(minutes=30)}
+        ran(alps, request, stage, record(number, **moments, **changes))
+
+    end(4, "generation")
+    end(5, "simulation")
+    later = begins + 2 * SETTLED
+    all_quiet(alps, later)
+    follow_requests(at=later)
+    assert state(request) == "running", "one of two has completed, and no more have ended, but for those of the test"
+    first, second = progress_now(request, at=later).stages
+    assert [(one.row.completed, one.row.percent) for one in (first, second)] == [(1, 50.0), (1, 100.0)]
+    page = browse(approver).get(f"/jobs/progress/{request.key}/").content.decode()
+    assert page.count("without 1 of before production") == 2
+    one = browse(approver).get(f"/api/v1/progress/{request.key}/").json()["stages"][0]
+    assert (one["done"], one["tests"]) == (1, 1)
+    end(6, "generation")
+    follow_requests(at=later)
+    assert state(request) == "data_quality"
+
+
+def test_attempt_that_was_followed_by_another_completes_nothing(alps, made):
+    request = made("running")
+    ran(alps, request, "generation", record(1, attempt=1), record(1, attempt=2))
+    ran(alps, request, "simulation", record(3))
+    follow_requests(at=END)
+    assert state(request) == "running"
+    assert [stage.row.completed for stage in progress_now(request, at=END).stages] == [1, 1]
+
+
+def test_the_page_says_what_happens_to_jobs_sent_by_hand_that_failed(alps, made, browse, liaison):
+    request = made("running")
+    ran(alps, request, "generation", record(1))
+    address, told = f"/jobs/progress/{request.key}/", "for six hours none has ended"
+    assert timedelta(hours=6) == SETTLED
+    assert told not in browse(liaison).get(address).content.decode()
+    ran(alps, request, "generation", failed(2))
+    assert told in browse(liaison).get(address).content.decode()
+
+
 def test_request_that_somebody_resumed_waits_for_another_job(alps, made, approver):
     request = made("running")
     ran(alps, request, "generation", record(1), record(2))
@@ -183,7 +239,7 @@ def test_expected_end_follows_the_pace(alps, made):
 
 def test_progress_keeps_its_query_count(alps, made, django_assert_max_num_queries):
     request = made("running")
-    with django_assert_max_num_queries(10) as few:
+    with django_assert_max_num_queries(12) as few:
         progress_now(request, at=END)
     for number in range(20):
         ran(alps, request, "generation", record(number + 1, submitted_at=SENT, ended_at=END - timedelta(hours=number)))

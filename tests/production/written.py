@@ -11,6 +11,8 @@ from apps.quality import services as quality
 from apps.quality.standing import standing_of
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+#: When `request_in` makes its moves.
+LATER = AT + timedelta(hours=1)
 
 
 def stage(name: str = "generation", **changes: object) -> StageContent:
@@ -63,22 +65,21 @@ WAYS = {
 PASSING = {S.CHECKING: (S.SUBMITTED, Verb.CHECK), S.APPROVED: (S.AWAITING_APPROVAL, Verb.APPROVE)}
 
 
-def request_in(state: str, *, by, experiment, approver, **changes: object) -> Request:
-    """A request brought to this state by the services."""
-    later = AT + timedelta(hours=1)
+def request_in(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
+    """A request brought to this state by the services, at this moment."""
     if state == S.DRAFT:
         return draft(by, experiment, **changes)
     if state in PASSING:
         before, verb = PASSING[S(state)]
-        request = request_in(before, by=by, experiment=experiment, approver=approver, **changes)
+        request = request_in(before, by=by, experiment=experiment, approver=approver, later=later, **changes)
         if verb is Verb.CHECK:
             return services._move(request, verb, by=PORTAL, at=later)
         return services._move(request, verb, by=approver, at=later, approved_at=later, approved_by=approver)
     if state == S.AWAITING_APPROVAL:
-        request = request_in(S.SUBMITTED, by=by, experiment=experiment, approver=approver, **changes)
+        request = request_in(S.SUBMITTED, by=by, experiment=experiment, approver=approver, later=later, **changes)
         return services.check_request(request=request, at=later)
     before, verb, who = WAYS[S(state)]
-    request = request_in(before, by=by, experiment=experiment, approver=approver, **changes)
+    request = request_in(before, by=by, experiment=experiment, approver=approver, later=later, **changes)
     if before == S.DATA_QUALITY:
         pass_quality(request, approver, at=later)
     more = {"successor": draft(by, experiment)} if verb is Verb.SUPERSEDE else {}

@@ -2,11 +2,16 @@
 
 from datetime import timedelta
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from apps.clusters.models import Cluster
+from apps.jobs.delivered import Delivered, delivered_by
+from apps.jobs.models import DirtyHour, HourlyTotals, Job
 from apps.jobs.services import attach_origin, recompute_dirty_hours
+from apps.jobs.totals import progress_of
 from apps.production.enums import Verb
 from apps.production.services import make_move
-from apps.quality.delivered import Delivered, delivered_by
 from tests.jobs import accounting
 from tests.production.written import AT
 from tests.quality.conftest import LATER, QUEUED_AT
@@ -34,6 +39,26 @@ def test_attempts_count_once_by_the_last(produced):
     run(produced.request, (1, 1, "completed", 1), (1, 2, "completed", 1), (2, 1, "completed", 1), (2, 2, "failed", 1))
     run(produced.request, (3, 1, "node_fail", 1), (3, 2, "completed", 1), stage="Generation")
     assert delivered_by(produced.request) == {"generation": Delivered(2, 0)}
+
+
+jobs = st.tuples(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from(["completed", "failed", "node_fail"]),
+    st.sampled_from([-60, -5, -4, 3, 30]),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(done=st.lists(jobs, max_size=8, unique_by=lambda job: (job[0], job[1], job[3])), spelt=st.booleans())
+def test_progress_counts_as_they_deliver(produced, done, spelt):
+    for model in (DirtyHour, HourlyTotals, Job):
+        model.objects.all().delete()
+    run(produced.request, *done, stage="Generation" if spelt else "generation")
+    delivered = delivered_by(produced.request).get("generation", Delivered())
+    row = progress_of(produced.request)[0]
+    assert (row.completed, row.left_out.tests) == (delivered.jobs, delivered.tests)
+    assert row.ended == sum(attempt == 1 and minutes >= -5 for _, attempt, _, minutes in done)
 
 
 def test_jobs_of_a_test_do_not_count(make, approver):

@@ -55,7 +55,7 @@ def make(liaison, nova, approver, printing):
     def in_state(state: str, **changes):
         values = {"jobs": 6, "events": 60}
         stages = (written.stage("one", **values), written.stage("two", **values))
-        content = {"workflow": printing, "stages": stages, **changes}
+        content = {"workflow": printing, "stages": stages, "later": AT, **changes}
         return written.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
 
     return in_state

@@ -8,7 +8,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.core.selectors import events_of
 from apps.diagnosis.request_report import report_of
-from apps.jobs.following import complete_ended
+from apps.jobs.following import complete_ended, has_ended
+from apps.jobs.models import Collection, QueueReading
 from apps.jobs.progress import progress_now
 from apps.jobs.services import attach_origin, recompute_dirty_hours
 from apps.production.acceptance import withdraw_acceptance
@@ -133,6 +134,40 @@ def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
     assert (report["total"]["retried"], report["stages"][0]["retried"]) == (1, 1)
     with pytest.raises(InvalidTransition, match="waits for all of its jobs already"):
         withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="Again.")
+
+
+@pytest.mark.parametrize("decision", ["accepted", "sent again", "ended"])
+def test_failed_jobs_keep_the_request_open_until_somebody_decides(
+    decision, running, send, cluster, end_jobs, shifter, browse
+):
+    for _ in range(3):
+        send()
+    last = send(failed={0})
+    later, request = AT + timedelta(days=30), running.request
+    recompute_dirty_hours(at=later)
+    Collection.objects.update(last_success_at=later)
+    QueueReading.objects.create(cluster=cluster, at=later)
+    (two,) = [stage.row for stage in progress_now(request, at=later).stages if stage.row.stage == "two"]
+    assert has_ended(two, at=later, settled=True), "all have ended, and for long"
+    assert complete_ended(at=later) == []
+    page = browse(shifter).get(f"/jobs/progress/{request.key}/").content.decode()
+    assert "The request waits for the jobs that did not complete" in page
+    assert "six hours" not in page
+    if decision == "ended":
+        make_move(verb=Verb.COMPLETE, request=Request.objects.get(pk=request.pk), by=shifter, at=later)
+    elif decision == "accepted":
+        accept(running, shifter, position=1)
+        assert complete_ended(at=later) == [request]
+    else:
+        (again,) = retry_failed(request=request, position=1, by=shifter, at=AT)
+        assert again.retry_of == last
+        assert complete_ended(at=later) == []
+        again = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+        origins = {job.pk: (request.key, "two") for job in end_jobs(again, at=AT)}
+        attach_origin(origins=origins, at=AT)
+        recompute_dirty_hours(at=later)
+        assert complete_ended(at=later) == [request]
+    assert Request.objects.get(pk=request.pk).state == "completing"
 
 
 def test_jobs_that_were_sent_by_hand_are_judged_by_accounting(running, cluster, approver, end_jobs, send):

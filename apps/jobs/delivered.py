@@ -1,0 +1,114 @@
+"""How many jobs of each stage have delivered: each once, by its last attempt, without those of a test."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Q
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.models import Event
+from apps.jobs.models import Job
+from apps.production.enums import RequestState
+from apps.production.models import Request
+
+#: Clocks of portal and scheduler may differ by so much.
+_SKEW = timedelta(minutes=5)
+#: While a request is in test, none of its jobs is of production.
+_NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
+
+#: What the hourly totals hold too many of: jobs of before production, and attempts that completed but were followed
+#: by another. Both are few, and each has an index; LATERAL, so that these are used for each request by itself.
+_LEFT_OUT = """
+WITH asked AS (
+    SELECT * FROM unnest(%(keys)s::text[], %(experiments)s::bigint[], %(begins)s::timestamptz[])
+        AS asked(key, experiment, begins)
+)
+SELECT asked.key, early.* FROM asked, LATERAL (
+    SELECT stage, count(*) FILTER (WHERE state = %(completed)s), count(*) FILTER (
+        WHERE state = %(completed)s AND NOT EXISTS (
+            SELECT FROM jobs_job later WHERE later.cluster_id = job.cluster_id AND later.job_id = job.job_id
+                AND later.submitted_at = job.submitted_at AND later.attempt > job.attempt
+        )
+    ), count(*) FILTER (WHERE attempt = 1)
+    FROM jobs_job job
+    WHERE request_key = asked.key AND request_key <> '' AND experiment_id = asked.experiment
+        AND submitted_at < asked.begins
+    GROUP BY stage
+) early
+UNION ALL
+SELECT asked.key, followed.* FROM asked, LATERAL (
+    SELECT job.stage, count(DISTINCT job.id), 0, 0
+    FROM jobs_job later JOIN jobs_job job USING (cluster_id, job_id, submitted_at, request_key, experiment_id)
+    WHERE request_key = asked.key AND later.request_key <> '' AND experiment_id = asked.experiment
+        AND (asked.begins IS NULL OR submitted_at >= asked.begins)
+        AND later.attempt > 1 AND later.attempt > job.attempt AND job.state = %(completed)s
+    GROUP BY job.stage
+) followed
+"""
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Jobs of a stage that completed: of production, and of before it."""
+
+    jobs: int = 0
+    tests: int = 0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What of a stage's totals is no job of production: completed attempts, completed jobs, and jobs that ended."""
+
+    completed: int = 0
+    tests: int = 0
+    ended: int = 0
+
+
+def delivered_by(request: Request) -> dict[str, Delivered]:
+    """Return what the jobs of each stage have delivered, by its name in small letters, counted from the jobs."""
+    begins = _begins([request]).get(request.pk)
+    last = Job.objects.filter(request=request).order_by("cluster_id", "job_id", "submitted_at", "-attempt")
+    last = last.distinct("cluster_id", "job_id", "submitted_at")
+    done = Job.objects.filter(pk__in=last.values("pk"), state=JobState.COMPLETED).order_by()
+    of_production = Q(submitted_at__gte=begins) if begins else Q(pk__gt=0)
+    found: dict[str, Delivered] = {}
+    rows = done.values("stage").annotate(every=Count("pk"), jobs=Count("pk", filter=of_production))
+    for row in rows:
+        one = found.get(row["stage"].casefold(), Delivered())
+        found[row["stage"].casefold()] = Delivered(one.jobs + row["jobs"], one.tests + row["every"] - row["jobs"])
+    return found
+
+
+def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
+    """Return what to take from the totals of stages, by the request's key and the stage's name in small letters."""
+    if not requests:
+        return {}
+    begins = _begins(requests)
+    words: dict[str, Any] = {
+        "keys": [request.key for request in requests],
+        "experiments": [request.experiment_id for request in requests],
+        "begins": [begins.get(request.pk) for request in requests],
+        "completed": JobState.COMPLETED.value,
+    }
+    found: dict[tuple[str, str], LeftOut] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_LEFT_OUT, words)
+        for key, stage, completed, tests, ended in cursor.fetchall():
+            one = found.get((key, stage.casefold()), LeftOut())
+            found[key, stage.casefold()] = LeftOut(one.completed + completed, one.tests + tests, one.ended + ended)
+    return found
+
+
+def _begins(requests: Sequence[Request]) -> dict[int, datetime]:
+    """Return when production began: after the last test, or the last time in the queue; not where it never was."""
+    moves = Event.objects.filter(
+        Q(old=RequestState.TESTING) | Q(new__in=(RequestState.QUEUED, RequestState.TESTING)),
+        target_type=Request._meta.label_lower,
+        target_id__in=[str(request.pk) for request in requests],
+    )
+    moves = moves.order_by("target_id", "-pk").distinct("target_id")
+    rows = moves.values_list("target_id", "new", "at")
+    return {int(key): _NOT_YET if new == RequestState.TESTING else at - _SKEW for key, new, at in rows}
