@@ -26,6 +26,10 @@ def counts(tour: Tour) -> dict[tuple[str, str, str], int]:
     return {visit.key: found[visit.key] for visit in tour.visits(ask)}
 
 
+def grown(few: dict[Any, int], many: dict[Any, int]) -> dict[Any, tuple[int, int]]:
+    return {key: (count, many[key]) for key, count in few.items() if key in many and many[key] > count}
+
+
 @pytest.mark.parametrize(
     ("role", "only", "least"), [("liaison", "", 50), ("approver", "", 50), ("admin", "admin:", 50)]
 )
@@ -36,6 +40,7 @@ def test_queries_do_not_grow_with_rows(db, role, only, least):
     filler.stages, filler.size = 5, 3
     filler.add(2 * len(STATES))
     many = counts(Tour(roles=(role,), only=only, brief=True, newest=True))
-    grown = {key: (count, many[key]) for key, count in few.items() if key in many and many[key] > count}
-    assert grown == {}
+    if grown(few, many):  # what is read once in the life of a process is not read again
+        many = counts(Tour(roles=(role,), only=only, brief=True, newest=True))
+    assert grown(few, many) == {}
     assert len(few.keys() & many.keys()) >= least

@@ -348,6 +348,7 @@ def test_job_that_the_sink_refuses_costs_its_neighbours_nothing(make_capture, sp
 
     sink.refuses = set()
     again = make_capture()
+    again.retry_refused()
     again.run_once()
 
     assert sink.ids == [1, 2, 3]
