@@ -43,8 +43,8 @@ for _ in sys.stdin:
     pid = os.fork()
     if not pid:
         sys.stdin.close()
+        print("pid", os.getpid(), flush=True)
         call_command(*sys.argv[1:])
-    print("pid", pid, flush=True)
     os.waitpid(pid, 0)
 """
 
@@ -100,9 +100,9 @@ def starter(portal, *arguments):
 
     def start():
         process.stdin.write("\n")
-        lines = sorted([process.stdout.readline(), process.stdout.readline()])
-        assert lines[0] == "capturing the jobs of alps\n"
-        return int(lines[1].removeprefix("pid "))
+        pid = int(process.stdout.readline().removeprefix("pid "))
+        assert process.stdout.readline() == "capturing the jobs of alps\n"
+        return pid
 
     with process:
         yield start
