@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.portal import cpu_seconds, portal, wait_until
-from benchmarks.spool import FIRST_JOB, User, make_spool, start_writer, write_corpus  # noqa: F401 -- User for others
+from benchmarks.spool import FIRST_JOB, make_spool, start_writer, write_corpus
 
 SARCHIVE_BYTES = 8192  # of a job in SArchive's tree on ext4: two files, a block each
 WARM_UP = 5_000

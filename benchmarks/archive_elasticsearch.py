@@ -9,24 +9,21 @@ the best of each are compared, being the least disturbed. Jobs are those of `ben
 import argparse
 import json
 import os
-import random
 import tempfile
 import time
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import django
 from elasticsearch import Elasticsearch, helpers
 
-from benchmarks.archive_capture import User
+from benchmarks.spool import captured_jobs
 from dev.elasticsearch import VERSION
 from dev.elasticsearch import Elasticsearch as Server
 from dev.processes import guard
 from tests.elasticsearch_server import free_port
 
 BATCH_JOBS = 500  # as the journal gives them out
-SUBMITTED = datetime(2026, 11, 20, tzinfo=UTC)
 SETTINGS = {"SECRET_KEY": "benchmark" * 10, "DATABASE_URL": "postgresql://none/none", "REDIS_URL": "redis://none"}
 
 
@@ -101,24 +98,6 @@ def write_sink(client, server, index, jobs):
         for start in range(0, len(jobs), BATCH_JOBS):
             assert not sink.write(jobs[start : start + BATCH_JOBS])
         return time.perf_counter() - began
-
-
-def captured_jobs(count):
-    from apps.archive.capture.entry import CapturedJob
-
-    users = [User(number) for number in range(200)]
-    choose = random.Random(7)
-    jobs = []
-    for number in range(count):
-        user = choose.choice(users)
-        script, environment = user.submit(choose)
-        submitted_at = SUBMITTED + timedelta(milliseconds=number)
-        facts = {"user": user.name, "account": "nova", "name": "simulate"}
-        job = CapturedJob(
-            "benchmark", "slurm", str(number), submitted_at, submitted_at, script[:-1], environment, **facts
-        )
-        jobs.append(job)
-    return jobs
 
 
 if __name__ == "__main__":

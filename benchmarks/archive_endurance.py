@@ -14,16 +14,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-from apps.archive.capture.capture import Capture
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import Keeper
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.masking import Masker
 from benchmarks.portal import portal, wait_until
 from benchmarks.spool import FIRST_JOB, make_spool, start_writer, write_corpus
+from tests.archive.capturing import capture_of
 
 CORPUS = 20_000
 SUBMITTERS = 8
@@ -121,15 +118,7 @@ def _capture_all(directory, spool):
             return super().read(entry)
 
     journal = Journal(directory / "journal", sinks=[])
-    capture = Capture(
-        cluster="benchmark",
-        scheduler="slurm",
-        spool=Counting(spool),
-        keeper=Keeper(journal, []),
-        masker=Masker(names="(?i)token", key=b"key"),
-        clock=lambda: datetime.now(UTC),
-    )
-    capture.run_once()
+    capture_of(Counting(spool), journal).run_once()
     journal.close()
     return read
 

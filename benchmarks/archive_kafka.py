@@ -12,12 +12,10 @@ import argparse
 import gc
 import json
 import os
-import random
 import shutil
 import subprocess
 import tempfile
 import time
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -25,10 +23,10 @@ from statistics import median
 import django
 from confluent_kafka import Producer
 
+from benchmarks.spool import captured_jobs
 from tests.kafka_server import BIN, KafkaServer, stop_when_gone
 
 BATCH_JOBS = 500  # as the journal gives such jobs out: 3 MB
-SUBMITTED = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def main():
@@ -58,7 +56,7 @@ def main():
 def measure(server, arguments):
     from apps.archive.sinks.registry import open_sink
 
-    jobs = make_jobs(arguments.jobs)
+    jobs = captured_jobs(arguments.jobs)
     options = f"?compression={arguments.compression}"
     produce(server, jobs[:BATCH_JOBS], server.create_topic(), arguments.compression)  # the broker warms up
     bare, sink = [], []
@@ -69,13 +67,14 @@ def measure(server, arguments):
         topic = server.create_topic()
         sink.append(len(jobs) / write(open_sink(f"kafka://{server.bootstrap}/{topic}{options}"), jobs))
         assert len(server.messages(topic)) == len(jobs) + 1
+    ratios = [ours / theirs for ours, theirs in zip(sink, bare, strict=True)]
     return {
         "jobs": len(jobs),
         "compression": arguments.compression,
         "bare_producer_per_second": [round(rate) for rate in bare],
         "sink_per_second": [round(rate) for rate in sink],
-        "of_bare_producer_by_round": [round(ours / theirs, 2) for ours, theirs in zip(sink, bare, strict=True)],
-        "of_bare_producer": round(median(ours / theirs for ours, theirs in zip(sink, bare, strict=True)), 2),
+        "of_bare_producer_by_round": [round(ratio, 2) for ratio in ratios],
+        "of_bare_producer": round(median(ratios), 2),
     }
 
 
@@ -114,32 +113,6 @@ def write(sink, jobs):
     taken = time.perf_counter() - began
     sink.close()
     return taken
-
-
-def make_jobs(count):
-    from apps.archive.capture.entry import CapturedJob
-    from benchmarks.archive_capture import User
-
-    users = [User(number) for number in range(200)]
-    choose = random.Random(7)
-    jobs = []
-    for number in range(count):
-        user = choose.choice(users)
-        script, environment = user.submit(choose)
-        submitted_at = SUBMITTED + timedelta(milliseconds=number)
-        jobs.append(
-            CapturedJob(
-                cluster="benchmark",
-                scheduler="slurm",
-                job_id=str(number),
-                submitted_at=submitted_at,
-                captured_at=submitted_at,
-                script=script,
-                environment=environment,
-                user=user.name,
-            )
-        )
-    return jobs
 
 
 if __name__ == "__main__":

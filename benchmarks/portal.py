@@ -2,12 +2,10 @@
 
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -15,8 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from dev.postgres import Postgres
-from dev.processes import guard, spawn
+from benchmarks.database import database, settings
 
 ROOT = Path(__file__).parents[1]
 SIZES = ("Rss", "Anonymous")
@@ -28,28 +25,8 @@ TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
 @contextmanager
 def portal():
     """Yield a portal that goes with the benchmark."""
-    base = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
-    watchdog, url = start_postgres(base)
-    try:
+    with database() as (base, url):
         yield Portal(base, url)
-    finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=60)
-        shutil.rmtree(base, ignore_errors=True)
-
-
-def start_postgres(base):
-    run, sockets = base / "run", base / "s"
-    run.mkdir()
-    sockets.mkdir()
-    watchdog = guard(run, remove=base)
-    postgres = Postgres(base / "postgres", sockets)
-    postgres.prepare()
-    with (base / "postgres.log").open("ab") as log:
-        server = spawn("postgres", postgres.command(), run, stdout=log, stderr=subprocess.STDOUT)
-    postgres.wait_ready(server.poll)
-    postgres.create_database("opsportal")
-    return watchdog, postgres.url("opsportal")
 
 
 class Portal:
@@ -59,12 +36,7 @@ class Portal:
         self.base = base
         self.url = url
         self.journal = base / "var/journal/benchmark/journal.sqlite"
-        self.environment = os.environ | {
-            "DATABASE_URL": url,
-            "REDIS_URL": "redis://localhost:1/0",
-            "SECRET_KEY": "benchmark" * 10,
-            "VAR_DIR": str(base / "var"),
-        }
+        self.environment = os.environ | settings(base, url)
         self.store = psycopg.connect(url, autocommit=True)
         self.manage("migrate", "-v0", "--skip-checks")
 

@@ -11,13 +11,10 @@ them. `cpu` is the time that this process and its server of the database compute
 import argparse
 import gc
 import http.client
-import os
-import shutil
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +22,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.archive_search import start_postgres
+from django.core.management import call_command
+
+from benchmarks.database import database, set_up_django
 from dev.processes import spawn
 
 LIMIT_MS = 200
@@ -52,40 +51,11 @@ def main() -> None:
     parser.add_argument("--judge", choices=["wall", "cpu"], default="wall", help="which time has the limit")
     parser.add_argument("--directory", type=Path, help="where to keep the database for another run (else temporary)")
     arguments = parser.parse_args()
-    base = arguments.directory or Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
-    base.mkdir(exist_ok=True)
-    sockets = Path(tempfile.mkdtemp(prefix="opsportal-s-"))
-    watchdog, url = start_postgres(base, sockets, remove=None if arguments.directory else base)
-    try:
-        set_up_django(base, url)
+    with database(arguments.directory) as (base, url):
+        set_up_django(base, url, STATIC_DIR=str(base / "static"), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR")
+        call_command("collectstatic", verbosity=0, interactive=False)
         ok = run(arguments, base)
-    finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=60)
-        shutil.rmtree(sockets, ignore_errors=True)
-        if not arguments.directory:
-            shutil.rmtree(base, ignore_errors=True)
     raise SystemExit(0 if ok else 1)
-
-
-def set_up_django(base: Path, url: str) -> None:
-    os.environ |= {
-        "DATABASE_URL": url,
-        "REDIS_URL": "redis://localhost:1/0",
-        "SECRET_KEY": "benchmark" * 10,
-        "VAR_DIR": str(base / "var"),
-        "STATIC_DIR": str(base / "static"),
-        "DJANGO_SETTINGS_MODULE": "opsportal.settings",
-        "PORTAL_URL": "http://localhost",
-        "ALLOWED_HOSTS": "testserver",
-        "LOG_LEVEL": "ERROR",
-    }
-    import django
-    from django.core.management import call_command
-
-    django.setup()
-    call_command("migrate", verbosity=0, skip_checks=True)
-    call_command("collectstatic", verbosity=0, interactive=False)
 
 
 def run(arguments: argparse.Namespace, base: Path) -> bool:

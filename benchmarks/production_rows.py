@@ -425,6 +425,7 @@ class Filler:
         Comment.objects.bulk_create(first, batch_size=1000)
         answers = [said(comment.request, "Yes.", comment) for comment in first for _ in range(self.size)]
         Comment.objects.bulk_create(answers, batch_size=1000)
+        said(requests[-1], "Thanks.").save()  # the newest begins a thread as the first does: their pages are compared
 
     def _tell(self, events: list[tuple[Event, Request]]) -> None:
         """Tell the requester and some others of every event that moved a request."""

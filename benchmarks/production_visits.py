@@ -3,7 +3,7 @@
 import base64
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -108,19 +108,22 @@ class Visit:
 class Tour:
     """Who goes where: to the routes whose name begins with `only`, and the first or the newest request of a state.
 
-    A brief tour leaves out most states, filters and orders.
+    A brief tour leaves out most states, filters and orders; one among some visits makes no other.
     """
 
     roles: tuple[str, ...] = tuple(ROLES)
     brief: bool = False
     only: str = ""
     newest: bool = False
+    among: Collection[tuple[str, str, str]] | None = None
 
     def visits(self, ask: Callable[[Visit], Any] = Visit.ask) -> list[Visit]:
         """Visit all, by `ask`; return what is answered with a page: the rest is refused, or waits for a POST."""
         found, posts = [], set()
         for visit in itertools.chain(self._by_route(), self._lists(), self._details(), self._posts(), self._offices()):
             if visit.role not in self.roles or visit.route in posts or not visit.route.startswith(self.only):
+                continue
+            if self.among is not None and visit.key not in self.among:
                 continue
             status = ask(visit).status_code
             if status >= 500 or (status == 400 and visit.data):
@@ -152,6 +155,8 @@ class Tour:
         """Yield every route; of a request, one in each state, as those who work on it, else as everybody."""
         for route in all_routes():
             if not route.name.startswith((*PARTS, *ALSO)) or route.name.startswith(NOT):
+                continue
+            if not route.name.startswith(self.only):
                 continue
             for what, values in self._values(route):
                 if what in self._requests and not self._tells(what, route.name):
@@ -186,11 +191,19 @@ class Tour:
     def _rows(self, route: Route) -> dict[str, Any]:
         """Return the keys of the rows that are visited, by the parameter that names them."""
         model = next((model for name, model in OF.items() if route.name.startswith(name)), Hold)
-        rows = (
-            model._default_manager.filter(lifted_at=None, experiment=None) if model is Hold else model._default_manager
-        )
-        failed = Verdict.objects.order_by("pk").values_list("job", flat=True).first()
-        return {"pk": rows.order_by("pk").values_list("pk", flat=True).first(), "job": failed}
+        if model not in self._first:
+            rows = model._default_manager.order_by("pk")
+            rows = rows.filter(lifted_at=None, experiment=None) if model is Hold else rows
+            self._first[model] = rows.values_list("pk", flat=True).first()
+        return {"pk": self._first[model], "job": self._failed}
+
+    @cached_property
+    def _first(self) -> dict[type[Model], Any]:
+        return {}
+
+    @cached_property
+    def _failed(self) -> int | None:
+        return Verdict.objects.order_by("pk").values_list("job", flat=True).first()
 
     def _lists(self) -> Iterator[Visit]:
         """Yield lists with filters, searches and their last pages."""
@@ -252,7 +265,8 @@ class Tour:
                 name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
                 rows = model._default_manager.order_by("-pk" if self.newest else "pk")
                 last = f"p={max(1, -(-rows.count() // admin.site._registry[model].list_per_page))}"
-                for what in ORDERS[:2] if self.brief else (*ORDERS, last):
+                brief = ORDERS[:2] if admin.site._registry[model].search_fields else ORDERS[:1]
+                for what in brief if self.brief else (*ORDERS, last):
                     label = "last page" if what == last else what
                     yield self._visit(f"{name}_changelist", label, "admin", f"{reverse(f'{name}_changelist')}?{what}")
                 if row := rows.first():

@@ -11,11 +11,14 @@ import struct
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from apps.archive.capture.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes
 
 FIRST_JOB = 4_200_000  # job ids of a cluster that has run for years
+SUBMITTED = datetime(2026, 11, 20, tzinfo=UTC)
 _LENGTHS = struct.Struct("=II")
 
 
@@ -27,13 +30,31 @@ def make_spool(directory):
 
 def write_corpus(path, jobs, seed=7):
     """Write `jobs` different submissions into a file that the writer takes."""
-    users = [User(number) for number in range(200)]
-    choose = random.Random(seed)
     with path.open("wb") as corpus:
-        for _ in range(jobs):
-            script, environment = choose.choice(users).submit(choose)
+        for _, script, environment in submissions(jobs, seed):
             corpus.write(_LENGTHS.pack(len(environment), len(script)) + environment + script)
     return path
+
+
+def captured_jobs(count):
+    """Return different submissions as capture hands them on."""
+    facts = {"account": "nova", "name": "simulate"}
+    jobs = []
+    for number, (user, script, environment) in enumerate(submissions(count)):
+        at = SUBMITTED + timedelta(milliseconds=number)
+        jobs.append(
+            CapturedJob("benchmark", "slurm", str(number), at, at, script[:-1], environment, user=user, **facts)
+        )
+    return jobs
+
+
+def submissions(count, seed=7):
+    """Yield who submits which script, with a NUL, and environment."""
+    users = [User(number) for number in range(200)]
+    choose = random.Random(seed)
+    for _ in range(count):
+        user = choose.choice(users)
+        yield user.name, *user.submit(choose)
 
 
 def start_writer(directory, corpus, spool, *, jobs, first=FIRST_JOB, rate=0, remove_after_ms=0):

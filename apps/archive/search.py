@@ -6,13 +6,11 @@ than `READ_SECONDS` and in those of no more than `READ_JOBS`: the page says how 
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as clock
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
@@ -20,28 +18,18 @@ from psycopg.errors import QueryCanceled
 
 from apps.archive import words
 from apps.archive.contents import SHOWN_BYTES, printable
-from apps.archive.models import ArchivedJob, Blob, ScriptWords
+from apps.archive.models import ArchivedJob, Blob
 from apps.archive.selectors import DamagedContent, read_start
+from apps.archive.word_search import newest_with_words
 from apps.core.errors import DomainError
 from apps.core.pagination import Found
 
 T = TypeVar("T")
 
-#: The days looked at for words after the newest, one part after the other, until a page is full; then all the rest.
-WINDOWS_DAYS = (7, 56)
-READ_SECONDS = 0.15
+READ_SECONDS = 0.12
 READ_JOBS = 5_000
 STATEMENT_MS = 4_000
 _STEP = 100
-#: A word that fewer scripts have, as a part of all, is rare.
-RARE = 0.005
-#: How many of some words are not rare; no row where the words were never counted.
-_KNOWN = f"""
-SELECT (SELECT count(*) FROM unnest(most_common_elems::text::text[], most_common_elem_freqs) AS known (word, part)
-        WHERE word = ANY(%s) AND part >= {RARE})
-FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'archive_scriptwords' AND attname = 'words'
-      AND most_common_elems IS NOT NULL
-"""
 HIT_LINES = 3
 HIT_LETTERS = 240
 
@@ -78,92 +66,32 @@ def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[Ar
         if search.text or search.line:
             return _by_reading(rows, count, search)
         if terms := search.terms:
-            keys = list(_by_words(rows.values_list("pk", flat=True), count, terms))
+            keys = list(newest_with_words(rows.values_list("pk", flat=True), count, terms))
             return Found(list(rows.filter(pk__in=keys)))
         return Found(list(rows[:count]))
 
 
 @contextmanager
 def _in_time() -> Iterator[None]:
+    inner = connection.in_atomic_block
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             # Long words lie apart from their rows, and the planner takes reading all of them for cheap.
             cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off")
             yield
-            cursor.execute("SET LOCAL statement_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT")
+            if inner:  # else they end with the transaction
+                cursor.execute("SET LOCAL statement_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT")
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise TooWide("This takes too long. Narrow it down, by a user, a request or days.") from error
         raise
 
 
-def _by_words(rows: QuerySet[ArchivedJob, T], count: int, terms: list[str]) -> Iterator[T]:
-    choose = with_rare_words if _are_rare(terms) else with_words
-    for window, of_days in _windows(rows):
-        found = list(choose(window, terms, among=of_days)[:count])
-        yield from found
-        count -= len(found)
-        if count <= 0:
-            return
-
-
-def with_words(
-    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
-) -> QuerySet[ArchivedJob, T]:
-    """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`, if there are any."""
-    return rows.filter(script__in=_scripts_with(terms, among))
-
-
-def with_rare_words(
-    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
-) -> QuerySet[ArchivedJob, T]:
-    """Keep the same; ask for the scripts first, as the planner, which takes them for many, looks at job after job."""
-    return rows.filter(script__one_of=list(_scripts_with(terms, among).values_list("script", flat=True)))
-
-
-def _scripts_with(terms: Sequence[str], among: Sequence[str]) -> QuerySet[ScriptWords, Any]:
-    query = words.all_of([*terms, *filter(None, [words.any_of(among)])])
-    return ScriptWords.objects.filter(words__matches=query).values("script")
-
-
-def _are_rare(terms: Sequence[str]) -> bool:
-    """Tell whether one of the words is in few scripts, by what the database knows of the words of most.
-
-    Of all others its planner assumes one share, half a percent: a search for a word of no script would read every job.
-    """
-    exact = [words.unquoted(term) for term in terms if term.endswith("'")]
-    with connection.cursor() as cursor:
-        cursor.execute(_KNOWN, [exact])
-        row = cursor.fetchone()
-    return row is not None and row[0] < len(set(exact))
-
-
-def _windows(rows: QuerySet[ArchivedJob, T]) -> Iterator[tuple[QuerySet[ArchivedJob, T], list[str]]]:
-    """Cut the rows by their days of submission, newest first; with the words of these days, of the rest none."""
-    newest = rows.values_list("submitted_at", flat=True).first()
-    if newest is None:
-        return
-    end = newest.astimezone(UTC).date()
-    yield rows.filter(submitted_at__gte=_midnight(end)), [words.day_word(end)]
-    for length in WINDOWS_DAYS:
-        if end.toordinal() <= length:  # in the first days of all time that there is
-            break
-        start = end - timedelta(days=length)
-        window = rows.filter(submitted_at__gte=_midnight(start), submitted_at__lt=_midnight(end))
-        yield window, words.week_words(start, end)
-        end = start
-    yield rows.filter(submitted_at__lt=_midnight(end)), []
-
-
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, clock.min, UTC)
-
-
 def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
     """Look into the scripts themselves, as far as time allows; words that must be there say in which."""
     end = time.monotonic() + READ_SECONDS
     facts = rows.values_list("pk", "submitted_at", "script_id")
-    jobs = _by_words(facts, READ_JOBS, search.terms) if search.terms else iter(facts[:READ_JOBS])
+    jobs = newest_with_words(facts, READ_JOBS, search.terms) if search.terms else iter(facts[:READ_JOBS])
     fits: dict[int, bool] = {}
     keys: list[int] = []
     last, seen = None, 0

@@ -75,7 +75,7 @@ def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
 
 def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = None) -> ArchivedJob | None:
     """Return the job of this id, the one submitted last unless `submitted_at` says which."""
-    jobs = ArchivedJob.objects.filter(cluster__name=cluster, job_id=job_id)
+    jobs = ArchivedJob.objects.filter(cluster__name=cluster, job_id=job_id).select_related("script")
     if submitted_at is not None:
         jobs = jobs.filter(submitted_at=submitted_at)
     return jobs.order_by("-submitted_at").first()

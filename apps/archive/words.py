@@ -6,7 +6,7 @@ Its parts are words too (`--mem`, `4G`, `gromacs`). Upper and lower case are the
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
+from datetime import date, timedelta
 from functools import lru_cache
 from itertools import accumulate
 
@@ -117,6 +117,13 @@ def day_word(day: date) -> str:
 def week_words(first: date, last: date) -> list[str]:
     """Return the words of the weeks that these days are in."""
     return [f"{_WEEK}{week}" for week in range(first.toordinal() // 7, last.toordinal() // 7 + 1)]
+
+
+def words_of_days(first: date, last: date) -> list[str]:
+    """Return words of which every script of these days has one; others of the same weeks may have it too."""
+    if last - first > timedelta(days=7):
+        return week_words(first, last)
+    return [day_word(date.fromordinal(day)) for day in range(first.toordinal(), last.toordinal() + 1)]
 
 
 def query_for(text: str) -> list[str]:

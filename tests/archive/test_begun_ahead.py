@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -164,15 +164,15 @@ def notes(tmp_path):
     return tmp_path / "notes"
 
 
+@contextmanager
 def isolated(sink):
-    nursery = Nursery([sink])
-    return nursery, nursery.sinks[0]
+    with closing(Nursery([sink])) as nursery, closing(nursery.sinks[0]) as isolated:
+        yield isolated
 
 
 @pytest.mark.parametrize(("kind", "begins"), [(Noting, ["begin 10 11 12", "begin 20 21 22"]), (NotingPlain, [])])
 def test_batches_reach_the_process_of_the_sink_in_order(notes, kind, begins):
-    nursery, sink = isolated(kind(notes))
-    with closing(nursery), closing(sink):
+    with isolated(kind(notes)) as sink:
         sink.begin(BATCHES[0])
         sink.begin(BATCHES[1])
         sink.write(BATCHES[0])
@@ -183,8 +183,7 @@ def test_batches_reach_the_process_of_the_sink_in_order(notes, kind, begins):
 
 
 def test_process_that_dies_of_what_it_begins_takes_the_other_batch_not_along(notes):
-    nursery, sink = isolated(Noting(notes, dies_of="21"))
-    with closing(nursery), closing(sink):
+    with isolated(Noting(notes, dies_of="21")) as sink:
         sink.begin(BATCHES[0])
         sink.begin(BATCHES[1])
         assert sink.write(BATCHES[0]) == {}
@@ -195,8 +194,7 @@ def test_process_that_dies_of_what_it_begins_takes_the_other_batch_not_along(not
 
 
 def test_batch_after_one_that_failed_is_handed_over_again(notes):
-    nursery, sink = isolated(Noting(notes, refuses="11"))
-    with closing(nursery), closing(sink):
+    with isolated(Noting(notes, refuses="11")) as sink:
         sink.begin(BATCHES[0])
         sink.begin(BATCHES[1])
         with pytest.raises(SinkRefused, match="one of them"):
@@ -207,8 +205,7 @@ def test_batch_after_one_that_failed_is_handed_over_again(notes):
 
 
 def test_batch_that_was_begun_and_never_written_is_forgotten(notes):
-    nursery, sink = isolated(Noting(notes))
-    with closing(nursery), closing(sink):
+    with isolated(Noting(notes)) as sink:
         for batch in BATCHES[:3]:
             sink.begin(batch)
         sink.write(BATCHES[1])

@@ -5,50 +5,24 @@ import os
 import shutil
 import threading
 import time
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from contextlib import closing
 
 import pytest
 
 from apps.archive.capture import watcher as watcher_module
-from apps.archive.capture.capture import Capture
 from apps.archive.capture.heart import report_of
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.keeping import Keeper
 from apps.archive.capture.report import CaptureReport
 from apps.archive.capture.waiting import WaitingEntries
 from apps.archive.capture.watcher import Watcher
-from apps.archive.sinks.base import SinkRefused, SinkUnavailable
-from apps.clusters.schedulers.base import EntryUnreadable, Identity
+from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.masking import Masker
 
+from .capturing import MemorySink, capture_of, running
 from .conftest import wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
-
-
-class MemorySink:
-    name = "store"
-
-    def __init__(self):
-        self.jobs = []
-        self.away = False
-        self.refuses = set()
-
-    def write(self, jobs):
-        if self.away:
-            raise SinkUnavailable("connection refused")
-        if self.refuses & {job.job_id for job in jobs}:
-            raise SinkRefused("not this one")
-        self.jobs += jobs
-        return {}
-
-    def close(self):
-        self.closed = True
-
-    @property
-    def ids(self):
-        return sorted(int(job.job_id) for job in self.jobs)
 
 
 @pytest.fixture
@@ -59,29 +33,9 @@ def sink():
 @pytest.fixture
 def make_capture(spool, journal, sink):
     def make(**changes):
-        values = {
-            "cluster": "alps",
-            "scheduler": "slurm",
-            "spool": SlurmSpool(spool),
-            "keeper": Keeper(journal, [sink]),
-            "masker": Masker(names="(?i)token", key=b"key"),
-            "clock": lambda: datetime.now(UTC),
-        }
-        return Capture(**values | changes)
+        return capture_of(SlurmSpool(spool), journal, sink, **changes)
 
     return make
-
-
-@contextmanager
-def running(capture, rescan_seconds=600):
-    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": rescan_seconds})
-    thread.start()
-    try:
-        yield capture
-    finally:
-        capture.stop()
-        thread.join(10)
-    assert not thread.is_alive()
 
 
 def test_once_captures_what_is_there(make_capture, spool, sink):
@@ -222,6 +176,20 @@ def test_job_that_is_soon_gone_is_captured(make_capture, spool, sink):
                 shutil.rmtree(job_directory(spool, job_id - 200))
             time.sleep(0.01)
         wait_for(lambda: sink.ids == list(range(1, 501, 10)))
+
+
+def test_only_what_was_never_read_is_told_to_be_gone(make_capture, spool, sink, caplog):
+    """As when a scan finds a job just before it is read, and hands it over when it is removed."""
+    write_job(spool, 1)
+    with running(make_capture()) as capture:
+        wait_for(lambda: sink.ids == [1])
+        shutil.rmtree(job_directory(spool, 1))
+        for job_id in (1, 2):
+            capture._waiting.add(SpoolEntry(str(job_id), job_directory(spool, job_id)))
+        wait_for(lambda: "gone before" in caplog.text)
+
+    told = [message for message in caplog.messages if "gone before" in message]
+    assert told == [f"1 entries were gone before they were read, such as {job_directory(spool, 2)}"]
 
 
 def test_half_written_job_is_captured_when_whole(make_capture, spool, sink):

@@ -15,20 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from apps.archive.capture.capture import Capture
 from apps.archive.capture.dead_letters import running_capture
-from apps.archive.capture.drain import FIRST_DELAY_SECONDS, Drain
+from apps.archive.capture.drain import FIRST_DELAY_SECONDS
 from apps.archive.capture.isolation import Nursery
 from apps.archive.capture.journal import RESERVE_BYTES, Journal
-from apps.archive.capture.keeping import Keeper
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import read_blob
 from apps.archive.sinks.base import SinkUnavailable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.masking import Masker
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
+from tests.small_disk import small_disk
 
+from .capturing import capture_of, draining, running
 from .conftest import ROOT, captured_job, wait_for, with_identity
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
@@ -248,19 +247,6 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
     assert f"not readable: {job_directory(spool, 4)}" in err
 
 
-@contextmanager
-def small_disk(directory, size_bytes):
-    """Mount a file system of its own there."""
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", directory]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "-l", directory], check=True)
-
-
 def test_journal_disk_full_and_freed(tmp_path, spool):
     with small_disk(tmp_path / "disk", RESERVE_BYTES + 32 * 1024 * 1024) as disk:
         filler = disk / "filler"
@@ -293,18 +279,11 @@ def test_sink_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(tmp
         with closing(Journal(disk / "journal", sinks=["kept"], reserve_bytes=0)) as journal:
             journal.add(with_identity(captured_job(1), captured_job(2)))
             KEPT.clear()
-            drain, stopping = Drain(journal=journal, sink=FillingSink()), threading.Event()
-            thread = threading.Thread(target=drain.run, args=(stopping,))
-            thread.start()
-            try:
+            with draining(journal, FillingSink()) as drain:
                 wait_for(lambda: drain.delay_seconds > FIRST_DELAY_SECONDS)  # it has failed twice
                 assert "full" in drain.last_error
                 (disk / "filler").unlink()
                 wait_for(lambda: drain.backlog()[0] == 0)
-            finally:
-                stopping.set()
-                drain.wake.set()
-                thread.join(20)
         assert [job.job_id for job in KEPT] == ["1", "2"]
 
 
@@ -344,23 +323,10 @@ class KeepingSink:
 
 
 @contextmanager
-def capturing(spool, journal, clock=lambda: datetime.now(UTC)):
+def capturing(spool, journal, **changes):
     KEPT.clear()
-    capture = Capture(
-        cluster="alps",
-        scheduler="slurm",
-        spool=SlurmSpool(spool),
-        keeper=Keeper(journal, [KeepingSink()]),
-        masker=Masker(names="(?i)token", key=b"key"),
-        clock=clock,
-    )
-    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": 0.2})
-    thread.start()
-    try:
+    with running(capture_of(SlurmSpool(spool), journal, KeepingSink(), **changes), rescan_seconds=0.2) as capture:
         yield capture
-    finally:
-        capture.stop()
-        thread.join(20)
 
 
 class DyingSink:
@@ -390,16 +356,8 @@ def test_job_that_takes_the_process_of_the_sink_down_is_refused_alone(tmp_path):
         closing(Journal(tmp_path / "journal", sinks=["dying"])) as journal,
     ):
         journal.add(with_identity(captured_job(1), captured_job(2), captured_job(3)))
-        drain = Drain(journal=journal, sink=nursery.sinks[0])
-        stopping = threading.Event()
-        thread = threading.Thread(target=drain.run, args=(stopping,))
-        thread.start()
-        try:
+        with draining(journal, nursery.sinks[0]) as drain:
             wait_for(lambda: drain.backlog()[0] == 0)
-        finally:
-            stopping.set()
-            drain.wake.set()
-            thread.join(10)
 
         assert sorted(path.name for path in kept.iterdir()) == ["1", "3"]
         ((entry, reason),) = journal.refused("dying")

@@ -3,19 +3,17 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager
 
 import pytest
 
 from apps.archive.capture import drain as drain_module
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import Keeper
 from apps.archive.sinks.elasticsearch import sink as sink_module
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.masking import Masker
+from tests.archive.capturing import capture_of, running
 from tests.archive.conftest import wait_for
 from tests.archive.elasticsearch_reading import job_of
 from tests.archive.spool_writer import environment_bytes, write_job
@@ -65,21 +63,11 @@ def variables(number):
 def capture(server, spool, tmp_path, monkeypatch) -> Iterator[Capture]:
     monkeypatch.setattr(drain_module, "LONGEST_DELAY_SECONDS", 2.0)
     sink = open_sink(f"elasticsearch://{server.host}/jobs?replicas=0")
-    journal = Journal(tmp_path / "journal", sinks=[sink.name])
-    capture = Capture(
-        cluster="alps",
-        scheduler="slurm",
-        spool=SlurmSpool(spool),
-        keeper=Keeper(journal, [sink]),
-        masker=Masker(names="(?i)token", key=b"key"),
-        clock=lambda: datetime.now(UTC),
-    )
-    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": 600})
-    thread.start()
-    yield capture
-    capture.stop()
-    thread.join(20)
-    journal.close()
+    with (
+        closing(Journal(tmp_path / "journal", sinks=[sink.name])) as journal,
+        running(capture_of(SlurmSpool(spool), journal, sink)) as capture,
+    ):
+        yield capture
 
 
 @contextmanager

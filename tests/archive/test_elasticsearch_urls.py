@@ -2,8 +2,6 @@
 
 import base64
 import json
-import ssl
-import subprocess
 import threading
 from contextlib import closing
 from datetime import UTC, datetime
@@ -16,6 +14,7 @@ from apps.archive.sinks.elasticsearch.documents import document, document_id
 from apps.archive.sinks.elasticsearch.index import Index
 from apps.archive.sinks.registry import open_sink
 from tests.archive.elasticsearch_reading import job_of
+from tests.certificates import self_signed, speak_tls
 from tests.contracts.sink import a_job, packed
 
 
@@ -148,19 +147,12 @@ def stub():
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory):
-    """A certificate of 127.0.0.1 that is its own authority, and its key."""
-    directory = tmp_path_factory.mktemp("certificate")
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*command, "-keyout", "key.pem", "-out", "ca.pem"], cwd=directory, check=True, capture_output=True)
-    return directory / "ca.pem", directory / "key.pem"
+    return self_signed(tmp_path_factory.mktemp("certificate"), "IP:127.0.0.1")
 
 
 @pytest.fixture
 def https(stub, certificate):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    stub.socket = context.wrap_socket(stub.socket, server_side=True)
+    speak_tls(stub, certificate)
     return stub
 
 

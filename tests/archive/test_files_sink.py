@@ -2,7 +2,6 @@
 
 import os
 import stat
-import subprocess
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
@@ -13,6 +12,7 @@ from apps.archive.sinks import files
 from apps.archive.sinks.base import BadSink, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from tests.contracts.sink import SUBMITTED, a_job
+from tests.small_disk import small_disk
 
 
 @pytest.fixture
@@ -163,13 +163,8 @@ def _at(number):
     return SUBMITTED - timedelta(seconds=number)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 def test_full_disk_costs_nothing_once_there_is_room(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", disk], check=False).returncode:
-        pytest.skip("cannot mount here")
-    try:
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * 200_000)
         jobs = [a_job(number, script=b"x" * 9_000) for number in range(10)]
@@ -180,8 +175,6 @@ def test_full_disk_costs_nothing_once_there_is_room(tmp_path):
             assert sink.write(jobs) == {}
         assert {path.stat().st_size for path in (disk / "archive").rglob("*_script")} == {9_000}
         assert len(names(disk)) == 20
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.archive.capture import heart
-from apps.archive.capture.capture import Capture
 from apps.archive.capture.heart import Heart, report_of
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import Keeper
 from apps.archive.capture.rules import KnownRules
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.masking import Masker, Rule
 
+from .capturing import MemorySink, capture_of
 from .conftest import captured_job, wait_for, with_identity
 
 
@@ -35,10 +34,6 @@ class Place:
         pass
 
 
-class Sink:
-    name = "store"
-
-
 def masker(rules):
     return Masker(names="", key=b"key", rules=rules)
 
@@ -50,14 +45,7 @@ def journal(tmp_path):
 
 @pytest.fixture
 def capture(spool, journal):
-    return Capture(
-        cluster="alps",
-        scheduler="slurm",
-        spool=SlurmSpool(spool),
-        keeper=Keeper(journal, [Sink()]),
-        masker=masker([]),
-        clock=lambda: datetime.now(UTC),
-    )
+    return capture_of(SlurmSpool(spool), journal, MemorySink())
 
 
 def test_rules_arrive_and_the_heart_beats_on_where_the_journal_cannot_be_asked(capture, journal, tmp_path, monkeypatch):

@@ -6,14 +6,12 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.utils import timezone
 
-from apps.archive.capture.capture import Capture
-from apps.archive.capture.keeping import Keeper
 from apps.archive.linking import link_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.selectors import archived_job_for
@@ -22,29 +20,13 @@ from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.script import COPIED
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 from apps.clusters.services import ensure_cluster
-from apps.core.masking import Masker
 from apps.jobs.models import Job
 from apps.jobs.services import collect_finished_jobs
 from tests.hanging_server import hanging
 from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 
+from .capturing import MemorySink, capture_of, running
 from .conftest import wait_for
-
-LONG_AGO = 600  # seconds between scans that nothing asked for
-
-
-class MemorySink:
-    name = "store"
-
-    def __init__(self):
-        self.jobs = []
-
-    def write(self, jobs):
-        self.jobs += jobs
-        return {}
-
-    def close(self):
-        """Nothing is open."""
 
 
 @pytest.fixture
@@ -63,24 +45,9 @@ def schedd(spool):
 
 @contextmanager
 def capturing(spool, journal):
-    """Capture in this process; `names` of variables that hold a secret are masked."""
     sink = MemorySink()
-    capture = Capture(
-        cluster="mice",
-        scheduler="htcondor",
-        spool=HTCondorSpool(spool),
-        keeper=Keeper(journal, [sink]),
-        masker=Masker(names="TOKEN", key=b"key"),
-        clock=lambda: datetime.now(UTC),
-    )
-    thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": LONG_AGO})
-    thread.start()
-    try:
+    with running(capture_of(HTCondorSpool(spool), journal, sink, cluster="mice", scheduler="htcondor")) as capture:
         yield capture, sink
-    finally:
-        capture.stop()
-        thread.join(10)
-    assert not thread.is_alive()
 
 
 def submit(schedd, home, number, **values):

@@ -1,14 +1,16 @@
-"""Sinks that start at the same time: each drain gets the process of its own sink."""
+"""Sinks and places that start at the same time: each who asks gets the process of its own."""
 
 import threading
 from contextlib import closing
+
+import pytest
 
 from apps.archive.capture.isolation import Nursery
 from tests.contracts.sink import a_job
 
 
 class Named:
-    """Refuses everything in its own name."""
+    """A sink that refuses everything in its own name, and a place that has it for a rule."""
 
     def __init__(self, name):
         self.name = name
@@ -16,24 +18,36 @@ class Named:
     def write(self, jobs):
         return {0: self.name}
 
+    def masking_rules(self):
+        return [self.name]
+
     def close(self):
         pass
 
 
-def test_each_drain_writes_to_its_own_sink():
-    with closing(Nursery([Named(f"sink {number}") for number in range(8)])) as nursery:
-        for _ in range(5):
-            told, together = {}, threading.Barrier(8)
+@pytest.fixture
+def nursery():
+    sinks = [Named(f"sink {number}") for number in range(4)]
+    places = [(Named(f"place {number}"), None) for number in range(4)]
+    with closing(Nursery(sinks, places)) as nursery:
+        yield nursery
 
-            def write(sink, told=told, together=together):
-                together.wait()
-                told[sink.name] = sink.write([a_job(1)])
 
-            threads = [threading.Thread(target=write, args=(sink,)) for sink in nursery.sinks]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert told == {sink.name: {0: sink.name} for sink in nursery.sinks}
-            for sink in nursery.sinks:
-                sink.close()
+def test_each_is_told_by_its_own_process(nursery):
+    asking = {sink.name: lambda sink=sink: sink.write([a_job(1)])[0] for sink in nursery.sinks}
+    asking |= {f"place {n}": lambda place=place: place.masking_rules()[0] for n, place in enumerate(nursery.places)}
+    for _ in range(5):
+        told, together = {}, threading.Barrier(len(asking))
+
+        def ask(name, told=told, together=together):
+            together.wait()
+            told[name] = asking[name]()
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in asking]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert told == {name: name for name in asking}
+        for each in (*nursery.sinks, *nursery.places):
+            each.close()

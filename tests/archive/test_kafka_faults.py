@@ -1,7 +1,6 @@
 """A real Kafka that is killed, away, locked or too small: through journal and drain, every job arrives unharmed."""
 
 import random
-import threading
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,11 +14,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from apps.archive.capture.drain import Drain
 from apps.archive.capture.journal import Journal
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 
+from . import capturing
 from .conftest import captured_job, wait_for, with_identity
 from .kafka_reading import jobs_of
 from .spool_writer import script_of
@@ -69,17 +68,8 @@ def draining(directory, sink, jobs=()):
     with closing(Journal(directory / "journal", sinks=[sink.name])) as journal:
         if jobs:
             journal.add(with_identity(*jobs))
-        drain = Drain(journal=journal, sink=sink)
-        stopping = threading.Event()
-        thread = threading.Thread(target=drain.run, args=(stopping,))
-        thread.start()
-        try:
+        with capturing.draining(journal, sink) as drain:
             yield drain, journal
-        finally:
-            stopping.set()
-            drain.wake.set()
-            thread.join(60)
-            assert not thread.is_alive()
 
 
 def wait_drained(drain):

@@ -91,6 +91,9 @@ def test_empty_list_says_so(client, shifter):
 
     assert b"Nothing is archived" in client.get(reverse("archive:jobs")).content
     assert b"No archived job fits" in client.get(reverse("archive:jobs"), {"stage": "x"}).content
+    wrong = client.get(reverse("archive:jobs"), {"since": "2026-13-45"}).content
+    assert b"Nothing was looked for." in wrong
+    assert b"No archived job fits" not in wrong
 
 
 def test_list_reads_no_content_and_asks_as_often_for_many(client, shifter, django_assert_max_num_queries):

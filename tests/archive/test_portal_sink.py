@@ -1,8 +1,6 @@
 """The sender's end of the portal sink, against a server that answers what a test wants."""
 
 import json
-import ssl
-import subprocess
 import threading
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +13,7 @@ from apps.archive.sinks.portal import PortalClient
 from apps.archive.sinks.registry import open_sink
 from apps.archive.sinks.wire import unpack
 from apps.core.masking import Rule
+from tests.certificates import self_signed, speak_tls
 from tests.contracts.sink import a_job
 
 
@@ -62,9 +61,7 @@ def token(settings):
 def serving(answer, certificate=None):
     server = Server(answer if callable(answer) else lambda _: answer)
     if certificate:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        speak_tls(server, certificate)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -172,16 +169,14 @@ def test_batch_that_cannot_be_read_is_tried_job_by_job():
 
 
 def test_token_is_told_to_nobody_but_the_portal(tmp_path, monkeypatch):
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*command, "-keyout", "key.pem", "-out", "ca.pem"], cwd=tmp_path, check=True, capture_output=True)
+    certificate = self_signed(tmp_path, "IP:127.0.0.1")
     ours = (200, {"received": 1, "refused": {}})
-    with serving(ours, certificate=(tmp_path / "ca.pem", tmp_path / "key.pem")) as server:
+    with serving(ours, certificate) as server:
         url = server.url.replace("http:", "https:")
         with closing(open_sink(url)) as sink, pytest.raises(SinkUnavailable, match="certificate verify failed"):
             sink.write([a_job()])
         assert server.requests == []
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
         with closing(open_sink(url)) as sink:
             assert sink.write([a_job()]) == {}
         assert server.requests[0][1]["Authorization"] == "Bearer geheim"

@@ -1,7 +1,9 @@
 """What waits and runs, by request and stage: which jobs are believed, and what is said where nobody knows."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -10,6 +12,7 @@ from apps.archive.queue_reading import read_queue, store_queue
 from apps.archive.services import store_jobs
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.jobs.models import QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
@@ -78,10 +81,30 @@ def test_cluster_that_cannot_be_asked_keeps_what_was_known(alps, captured):
     assert (reading.at, stored()) == (AT, [("generation", 0, 1, 0)])
 
 
-def test_adapter_that_offers_no_queue_says_so(db):
-    cluster = Cluster.objects.create(name="jura", scheduler="torque", options={})
-    assert read_queue(cluster=cluster, at=AT)
+def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
+    point = EntryPoint("planned", "tests.jobs.accounting:Planned", SCHEDULERS.group)
+    monkeypatch.setitem(SCHEDULERS._found, "planned", point)
+    cluster = Cluster.objects.create(name="jura", scheduler="planned", options={})
+    assert "cannot be asked" in read_queue(cluster=cluster, at=AT)
     assert QueueReading.objects.get().at is None
+
+
+def test_jobs_of_torque_and_htcondor_are_tied_to_their_request_by_the_archive(alps, captured, tmp_path):
+    seconds = int(AT.timestamp())
+    ads = [{"ClusterId": 1, "ProcId": number, "JobStatus": 1, "QDate": seconds} for number in range(3)]
+    (tmp_path / "condor_q").write_text(f"#!/bin/sh\necho '{json.dumps(ads)}'\n")
+    (tmp_path / "condor_q").chmod(0o755)
+    alps.scheduler, alps.options = "htcondor", {"bin": str(tmp_path)}
+    alps.save()
+    assert read_queue(cluster=alps, at=AT) == ""
+    assert stored() == [("generation", 3, 0, 0)]
+    job = f"<Job><Job_Id>1</Job_Id><job_state>R</job_state><ctime>{seconds}</ctime></Job>"
+    (tmp_path / "qstat").write_text(f"#!/bin/sh\necho '<Data>{job}</Data>'\n")
+    (tmp_path / "qstat").chmod(0o755)
+    alps.scheduler = "torque"
+    alps.save()
+    assert read_queue(cluster=alps, at=AT) == ""
+    assert stored() == [("generation", 0, 1, 0)]
 
 
 SQUEUE = """#!/bin/sh

@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from apps.accounts.models import ClusterLogin
-from apps.archive import search
+from apps.archive import search, word_search
 from apps.archive.models import ArchivedJob
 from tests import people
 
@@ -113,9 +113,11 @@ def test_products_and_packages_are_found_as_modules(find):
     assert b"setup <mark>ifdhc</mark> <mark>v2_7_2</mark>" in found.content
 
 
+@pytest.mark.parametrize("rare", [True, False])
 @pytest.mark.parametrize("query", [{"words": "common"}, {"line": "srun common"}, {"text": "commo", "user": "ana"}])
-def test_pages_hold_every_hit_once_newest_first(client, find, query, monkeypatch):
+def test_pages_hold_every_hit_once_newest_first(client, find, query, rare, monkeypatch):
     monkeypatch.setattr(search, "_STEP", 7)
+    monkeypatch.setattr(word_search, "are_rare", lambda terms: rare)
     store(
         *(
             captured_job(i, minutes=(i * 977) % 200_000, user="ana", script=b"srun common\n" if i % 3 else b"rare")
@@ -167,13 +169,12 @@ def test_not_indexed_jobs_are_told(find, archived):
 def test_search_that_takes_too_long_says_so(find, archived, monkeypatch):
     from django.db import connection
 
-    def slow(rows):
+    def slow(terms):
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(5)")
-        return iter(())
 
     monkeypatch.setattr(search, "STATEMENT_MS", 50)
-    monkeypatch.setattr(search, "_windows", slow)
+    monkeypatch.setattr(word_search, "are_rare", slow)
 
     assert b"This takes too long" in find(words="gromacs").content
     assert b"gromacs" in find(words="", user="ana").content
@@ -262,14 +263,22 @@ def test_api_finds_with_hits(client, shifter, archived):
     assert client.get(address, {"words": "$(("}).status_code == 400
 
 
-def test_words_of_few_scripts_are_asked_for_first(find):
+@pytest.fixture
+def counted_anew():
+    word_search._common_words.cache_clear()
+    yield word_search._common_words.cache_clear
+    word_search._common_words.cache_clear()
+
+
+def test_words_of_few_scripts_are_asked_for_first(find, counted_anew):
     store(*(captured_job(i, minutes=i, script=f"echo common own{i}\n".encode()) for i in range(1, 251)))
     index_words()
-    assert not search._are_rare(["'own7'"])  # nothing is counted yet
+    assert not word_search.are_rare(["'own7'"])  # nothing is counted yet
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE archive_scriptwords")
+    counted_anew()
 
-    assert [search._are_rare([term]) for term in ("'own7'", "'nowhere'", "'common'", "'own':*")] == [
+    assert [word_search.are_rare([term]) for term in ("'own7'", "'nowhere'", "'common'", "'own':*")] == [
         True,
         True,
         False,

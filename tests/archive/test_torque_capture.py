@@ -1,18 +1,16 @@
 """Capture of Torque's spool in this process: what is read, and how often."""
 
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager
 
 import pytest
 
 from apps.archive.capture.capture import Capture
-from apps.archive.capture.keeping import Keeper
 from apps.clusters.schedulers.base import SpooledJob, SpoolEntry
 from apps.clusters.schedulers.torque.spool import TorqueSpool
-from apps.core.masking import Masker
 from tests.torque_spool import TorqueJob, TorqueServer, do
 
+from .capturing import MemorySink, capture_of, running
 from .conftest import wait_for
-from .test_capture import MemorySink, running
 
 
 class CountingSpool(TorqueSpool):
@@ -31,22 +29,15 @@ def server(tmp_path) -> TorqueServer:
     return TorqueServer(tmp_path / "torque", subdirectories=True)
 
 
-def capture_of(spool, journal, sink) -> Capture:
-    return Capture(
-        cluster="old",
-        scheduler="torque",
-        spool=spool,
-        keeper=Keeper(journal, [sink]),
-        masker=Masker(names="TOKEN", key=b"key"),
-        clock=lambda: datetime.now(UTC),
-    )
+def running_torque(spool, journal, sink, **timing) -> AbstractContextManager[Capture]:
+    return running(capture_of(spool, journal, sink, cluster="old", scheduler="torque"), **timing)
 
 
 @pytest.mark.parametrize("tasks", [0, 3])
 def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks) -> None:
     spool, sink, job = CountingSpool(server.jobs), MemorySink(), TorqueJob(7, tasks=tasks, saves=5)
 
-    with running(capture_of(spool, journal, sink), rescan_seconds=0.05) as capture:
+    with running_torque(spool, journal, sink, rescan_seconds=0.05) as capture:
         do(server.submission(job))
         wait_for(lambda: sink.jobs)
         do(server.life(job))
@@ -61,7 +52,7 @@ def test_directories_made_later_are_watched(tmp_path, journal) -> None:
     server = TorqueServer(tmp_path / "torque")
     sink = MemorySink()
 
-    with running(capture_of(TorqueSpool(server.jobs), journal, sink)):
+    with running_torque(TorqueSpool(server.jobs), journal, sink):
         do(server.submission(TorqueJob(1)))
         wait_for(lambda: len(sink.jobs) == 1)
         (server.jobs / "2").mkdir()
@@ -80,7 +71,7 @@ def test_secret_never_reaches_the_journal(server, journal) -> None:
     )
     do(server.submission(job))
 
-    with running(capture_of(TorqueSpool(server.jobs), journal, sink)):
+    with running_torque(TorqueSpool(server.jobs), journal, sink):
         wait_for(lambda: sink.jobs)
 
     (captured,) = sink.jobs

@@ -2,18 +2,14 @@
 
 import errno
 import os
-import threading
 from contextlib import closing
-from datetime import UTC, datetime
 
 from apps.archive.capture import watcher
-from apps.archive.capture.capture import Capture
 from apps.archive.capture.inotify import Inotify
 from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import Keeper
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.masking import Masker
 
+from .capturing import capture_of, running
 from .conftest import wait_for
 from .spool_writer import write_job
 
@@ -24,26 +20,14 @@ def none_left():
 
 def test_spool_is_scanned_until_there_are_events(tmp_path, spool, monkeypatch):
     monkeypatch.setattr(watcher, "Inotify", none_left)
-    with closing(Journal(tmp_path / "journal", sinks=[])) as journal:
-        capture = Capture(
-            cluster="alps",
-            scheduler="slurm",
-            spool=SlurmSpool(spool),
-            keeper=Keeper(journal, []),
-            masker=Masker(names="", key=b"key"),
-            clock=lambda: datetime.now(UTC),
-        )
-        thread = threading.Thread(target=capture.run, kwargs={"rescan_seconds": 0.1})
-        thread.start()
-        try:
-            write_job(spool, 1)
-            wait_for(lambda: capture.captured == 1)
-            assert "max_user_instances" in capture.status().last_error
-            monkeypatch.setattr(watcher, "Inotify", Inotify)
-            wait_for(lambda: capture.status().last_error == "")
-            write_job(spool, 2)
-            wait_for(lambda: capture.captured == 2)
-        finally:
-            capture.stop()
-            thread.join(20)
-    assert not thread.is_alive()
+    with (
+        closing(Journal(tmp_path / "journal", sinks=[])) as journal,
+        running(capture_of(SlurmSpool(spool), journal), rescan_seconds=0.1) as capture,
+    ):
+        write_job(spool, 1)
+        wait_for(lambda: capture.captured == 1)
+        assert "max_user_instances" in capture.status().last_error
+        monkeypatch.setattr(watcher, "Inotify", Inotify)
+        wait_for(lambda: capture.status().last_error == "")
+        write_job(spool, 2)
+        wait_for(lambda: capture.captured == 2)

@@ -5,7 +5,7 @@ from django.db import connection
 
 from apps.archive import word_index, words
 from apps.archive.models import ArchivedJob, Blob, ScriptWords, WordIndex
-from apps.archive.search import with_words
+from apps.archive.word_search import with_words
 
 from .conftest import START, captured_job, index_words
 from .test_services import store

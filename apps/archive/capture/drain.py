@@ -14,7 +14,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
-MOST_TOLD = 20
 REST_SECONDS = 24 * 3600  # that a refused job is left in peace, however often capture is started, unless asked for
 _IDLE_SECONDS = 1.0
 
@@ -57,22 +56,18 @@ class Drain:
         """Return how many jobs the sink lacks, and when the oldest was captured."""
         return self._journal.backlog(self.name)
 
-    def refusals(self) -> tuple[int, list[tuple[str, str]]]:
-        """Return how many jobs the sink does not take, and id and reason of the newest."""
-        return self._journal.refusals(self.name, newest=MOST_TOLD)
-
     def write_refused(self, *, rested_seconds: int = 0) -> None:
         """Give the sink again what it did not take, and not within `rested_seconds`. Raises `SinkUnavailable`."""
         last = 0
-        while page := self._refused(after=last, rested_seconds=rested_seconds):
-            refused = write_all(self._sink, [entry.job for entry in page])
-            for index, entry in enumerate(page):
+        while page := self._journal.refused(self.name, after=last, rested_seconds=rested_seconds):
+            refused = write_all(self._sink, [entry.job for entry, _ in page])
+            for index, (entry, _) in enumerate(page):
                 if index in refused:
                     self._journal.refuse(self.name, entry, refused[index])
                 else:
                     self._journal.accept(self.name, entry.seq)
                     self.written += 1
-            last = page[-1].seq
+                last = entry.seq
 
     def _try_refused(self) -> None:
         """Write those that are asked for; else, at the start, those that have rested: the cause may be mended."""
@@ -82,10 +77,6 @@ class Drain:
             self._starting = False
         if asked:
             self.retry_refused.clear()
-
-    def _refused(self, *, after: int, rested_seconds: int) -> list[JournalEntry]:
-        found = self._journal.refused(self.name, after=after, rested_seconds=rested_seconds)
-        return [entry for entry, _ in found]
 
     @property
     def delay_seconds(self) -> float:

@@ -69,10 +69,8 @@ class Nursery:
         self._here, there = socket.socketpair()
         self._pid = fork_process(lambda: _nurse(there, servants), keep=[there.fileno()])
         there.close()
-        self.names = [sink.name for sink in sinks]
-        self.sinks = isolated_sinks(self.names, self._here)
-        door = _Door(self._here)
-        self.places = [IsolatedPlace(door, number) for number in range(len(sinks), len(servants))]
+        self.sinks = [IsolatedSink(sink.name, self._here, number) for number, sink in enumerate(sinks)]
+        self.places = [IsolatedPlace(self._here, number) for number in range(len(sinks), len(servants))]
 
     def fileno(self) -> int:
         return self._here.fileno()
@@ -86,32 +84,44 @@ class Nursery:
             os.waitpid(self._pid, 0)
 
 
-class _Door:
-    """Where a nursery is asked for processes, from whatever process holds its socket."""
+class _Isolated:
+    """What lives in another process, which is started where it is asked something and does not run."""
 
-    def __init__(self, nursery: socket.socket) -> None:
-        self._here = nursery
-        self._asking = threading.Lock()  # drains start at the same time: each is to get its own
-
-    def start(self, number: int) -> Connection:
-        """Start the process of a sink or a place, if it does not run. Raises `SinkUnavailable`."""
-        try:
-            with self._asking:
-                self._here.send(bytes([number]))
-                _, (descriptor,), _, _ = socket.recv_fds(self._here, 1, 1)
-        except (OSError, ValueError) as error:
-            raise SinkUnavailable(f"its process cannot be started: {error}") from error
-        return Connection(descriptor)
-
-
-class IsolatedSink:
-    """Stands for a sink that lives in another process."""
-
-    def __init__(self, name: str, nursery: _Door, number: int) -> None:
-        self.name = name
+    def __init__(self, nursery: socket.socket, number: int) -> None:
         self._nursery = nursery
         self._number = number
         self._process: Connection | None = None
+
+    def close(self) -> None:
+        """Let the process end, unless it serves another."""
+        if self._process:
+            self._process.close()
+            self._process = None
+
+    def _answer(self, question: tuple[Any, ...]) -> Any:
+        """Raises `SinkUnavailable` where no process can be started, `OSError` or `EOFError` where it has died."""
+        process = self._process = self._process or self._start()
+        process.send(question)
+        return process.recv()
+
+    def _start(self) -> Connection:
+        """Hand the nursery one end of a connection. It answers nothing: others who ask now might get the answer."""
+        here, there = socket.socketpair()
+        with there:
+            try:
+                _hand_over(self._nursery, self._number, there)
+            except OSError as error:
+                here.close()
+                raise SinkUnavailable(f"its process cannot be started: {error}") from error
+        return Connection(here.detach())
+
+
+class IsolatedSink(_Isolated):
+    """Stands for a sink that lives in another process."""
+
+    def __init__(self, name: str, nursery: socket.socket, number: int) -> None:
+        super().__init__(nursery, number)
+        self.name = name
         self._begun: dict[int, Sequence[CapturedJob]] = {}  # by the number that its process knows them by
         self._numbers = count(1)
         self._died_of: set[tuple[int, str, datetime]] = set()
@@ -120,7 +130,7 @@ class IsolatedSink:
         """Hand over jobs that `write` will be given, in the order of these calls."""
         number = next(self._numbers)
         try:
-            self._ask(BEGIN, number, pieces_of(jobs))
+            self._answer((BEGIN, number, pieces_of(jobs)))
         except (OSError, EOFError):
             self.close()  # `write` is told, by a process of its own if it has to be
         else:
@@ -130,7 +140,7 @@ class IsolatedSink:
         """Let the sink write. A process that died is started anew the next time."""
         number = next((number for number, begun in self._begun.items() if begun is jobs), 0)
         try:
-            answer = self._ask(WRITE, number, () if number else pieces_of(jobs))
+            answer: Answer = self._answer((WRITE, number, () if number else pieces_of(jobs)))
         except (OSError, EOFError) as error:
             self.close()
             raise self._died(jobs) from error
@@ -141,17 +151,9 @@ class IsolatedSink:
             self._begun = {later: begun for later, begun in self._begun.items() if later > number}
         return answer
 
-    def _ask(self, what: str, number: int, pieces: Sequence[bytes]) -> Answer:
-        process = self._process = self._process or self._nursery.start(self._number)
-        process.send((what, number, pieces))
-        return process.recv()  # type: ignore[no-any-return]
-
     def close(self) -> None:
-        """Let the process end."""
         self._begun.clear()
-        if self._process:
-            self._process.close()
-            self._process = None
+        super().close()
 
     def _died(self, jobs: Sequence[CapturedJob]) -> SinkError:
         """Say what it means: jobs of which it dies twice are at fault themselves."""
@@ -162,13 +164,8 @@ class IsolatedSink:
         return SinkRefused("its process died twice of writing this")
 
 
-class IsolatedPlace:
+class IsolatedPlace(_Isolated):
     """Stands for a place that lives in another process. Raises `SinkUnavailable` where that cannot reach it."""
-
-    def __init__(self, nursery: _Door, number: int) -> None:
-        self._nursery = nursery
-        self._number = number
-        self._process: Connection | None = None
 
     def report(self, cluster: str, detail: Mapping[str, Any]) -> None:
         self._ask("report", cluster, detail)
@@ -176,17 +173,9 @@ class IsolatedPlace:
     def masking_rules(self) -> Sequence[Any]:
         return self._ask("masking_rules")  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        """Let the process end, unless a sink needs it."""
-        if self._process:
-            self._process.close()
-            self._process = None
-
     def _ask(self, what: str, *arguments: Any) -> Any:
-        process = self._process = self._process or self._nursery.start(self._number)
         try:
-            process.send((what, arguments))
-            answer = process.recv()
+            answer = self._answer((what, arguments))
         except (OSError, EOFError) as error:
             self.close()
             raise SinkUnavailable("its process died") from error
@@ -195,74 +184,77 @@ class IsolatedPlace:
         return answer
 
 
-def isolated_sinks(names: Sequence[str], nursery: socket.socket) -> list[IsolatedSink]:
-    """Return the sinks of these names, in the order in which the nursery knows them."""
-    door = _Door(nursery)
-    return [IsolatedSink(name, door, number) for number, name in enumerate(names)]
-
-
 def _nurse(requests: socket.socket, servants: Sequence[_Servant]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
     running: dict[int, socket.socket] = {}
-    while number := requests.recv(1):
-        process = servants[number[0]].process
-        here, there = socket.socketpair()
-        if not _accepted(running.get(process), number, there):
+    while request := _handed_over(requests):
+        number, connection = request
+        process = servants[number].process
+        with connection:
+            if _accepted(running.get(process), number, connection):
+                continue
             if process in running:
                 running.pop(process).close()
-            control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            if not os.fork():  # which ends as the nursery would
-                for each in (requests, here, control, *running.values()):
-                    each.close()
-                _attend(its_control, servants, number[0], there)
-                return
-            its_control.close()
-            running[process] = control
-        socket.send_fds(requests, [b"."], [here.fileno()])
-        here.close()
-        there.close()
+            running[process], its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with its_control:
+                if not os.fork():  # which ends as the nursery would
+                    for each in (requests, *running.values()):
+                        each.close()
+                    _attend(its_control, servants, number, connection)
+                    return
 
 
-def _accepted(control: socket.socket | None, number: bytes, connection: socket.socket) -> bool:
+def _hand_over(to: socket.socket, number: int, connection: socket.socket | Connection) -> None:
+    socket.send_fds(to, [bytes([number])], [connection.fileno()])
+
+
+def _handed_over(source: socket.socket) -> tuple[int, Connection] | None:
+    """Wait for whom to serve next, and its connection; nothing where nobody is left who could ask."""
+    number, descriptors, _, _ = socket.recv_fds(source, 1, 1)
+    return (number[0], Connection(descriptors[0])) if number else None
+
+
+def _accepted(control: socket.socket | None, number: int, connection: Connection) -> bool:
     """Hand a connection to a process that runs already. Returns whether it has taken it: it may be about to end."""
     if control is None:
         return False
     try:
         control.settimeout(_ACCEPT_SECONDS)
-        socket.send_fds(control, [number], [connection.fileno()])
+        _hand_over(control, number, connection)
         return control.recv(1) == _ACCEPTED
     except OSError:
         return False
 
 
-def _attend(control: socket.socket, servants: Sequence[_Servant], number: int, connection: socket.socket) -> None:
+def _attend(control: socket.socket, servants: Sequence[_Servant], number: int, connection: Connection) -> None:
     """Serve a connection, and those that the nursery hands over later, each in a thread, until all have ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.nice(_LATER)
     ends, end = socket.socketpair()
     waited = [ends, control]
 
-    def serve(number: int, connection: socket.socket) -> None:
+    def serve(number: int, connection: Connection) -> None:
         try:
-            with Connection(connection.detach()) as asked, suppress(EOFError, OSError):
-                servants[number].serve(asked)
+            with connection, suppress(EOFError, OSError):
+                servants[number].serve(connection)
         finally:
             end.send(b".")
 
-    threading.Thread(target=serve, args=(number, connection), daemon=True).start()
+    def begin(number: int, connection: Connection) -> None:
+        threading.Thread(target=serve, args=(number, connection), daemon=True).start()
+
+    begin(number, connection)
     serving = 1
     while serving:
         ready, _, _ = select.select(waited, [], [])
         if control in ready:
-            message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
-            if not message:  # the nursery has gone: nothing more comes
-                waited.remove(control)
-            else:
-                later = socket.socket(fileno=descriptors[0])
-                threading.Thread(target=serve, args=(message[0], later), daemon=True).start()
+            if later := _handed_over(control):
+                begin(*later)
                 serving += 1
                 with suppress(OSError):
                     control.send(_ACCEPTED)
+            else:  # the nursery has gone: nothing more comes
+                waited.remove(control)
         elif ends in ready:
             serving -= len(ends.recv(1))
 

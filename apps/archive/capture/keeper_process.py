@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -11,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from apps.archive.capture.isolation import Nursery, fork_process, isolated_sinks
+from apps.archive.capture.isolation import IsolatedSink, Nursery, fork_process
 from apps.archive.capture.journal import Journal, JournalError
 from apps.archive.capture.keeping import RETRY_SIGNAL, Keeper, KeeperDied, SinkStatus
 from apps.archive.capture.packing import Batch
@@ -27,7 +26,7 @@ class KeeperProcess:
         self._here, there = Pipe()
         with there:
             self._pid = fork_process(
-                lambda: _keep(there, socket.socket(fileno=nursery.fileno()), nursery.names, directory),
+                lambda: _keep(there, nursery.sinks, directory),
                 keep=[there.fileno(), nursery.fileno()],
             )
         try:
@@ -85,14 +84,14 @@ class KeeperProcess:
         return answer
 
 
-def _keep(requests: Connection, nursery: socket.socket, sinks: Sequence[str], directory: Path) -> None:
+def _keep(requests: Connection, sinks: Sequence[IsolatedSink], directory: Path) -> None:
     """Keep what comes until capture has gone."""
     try:
-        journal = Journal(directory, sinks=sinks)
+        journal = Journal(directory, sinks=[sink.name for sink in sinks])
     except JournalError as error:
         requests.send(error)
         return
-    keeper = Keeper(journal, isolated_sinks(sinks, nursery))
+    keeper = Keeper(journal, sinks)
     signal.signal(RETRY_SIGNAL, lambda *_: keeper.retry_refused())
     requests.send(None)
     with closing(journal), suppress(EOFError, OSError):  # a drain may still wait for its sink: it ends with the process

@@ -5,11 +5,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
-from apps.archive.capture.drain import MOST_TOLD, Drain
+from apps.archive.capture.drain import Drain
 from apps.archive.capture.journal import Journal
 from apps.archive.capture.packing import Batch
+from apps.archive.capture.report import MOST_TOLD
 from apps.archive.sinks.base import Writer
 from apps.clusters.schedulers.base import Identity
 
@@ -101,8 +103,12 @@ class Keeper:
         return sum(drain.backlog()[0] for drain in self._drains), sum(drain.written for drain in self._drains)
 
     def statuses(self) -> tuple[SinkStatus, ...]:
-        retired = [_retired_status(self._journal, name) for name in self._journal.retired()]
-        return (*map(_status, self._drains), *retired)
+        status = partial(_status, self._journal)
+        given = [
+            status(drain.name, last_error=drain.last_error, retry_seconds=drain.delay_seconds, written=drain.written)
+            for drain in self._drains
+        ]
+        return (*given, *(status(name, last_error=RETIRED, retired=True) for name in self._journal.retired()))
 
     def retry_refused(self) -> None:
         for drain in self._drains:
@@ -114,32 +120,19 @@ class Keeper:
             drain.wake.set()
 
 
-def _status(drain: Drain) -> SinkStatus:
-    behind, oldest_at = drain.backlog()
-    count, newest = drain.refusals()
-    return SinkStatus(
-        name=drain.name,
-        behind=behind,
-        oldest_at=oldest_at,
-        last_error=drain.last_error,
-        retry_seconds=drain.delay_seconds,
-        written=drain.written,
-        refused_count=count,
-        refused=tuple(newest),
-    )
-
-
-def _retired_status(journal: Journal, name: str) -> SinkStatus:
+def _status(
+    journal: Journal, name: str, *, last_error: str, retry_seconds: float = 0, written: int = 0, retired: bool = False
+) -> SinkStatus:
     behind, oldest_at = journal.backlog(name)
     count, newest = journal.refusals(name, newest=MOST_TOLD)
     return SinkStatus(
         name=name,
         behind=behind,
         oldest_at=oldest_at,
-        last_error=RETIRED,
-        retry_seconds=0,
-        written=0,
+        last_error=last_error,
+        retry_seconds=retry_seconds,
+        written=written,
         refused_count=count,
         refused=tuple(newest),
-        retired=True,
+        retired=retired,
     )

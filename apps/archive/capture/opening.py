@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 from apps.archive.capture.entry import CapturedJob
 from apps.archive.capture.isolation import Place
 from apps.archive.capture.plan import PlannedPlace, PlannedSink
-from apps.archive.sinks.base import BeginsAhead, Sink, SinkUnavailable
+from apps.archive.sinks.base import BeginsAhead, Sink, SinkUnavailable, SinkURL
 
 _setting_up = threading.Lock()
 
@@ -19,26 +20,24 @@ class LaterSink:
         self.name = planned.name
         self._planned = planned
         self._settings = settings
-        self._sink: Sink | None = None
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Let the sink write. Raises `SinkUnavailable` also where it cannot be opened."""
-        return self._opened().write(jobs)
+        return self._opened.write(jobs)
 
     def close(self) -> None:
-        if self._sink:
-            self._sink.close()
+        if "_opened" in vars(self):
+            self._opened.close()
 
+    @cached_property
     def _opened(self) -> Sink:
-        if self._sink is None:
-            try:
-                set_up_django(self._settings, models=self._planned.uses_models)
-                from apps.archive.sinks.registry import open_sink
+        try:
+            set_up_django(self._settings, models=self._planned.uses_models)
+            from apps.archive.sinks.registry import open_sink
 
-                self._sink = open_sink(self._planned.url)
-            except Exception as error:  # of whatever is imported: no job is at fault
-                raise SinkUnavailable(f"it cannot be opened: {error}") from error
-        return self._sink
+            return open_sink(self._planned.url)
+        except Exception as error:  # of whatever is imported: no job is at fault
+            raise SinkUnavailable(f"it cannot be opened: {error}") from error
 
 
 class LaterBeginner(LaterSink):
@@ -46,7 +45,7 @@ class LaterBeginner(LaterSink):
 
     def begin(self, jobs: Sequence[CapturedJob]) -> None:
         """Let it begin. Raises `SinkUnavailable`."""
-        cast(BeginsAhead, self._opened()).begin(jobs)
+        cast(BeginsAhead, self._opened).begin(jobs)
 
 
 class LaterPlace:
@@ -55,32 +54,27 @@ class LaterPlace:
     def __init__(self, planned: PlannedPlace, settings: Mapping[str, Any]) -> None:
         self._planned = planned
         self._settings = settings
-        self._place: Place | None = None
 
     def report(self, cluster: str, detail: Mapping[str, Any]) -> None:
-        self._opened().report(cluster, detail)
+        self._opened.report(cluster, detail)
 
     def masking_rules(self) -> Sequence[Any]:
-        return self._opened().masking_rules()
+        return self._opened.masking_rules()
 
     def close(self) -> None:
-        if self._place:
-            self._place.close()
+        if "_opened" in vars(self):
+            self._opened.close()
 
+    @cached_property
     def _opened(self) -> Place:
-        if self._place is None:
-            set_up_django(self._settings, models=not self._planned.url)
-            from apps.archive.sinks.base import SinkURL
+        set_up_django(self._settings, models=not self._planned.url)
+        if self._planned.url:
+            from apps.archive.sinks.portal import PortalClient
 
-            if self._planned.url:
-                from apps.archive.sinks.portal import PortalClient
+            return PortalClient.from_url(SinkURL.parse(self._planned.url))
+        from apps.archive.own_database import OwnDatabase
 
-                self._place = PortalClient.from_url(SinkURL.parse(self._planned.url))
-            else:
-                from apps.archive.own_database import OwnDatabase
-
-                self._place = OwnDatabase()
-        return self._place
+        return OwnDatabase()
 
 
 def set_up_django(values: Mapping[str, Any], *, models: bool) -> None:

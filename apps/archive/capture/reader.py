@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob, Clock
@@ -20,6 +21,7 @@ LONGEST_DELAY_SECONDS = 1.0
 _AT_ONCE = 20  # entries, before events are looked for again
 _IDLE_SECONDS = 0.02
 _TELL_SECONDS = 1.0
+_LATELY = 10_000  # entries: a scan may find one before it is read, and hand it over after
 _MOST_REPORTED = 1000
 _KEY_LENGTH = 64
 _MOST_COMPARED = 1_000_000_000  # secret arguments by bytes of a description: nobody's job may keep capture busy
@@ -49,6 +51,7 @@ class Reader:
         self._guard = threading.Lock()
         self._unreadable: dict[SpoolEntry, str] = {}
         self._gone: list[SpoolEntry] = []
+        self._lately: deque[str] = deque(maxlen=_LATELY)
         self._told_at = 0.0
 
     def run(self, stopping: threading.Event, watcher: Watcher | None = None) -> None:
@@ -80,16 +83,18 @@ class Reader:
             self._report(entry, str(error) or repr(error))
         else:
             self._jobs.put(job, identity)
+            self._lately.append(entry.job_id)
             self._settle(entry)
         self._waiting.done(entry)
 
     def _tell_gone(self) -> None:
         """Tell of entries that nobody could read any more; where they are many, that costs more of them."""
         if self._gone and (moment := time.monotonic()) > self._told_at + _TELL_SECONDS:
-            logger.warning(
-                "%d entries were gone before they were read, such as %s", len(self._gone), self._gone[0].path
-            )
+            lately = set(self._lately)
+            gone = [entry.path for entry in self._gone if entry.job_id not in lately]
             self._gone, self._told_at = [], moment
+            if gone:
+                logger.warning("%d entries were gone before they were read, such as %s", len(gone), gone[0])
 
     def unreadable(self) -> dict[Path, str]:
         """Return the entries that could not be read when last tried, with the reasons."""

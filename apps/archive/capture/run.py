@@ -94,14 +94,13 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
         with _told_by_signals(capture):
             if plan.once:
                 capture.run_once(patience_seconds=plan.patience_seconds)
-                _tell_retired(capture.status(), err)
                 _tell(plan.cluster, capture.status(), out, err)
             else:
-                _tell_retired(capture.status(), err)
-                _follow(plan, capture, heart, out)
+                _follow(plan, capture, heart, out, err)
 
 
-def _follow(plan: Plan, capture: Capture, heart: Heart, out: Say) -> None:
+def _follow(plan: Plan, capture: Capture, heart: Heart, out: Say, err: Say) -> None:
+    _tell_retired(capture.status(), err)
     beating = threading.Thread(target=heart.beat_for, args=(capture,), daemon=True)
     beating.start()
     out(f"capturing the jobs of {plan.cluster}")
@@ -118,6 +117,7 @@ def _tell_retired(status: CaptureStatus, err: Say) -> None:
 
 def _tell(cluster: str, status: CaptureStatus, out: Say, err: Say) -> None:
     """Say what was captured. Raises `CaptureFailed` where something that can be read is not in the archive."""
+    _tell_retired(status, err)
     out(f"captured {status.captured} jobs of {cluster}")
     for path, reason in status.unreadable.items():
         err(f"not readable: {printable(path)}: {printable(reason)}")

@@ -13,7 +13,7 @@ from apps.archive.capture.run import open_spool
 from apps.archive.sinks.base import BeginsAhead
 from apps.archive.sinks.registry import open_sinks
 
-_PLAIN = (str, bytes, bool, int, float, Path, timedelta, type(None))
+_PLAIN = (str, bytes, bool, int, float, timedelta, type(None))
 
 
 def plan_capture(
@@ -80,7 +80,7 @@ def _settings_of_sinks() -> Mapping[str, Any]:
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, dict):
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+        return all(map(_is_plain, (*value, *value.values())))
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return type(value) in _PLAIN or isinstance(value, Path)

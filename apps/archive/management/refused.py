@@ -42,7 +42,8 @@ def retry_refused(command: BaseCommand, directory: Path, sinks: Sequence[Sink]) 
                     drain.write_refused()
                 except SinkUnavailable as error:
                     away.append(f"{sink.name}: {error}")
-            command.stdout.write(f"{sink.name}: {drain.written} taken, {drain.refusals()[0]} refused")
+            refused, _ = journal.refusals(sink.name, newest=0)
+            command.stdout.write(f"{sink.name}: {drain.written} taken, {refused} refused")
     if away:
         raise CommandError("\n".join(away))
 

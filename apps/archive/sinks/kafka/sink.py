@@ -65,11 +65,11 @@ class KafkaSink:
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Return when Kafka has every job, but for those it refuses. Raises `SinkUnavailable`."""
         refused = {index: reason for index, job in enumerate(jobs) if (reason := self._send(job))}
-        sent = {index: key for index, job in enumerate(jobs) if index not in refused for key in [_key(job)]}
-        keys = set(sent.values())
+        sent = {index: job for index, job in enumerate(jobs) if index not in refused}
+        keys = set(map(_key, sent.values()))
         self._wait(keys)
         if any(map(self._answers.__getitem__, keys)):
-            refused |= self._refusals({index: jobs[index] for index in sent})
+            refused |= self._refusals(sent)
         for key in keys:
             del self._answers[key]
         return refused

@@ -1,0 +1,54 @@
+"""A PostgreSQL for a benchmark, and Django upon it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dev.postgres import Postgres
+from dev.processes import guard, spawn
+
+
+@contextmanager
+def database(directory: Path | None = None) -> Iterator[tuple[Path, str]]:
+    """Yield where it is and its URL. It goes with the benchmark, but for what is in a `directory` given for it."""
+    scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
+    base, sockets = directory or scratch, scratch / "s"
+    for each in (base, base / "run", sockets):
+        each.mkdir(exist_ok=True)
+    watchdog = guard(base / "run", remove=scratch)
+    try:
+        postgres = Postgres(base / "postgres", sockets)
+        postgres.prepare()
+        with (base / "postgres.log").open("ab") as log:
+            server = spawn("postgres", postgres.command(), base / "run", stdout=log, stderr=subprocess.STDOUT)
+        postgres.wait_ready(server.poll)
+        postgres.create_database("opsportal")
+        yield base, postgres.url("opsportal")
+    finally:
+        watchdog.stdin.close()
+        watchdog.wait(timeout=60)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def settings(base: Path, url: str) -> dict[str, str]:
+    return {
+        "DATABASE_URL": url,
+        "REDIS_URL": "redis://localhost:1/0",
+        "SECRET_KEY": "benchmark" * 10,
+        "VAR_DIR": str(base / "var"),
+    }
+
+
+def set_up_django(base: Path, url: str, **more: str) -> None:
+    """Give this process Django with these settings, and the database its tables."""
+    os.environ |= settings(base, url) | {"DJANGO_SETTINGS_MODULE": "opsportal.settings", "ALLOWED_HOSTS": "testserver"}
+    os.environ |= more
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0, skip_checks=True)
