@@ -36,9 +36,9 @@ class CatalogueContract:
         assert catalogue.files_of("no.such") == []
 
     def test_defines_datasets_if_it_may(self, catalogue: DatasetCatalogue):
-        if not isinstance(catalogue, DefinesDatasets) or not catalogue.can_define():
+        if not hasattr(catalogue, "define") or not catalogue.can_define():
             pytest.skip("this catalogue lets nobody define datasets")
-        assert isinstance(catalogue, ListsFiles)
+        assert isinstance(catalogue, DefinesDatasets)
         names = [file.name for file in FILES]
         for name, part in (("nova.raw_part1of2", names[:1]), ("nova.raw_part2of2", names[1:])):
             for _ in range(2):  # once more changes nothing

@@ -119,8 +119,8 @@ def test_jobs_with_a_file_each_are_read(tmp_path, path):
 
 
 def test_wrong_options_and_missing_files_are_said(tmp_path):
-    with pytest.raises(ValueError, match="unknown options of the htcondor adapter: pool"):
-        HTCondor("mice", {"pool": "x"})
+    with pytest.raises(ValueError, match="unknown options of the htcondor adapter: collector"):
+        HTCondor("mice", {"collector": "x"})
     with pytest.raises(SchedulerError, match="neither option"):
         jobs_of()
     with pytest.raises(SchedulerError, match="No such file"):

@@ -51,6 +51,11 @@ def contents(patience, path):
     return patience.read_as(OWNERS, path, max_bytes=1000)[0]
 
 
+def readers_of(path):
+    """Return the threads that wait for a file, or for those below a directory."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"reads {path}")]
+
+
 def test_server_that_hangs_is_waited_for_once_and_asked_again_when_it_answers(server, home, patience, readings):
     (home / "elsewhere.sh").write_bytes(b"#!/bin/sh\n")
     (home / "elsewhere.sh").chmod(0o755)
@@ -61,7 +66,7 @@ def test_server_that_hangs_is_waited_for_once_and_asked_again_when_it_answers(se
                 contents(patience, server / name)
         assert contents(patience, home / "elsewhere.sh") == b"#!/bin/sh\n"
         assert readings == [server / "1.sh", home / "elsewhere.sh"]
-        [waiting] = [thread for thread in threading.enumerate() if thread.name == f"reads {server / '1.sh'}"]
+        [waiting] = readers_of(server / "1.sh")
     waiting.join(30)
 
     assert contents(patience, server / "2.sh") == SCRIPT
@@ -80,9 +85,8 @@ def test_what_comes_late_is_not_read_again(server, patience, monkeypatch):
         with pytest.raises(NotNow):
             contents(patience, server / "1.sh")
         answers.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith(f"reads {server}"):
-            thread.join(30)
+    for thread in readers_of(server):
+        thread.join(30)
 
     assert contents(patience, server / "1.sh") == b"late"
     assert contents(patience, server / "1.sh") == SCRIPT
@@ -96,7 +100,7 @@ def test_reads_that_hang_are_not_begun_without_end(server, home, monkeypatch):
             contents(patience, server / "1.sh")
         with pytest.raises(NotNow, match="reads of other files wait"):
             contents(patience, home / "elsewhere.sh")
-        [waiting] = [thread for thread in threading.enumerate() if thread.name.startswith(f"reads {server}")]
+        [waiting] = readers_of(server)
     waiting.join(30)
 
     with pytest.raises(NotReadable, match="No such file"):
@@ -130,8 +134,7 @@ def test_job_whose_script_hangs_is_told_with_its_path_and_captured_later(schedd,
         with pytest.raises(SpoolError, match=r"/server/1\.sh: its file server does not answer"):
             read(7)
         assert read(8).caveat.startswith("the executable was not copied")
-    for thread in threading.enumerate():
-        if thread.name.startswith(f"reads {server}"):
-            thread.join(30)
+    for thread in readers_of(server):
+        thread.join(30)
 
     assert read(7).script == SCRIPT

@@ -1,6 +1,7 @@
 """Reads files for which nobody can say when, or whether, their server answers: none is waited for longer than so."""
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable
 SECONDS = 2.0
 MOST_HANGING = 200  # threads, each with a file that it waits for
 
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
 _Read = tuple[bytes, os.stat_result]
 
 
@@ -37,11 +39,11 @@ class Patience:
             return None
         place = _place_of(path)
         hanging = self._hanging.get(place)
-        if hanging is None and len(self._hanging) >= MOST_HANGING:
-            self._hanging = {place: each for place, each in self._hanging.items() if each.is_alive()}
+        if hanging is None:
+            if len(self._hanging) >= MOST_HANGING:
+                self._hanging = {place: each for place, each in self._hanging.items() if each.is_alive()}
             if len(self._hanging) >= MOST_HANGING:
                 raise NotNow(f"{MOST_HANGING} reads of other files wait for servers that do not answer")
-        if hanging is None:
             return None
         if hanging.is_alive():
             raise NotNow("its file server does not answer")
@@ -85,11 +87,4 @@ def _mount_points() -> list[bytes]:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:
         return []
-    escaped = ((rb"\040", b" "), (rb"\011", b"\t"), (rb"\012", b"\n"), (rb"\134", b"\\"))
-    points = []
-    for line in lines:
-        point = line.split(b" ")[4]
-        for escape, character in escaped:
-            point = point.replace(escape, character)
-        points.append(point)
-    return points
+    return [_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4]) for line in lines]

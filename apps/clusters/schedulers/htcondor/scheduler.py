@@ -6,32 +6,50 @@ from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
-from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
+from apps.clusters.schedulers.asking import Asking, asking_options
+from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
 from apps.clusters.schedulers.htcondor.classads import Ad
 from apps.clusters.schedulers.htcondor.history import ads_in_history, ads_of_jobs
+from apps.clusters.schedulers.htcondor.queue import current_jobs
 from apps.clusters.schedulers.htcondor.records import BadAd, read_record
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 
 logger = logging.getLogger(__name__)
+
+_OF_CONDOR_Q = ("bin", "conf", "schedd", "pool", "timeout_seconds")
+#: Of one answer of condor_q, which is read as a whole: of about a million jobs.
+MOST_BYTES = 1 << 28
 
 
 class HTCondor:
     """The jobs of one schedd.
 
     Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its PER_JOB_HISTORY_DIR); one
-    is enough, and with both a job found in both is one.
+    is enough, and with both a job found in both is one. For `condor_q`: `bin` (its directory), `conf`
+    (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the host), `timeout_seconds`.
     """
 
     name = "htcondor"
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` for an option that is unknown."""
-        unknown = options.keys() - {"history", "per_job_history"}
+        """Raises `ValueError` for an option that is unknown, or no time limit or name."""
+        unknown = options.keys() - {"history", "per_job_history", *_OF_CONDOR_Q}
         if unknown:
             raise ValueError(f"unknown options of the htcondor adapter: {', '.join(sorted(unknown))}")
         self.cluster = cluster
         self._history = options.get("history", "")
         self._per_job_history = options.get("per_job_history", "")
+        given = asking_options(options, _OF_CONDOR_Q)
+        self._schedd, self._pool = given.get("schedd", ""), given.get("pool", "")
+        if any(name.startswith("-") for name in (self._schedd, self._pool)):
+            raise ValueError("options schedd and pool are names")
+        self._asking = Asking(
+            given.get("bin", ""),
+            float(given.get("timeout_seconds", 60)),
+            MOST_BYTES,
+            inherits=("CONDOR_", "_CONDOR_", "X509_", "BEARER_TOKEN", "KRB5"),
+            variables={"CONDOR_CONFIG": given["conf"]} if "conf" in given else {},
+        )
 
     def spool(self, directory: Path) -> HTCondorSpool:
         """Return the spool at `directory`, the schedd's SPOOL."""
@@ -49,6 +67,10 @@ class HTCondor:
             if since <= record.ended_at < until:
                 found[record.job_id, record.submitted_at, record.attempt] = record
         yield from sorted(found.values(), key=lambda record: (record.ended_at, record.raw_id, record.job_id))
+
+    def current_jobs(self) -> Iterator[CurrentJobs]:
+        """Yield what waits and runs, by condor_q. Raises `SchedulerError`."""
+        return current_jobs(self._asking, schedd=self._schedd, pool=self._pool)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Say where the output lies: the ad knows, with all macros filled in. None for a job that never started."""

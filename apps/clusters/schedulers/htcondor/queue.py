@@ -1,0 +1,68 @@
+"""Asking the schedd, by `condor_q -json`, for all jobs in its queue.
+
+The form is that of condor_q(1) and of `compat_classad.cpp` (`CondorClassAdListWriter`), HTCondor 8.6 to 25: a list of
+objects, or nothing at all where no job matches; an expression is a string. The numbers of `JobStatus` are those of the
+manual's "Job Status Codes".
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from apps.clusters.schedulers.asking import Asking
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+
+_ATTRIBUTES = "ClusterId,ProcId,JobStatus,QDate,AccountingGroup,HoldReasonCode"
+_IDLE, _RUNNING, _HELD, _TRANSFERRING, _SUSPENDED = 1, 2, 5, 6, 7
+_STATES = {
+    _IDLE: CurrentState.QUEUED,
+    _RUNNING: CurrentState.RUNNING,
+    _HELD: CurrentState.HELD,
+    _TRANSFERRING: CurrentState.RUNNING,
+    _SUSPENDED: CurrentState.RUNNING,
+}
+#: Held by the schedd itself while the files of the job come in.
+_SPOOLING = 16
+_Counts = Counter[tuple[int, int, CurrentState, str]]
+
+
+def current_jobs(asking: Asking, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs]:
+    """Yield what has not ended by one command, by the cluster of jobs. Raises `SchedulerError`."""
+    where = [*(("-pool", pool) if pool else ()), *(("-name", schedd) if schedd else ())]
+    answer = asking.output("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
+    for (cluster, submitted, state, account), jobs in read_queue(answer).items():
+        yield CurrentJobs(str(cluster), datetime.fromtimestamp(submitted, UTC), state, jobs, account)
+
+
+def read_queue(pieces: Iterable[bytes]) -> _Counts:
+    """Count the jobs in an answer. Raises `SchedulerError` where it is not whole, or no list of objects."""
+    text = b"".join(pieces).decode(errors="replace")
+    try:
+        ads = json.loads(text, strict=False) if text.strip() else []
+    except (ValueError, RecursionError) as error:
+        raise SchedulerError(f"condor_q: its answer cannot be read: {error}") from error
+    if not isinstance(ads, list):
+        raise SchedulerError("condor_q: its answer is no list of jobs")
+    counts: _Counts = Counter()
+    for ad in ads:
+        if isinstance(ad, dict) and (found := _read({str(name).casefold(): value for name, value in ad.items()})):
+            counts[found] += 1
+    return counts
+
+
+def _read(ad: Mapping[str, object]) -> tuple[int, int, CurrentState, str] | None:
+    """Return cluster, time of submission, state and account of a job; None for one that has ended, or is none."""
+    cluster, submitted, status = (_number(ad.get(name)) for name in ("clusterid", "qdate", "jobstatus"))
+    state = _STATES.get(status)
+    if state is None or cluster <= 0 or submitted <= 0 or "procid" not in ad:
+        return None
+    if state == CurrentState.HELD and _number(ad.get("holdreasoncode")) == _SPOOLING:
+        state = CurrentState.QUEUED
+    account = ad.get("accountinggroup")
+    return cluster, submitted, state, account if isinstance(account, str) else ""
+
+
+def _number(value: object) -> int:
+    """Return a whole number that a time can be made of, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11 else 0

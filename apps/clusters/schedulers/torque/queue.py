@@ -1,0 +1,111 @@
+"""Asking pbs_server, by `qstat -x -t`, for all the jobs that it knows: the XML is read as it comes, and never kept.
+
+The form is that of Torque's own `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, version 4.2 to 6.1: `Data`
+holds a `Job` for each job, with `Job_Id` and its attributes as elements, times as seconds since 1970. The letters of
+`job_state` are those of qstat(1B); `Hold_Types` are written by `attr_fn_hold.c`. With `-t` each task of an array is a
+job of its own.
+"""
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from xml.etree.ElementTree import ParseError
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
+
+from apps.clusters.schedulers.asking import Asking
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+
+from .records import spool_id_of
+
+_FIELDS = frozenset({"Job_Id", "job_state", "ctime", "Account_Name", "Hold_Types", "depend"})
+_MOST_TEXT = 1_000
+# Users' own bytes are passed on as they are, and one of them must not hide the jobs of all others.
+_NOT_OF_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_STATES = {
+    "Q": CurrentState.QUEUED,
+    "W": CurrentState.QUEUED,  # its time has not come
+    "T": CurrentState.QUEUED,  # on its way to another queue or server
+    "R": CurrentState.RUNNING,
+    "E": CurrentState.RUNNING,  # exiting
+    "S": CurrentState.RUNNING,  # suspended
+}
+# An array has no script of its own to run: its tasks are counted.
+_JOB_ID = re.compile(r"[0-9]+(\[[0-9]+\])?(\..*)?")
+_EPOCH = re.compile(r"[1-9][0-9]{0,10}")
+_Counts = Counter[tuple[str, str, CurrentState, str]]
+
+
+def current_jobs(asking: Asking, server: str = "") -> Iterator[CurrentJobs]:
+    """Yield what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
+    operand = [f"@{server}"] if server else []
+    counts = read_queue(asking.output("qstat", "-x", "-t", *operand))
+    for (spool_id, created, state, account), jobs in counts.items():
+        yield CurrentJobs(spool_id, datetime.fromtimestamp(int(created), UTC), state, jobs, account)
+
+
+def read_queue(pieces: Iterable[bytes]) -> _Counts:
+    """Count the jobs in an answer. Raises `SchedulerError` where it is not whole, or no XML; also for a DTD."""
+    jobs = _Jobs()
+    parser = DefusedXMLParser(encoding="utf-8", forbid_dtd=True, target=jobs)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    is_empty = True
+    try:
+        for piece in pieces:
+            text = _NOT_OF_XML.sub("", decoder.decode(piece))
+            is_empty = is_empty and not text.strip()
+            parser.feed(text.encode())
+        if not is_empty:  # a server without jobs may say nothing at all
+            parser.close()
+    except (ParseError, DefusedXmlException) as error:
+        raise SchedulerError(f"qstat: its answer cannot be read: {error}") from error
+    return jobs.counts
+
+
+class _Jobs:
+    """Takes elements from the parser, and counts each `Job` at its end."""
+
+    def __init__(self) -> None:
+        self.counts: _Counts = Counter()
+        self._path: list[str] = []
+        self._job: dict[str, str] = {}
+
+    def start(self, tag: str, attributes: object) -> None:
+        self._path.append(tag)
+        if self._path == ["Data", "Job"]:
+            self._job = {}
+
+    def data(self, text: str) -> None:
+        if len(self._path) == 3 and (name := self._path[-1]) in _FIELDS:
+            self._job[name] = (self._job.get(name, "") + text)[:_MOST_TEXT]
+
+    def end(self, tag: str) -> None:
+        if self._path == ["Data", "Job"]:
+            self._count()
+        self._path.pop()
+
+    def close(self) -> None:
+        """Nothing is built."""
+
+    def _count(self) -> None:
+        job_id, created = (self._job.get(name, "").strip() for name in ("Job_Id", "ctime"))
+        state = _state(self._job)
+        if state and _JOB_ID.fullmatch(job_id) and _EPOCH.fullmatch(created):
+            self.counts[spool_id_of(job_id), created, state, self._job.get("Account_Name", "").strip()] += 1
+
+
+def _state(job: dict[str, str]) -> CurrentState | None:
+    """Return where a job is; None for one that has completed (C).
+
+    A hold (H) of user, operator or system is one. Torque also holds what waits for other jobs, and tasks of an array
+    over its slot limit, which it writes without a type: those wait in the queue.
+    """
+    letter = job.get("job_state", "").strip()
+    if letter != "H":
+        return _STATES.get(letter)
+    types = set(job.get("Hold_Types", ""))
+    is_held = bool(types & {"u", "o"}) or ("s" in types and not job.get("depend", "").strip())
+    return CurrentState.HELD if is_held else CurrentState.QUEUED
