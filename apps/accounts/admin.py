@@ -59,6 +59,14 @@ class ExperimentAdmin(admin.ModelAdmin):
 
 
 def _is_used(experiment: Experiment) -> bool:
+    """Tell whether anything belongs to it; a page asks several times, of the same object."""
+    known = vars(experiment)
+    if "_is_used" not in known:
+        known["_is_used"] = _has_rows(experiment)
+    return bool(known["_is_used"])
+
+
+def _has_rows(experiment: Experiment) -> bool:
     others = [relation for relation in Experiment._meta.related_objects if relation.related_model is not Membership]
     uses = (
         Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))

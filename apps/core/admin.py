@@ -25,9 +25,12 @@ class KeysFirst(Paginator):
     #: So many that are found are counted by their keys.
     most = 1_000
 
-    def __init__(self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], **more: Any) -> None:
+    def __init__(
+        self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], last: int | None = None, **more: Any
+    ) -> None:
+        """Page through `found`, with `last` no further than to that row: more are not even counted."""
         super().__init__(found, per_page, **more)
-        self.keys, self.rows = found.values_list("pk", flat=True), rows
+        self.keys, self.rows, self.last = found.values_list("pk", flat=True), rows, last
 
     @cached_property
     def all_keys(self) -> list[Any] | None:
@@ -37,11 +40,13 @@ class KeysFirst(Paginator):
 
     @cached_property
     def count(self) -> int:
-        return self.keys.count() if self.all_keys is None else len(self.all_keys)
+        if self.all_keys is not None:
+            return len(self.all_keys)
+        return self.keys.count() if self.last is None else len(self.keys.order_by()[: self.last])
 
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
-        part = slice((number - 1) * self.per_page, number * self.per_page)
+        part = slice((number - 1) * self.per_page, min(number * self.per_page, self.count))
         keys = list(self.keys[part] if self.all_keys is None else self.all_keys[part])
         rows = self.rows.in_bulk(keys)
         return Page([rows[key] for key in keys if key in rows], int(number), self)
@@ -56,11 +61,13 @@ class KeysFirstList(ChangeList):
             self.result_list = self.paginator.page(1).object_list
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):
-    """Rows that only services write."""
+class LongListAdmin(admin.ModelAdmin):
+    """Rows of which there are many: their list is fast all the same."""
 
     show_full_result_count = False
     list_per_page = 50
+    #: Of a table of millions, people page through no more than so many rows; None for all.
+    last_row: int | None = None
     formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -69,13 +76,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     def get_paginator(self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any) -> KeysFirst:
         rows = self.get_queryset(request)
         rows.query.select_related = queryset.query.select_related
-        return KeysFirst(queryset, per_page, rows=rows)
+        return KeysFirst(queryset, per_page, rows=rows, last=self.last_row)
 
     @admin.display(description=mark_safe('<input type="checkbox" id="action-toggle">'))
     def action_checkbox(self, obj: Any) -> SafeString:
         """Write what Django writes, without a template for each row: that was a third of the time of a list."""
         box = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select {} for an action">'
         return format_html(box, ACTION_CHECKBOX_NAME, obj.pk, obj)
+
+
+class ReadOnlyAdmin(LongListAdmin):
+    """Rows that only services write."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

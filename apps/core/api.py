@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -15,6 +15,8 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.views import exception_handler
 
 from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed, StaleState
+
+S = TypeVar("S", bound=BaseSerializer[Any])
 
 #: What PostgreSQL cannot store as text: NUL, and halves of surrogate pairs.
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -78,10 +80,15 @@ def _first_bad(data: Any) -> str | None:
     return None
 
 
-def checked_data(sent: BaseSerializer[Any]) -> dict[str, Any]:
+def valid(sent: S) -> S:
     """Return what was sent, checked. Raises `ValidationError`, which `handle_error` tells by field path."""
     sent.is_valid(raise_exception=True)
-    return dict(sent.validated_data)
+    return sent
+
+
+def checked_data(sent: BaseSerializer[Any]) -> dict[str, Any]:
+    """Return the data of what was sent, checked. Raises as `valid` does."""
+    return dict(valid(sent).validated_data)
 
 
 def problems(errors: Any, path: str = "") -> dict[str, list[str]]:

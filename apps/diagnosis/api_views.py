@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.core.api import checked_data
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs
 from apps.diagnosis.models import Verdict
@@ -39,9 +40,7 @@ class VerdictViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.
     @action(detail=True, methods=["post"])
     def correct(self, request: Request, job: str) -> Response:
         """Say what it is instead of the rules; who of the job's experiment or the OPG may, in their name."""
-        given = CorrectionSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        sent: dict[str, Any] = given.validated_data
+        sent = checked_data(CorrectionSerializer(data=request.data))
         override_verdict(
             job=self.get_object().job,
             verdict=VerdictKind(sent["verdict"]),

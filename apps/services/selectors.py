@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Literal
 
 from django.db.models import Count, QuerySet
@@ -78,16 +79,17 @@ class Day:
     state: State
     seconds: Mapping[State, float]
 
-    @property
+    @cached_property
     def words(self) -> str:
         """Tell the day in words, for the mark's title."""
-        return f"{self.date:%a} {self.date.day} {self.date:%b}: " + _told(tuple(self.seconds.items()))
+        told = ", ".join(f"{state} {_length(self.seconds[state])}" for state in State if self.seconds.get(state))
+        return f"{self.date:%a} {self.date.day} {self.date:%b}: {told or 'unknown'}"
 
 
-@lru_cache(maxsize=1_000)  # most days are alike, and a board has a thousand of them
-def _told(seconds: tuple[tuple[State, float], ...]) -> str:
+@lru_cache(maxsize=4_000)  # a board has a thousand days, which are those of the board before and mostly alike
+def _day(date: date, seconds: tuple[tuple[State, float], ...]) -> Day:
     found = dict(seconds)
-    return ", ".join(f"{state} {_length(found[state])}" for state in State if found.get(state)) or "unknown"
+    return Day(date, worst(found), found)
 
 
 def _length(seconds: float) -> str:
@@ -213,18 +215,22 @@ def daily(
     last = at.astimezone(zone).date()
     dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
     edges = [datetime.combine(day, time(), zone).astimezone(UTC) for day in dates] + [at]
+    lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
     seconds: dict[int, list[dict[State, float]]] = {service.pk: [{} for _ in dates] for service in services}
     rows = StateInterval.objects.filter(service__in=seconds).overlapping(edges[0], at)
     for service_id, state, started_at, ended_at in rows.values_list("service_id", "state", "started_at", "ended_at"):
         start, end, own, word = max(started_at, edges[0]), min(ended_at or at, at), seconds[service_id], State(state)
         place = max(0, (start - edges[0]).days - 1)
         while place < len(dates) and edges[place] < end:
-            part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
+            if start <= edges[place] and edges[place + 1] <= end:
+                part = lengths[place]
+            else:
+                part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
             if part > 0:
                 own[place][word] = own[place].get(word, 0) + part
             place += 1
     return {
-        pk: tuple(Day(day, worst(found), found) for day, found in zip(dates, by_day, strict=True))
+        pk: tuple(_day(day, tuple(found.items())) for day, found in zip(dates, by_day, strict=True))
         for pk, by_day in seconds.items()
     }
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from apps.core.admin import KeysFirst
+from apps.core.admin import EventAdmin, KeysFirst
 from apps.core.models import Event
 
 LIST = "/admin/core/event/"
@@ -46,3 +46,11 @@ def test_what_is_found_is_counted_and_paged(office, monkeypatch, most):
     assert shown(office, "q=ada&all=") == wanted
     assert shown(office, "q=nobody") == []
     assert office.get(f"{LIST}?q=ada&p=9").status_code == 302  # there is no such page
+
+
+def test_no_more_rows_are_counted_than_people_page_through(office, monkeypatch):
+    monkeypatch.setattr(EventAdmin, "last_row", 70)
+    assert "70 events" in office.get(LIST).content.decode()
+    assert shown(office, "p=2") == list(Event.objects.order_by("-pk")[50:70])
+    assert office.get(f"{LIST}?p=3").status_code == 302
+    assert "60 events" in office.get(f"{LIST}?q=ada").content.decode()

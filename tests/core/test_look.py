@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import time_machine
+from django import forms
 from django.utils import timezone
 
 from apps.core.templatetags import look
@@ -91,3 +92,14 @@ def test_state_is_word_sign_and_escaped():
 def test_first_and_last_hours_of_all_time_can_be_written(at, zone):
     with timezone.override(zone):
         assert str(at.year) in look.when(at)
+
+
+def test_the_label_of_a_time_says_the_zone():
+    class Away(forms.Form):
+        until = forms.DateTimeField()
+        name = forms.CharField()
+
+    with timezone.override("America/Sao_Paulo"):
+        shown = [look.field_box(field) for field in Away()]
+    assert "Until <small>America/Sao_Paulo</small></label>" in shown[0]
+    assert "<small>" not in shown[1]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django import template
+from django import forms, template
 from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
@@ -186,14 +186,16 @@ def state(value: str, words: str = "") -> SafeString:
 
 @register.simple_tag
 def field_box(field: BoundField, whole: object = "") -> SafeString:
-    """One field of a form: label, control, help and, beside it, its problems; `whole` for the full width."""
+    """One field of a form: label (a time's with the zone), control, help and problems; `whole` for the full width."""
     name, advice = field.auto_id, getattr(field.field, "advice", ())
     errors = field.errors
+    zone = isinstance(field.field, forms.DateTimeField)
     return format_html(
-        '<div class="field{}">\n  <label for="{}">{}</label>\n  {}{}{}{}\n</div>',
+        '<div class="field{}">\n  <label for="{}">{}{}</label>\n  {}{}{}{}\n</div>',
         " whole" if whole else "",
         field.id_for_label,
         field.label,
+        format_html(" <small>{}</small>", timezone.get_current_timezone_name()) if zone else "",
         field,
         format_html('\n  <small id="{}_helptext">{}</small>', name, field.help_text) if field.help_text else "",
         format_html('\n  <ul class="errorlist" id="{}_error">{}</ul>', name, _items(errors)) if errors else "",
