@@ -135,6 +135,7 @@ EXPECTED = {
     "api:submission-bundle": OPERATOR,
     "api:submission-cancel": OPERATOR,
     "api:submission-detail": OF_EXPERIMENT,
+    "api:submission-limit": OPERATOR,
     "api:submission-retry": OPERATOR,
     "api:template-detail": NONE,  # there is none yet
     "api:template-list": ALL,
@@ -229,6 +230,7 @@ EXPECTED = {
     "submission:assign": OPERATOR,
     "submission:bundle": OPERATOR,
     "submission:cancel": OPERATOR,
+    "submission:limit": OPERATOR,
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,
     "submission:script": NONE,

@@ -1,4 +1,4 @@
-"""How many jobs of each stage have delivered: each once, by its last attempt, without those of a test."""
+"""What the hourly totals count that has delivered nothing: jobs of a test, and attempts before the last one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, Q
+from django.db.models import Q
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.models import Event
-from apps.jobs.models import Job
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
@@ -51,35 +50,12 @@ SELECT asked.key, followed.* FROM asked, LATERAL (
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """Jobs of a stage that completed: of production, and of before it."""
-
-    jobs: int = 0
-    tests: int = 0
-
-
-@dataclass(frozen=True)
 class LeftOut:
     """What of a stage's totals is no job of production: completed attempts, completed jobs, and jobs that ended."""
 
     completed: int = 0
     tests: int = 0
     ended: int = 0
-
-
-def delivered_by(request: Request) -> dict[str, Delivered]:
-    """Return what the jobs of each stage have delivered, by its name in small letters, counted from the jobs."""
-    begins = _begins([request]).get(request.pk)
-    last = Job.objects.filter(request=request).order_by("cluster_id", "job_id", "submitted_at", "-attempt")
-    last = last.distinct("cluster_id", "job_id", "submitted_at")
-    done = Job.objects.filter(pk__in=last.values("pk"), state=JobState.COMPLETED).order_by()
-    of_production = Q(submitted_at__gte=begins) if begins else Q(pk__gt=0)
-    found: dict[str, Delivered] = {}
-    rows = done.values("stage").annotate(every=Count("pk"), jobs=Count("pk", filter=of_production))
-    for row in rows:
-        one = found.get(row["stage"].casefold(), Delivered())
-        found[row["stage"].casefold()] = Delivered(one.jobs + row["jobs"], one.tests + row["every"] - row["jobs"])
-    return found
 
 
 def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:

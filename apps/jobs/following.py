@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from apps.core.errors import DomainError
-from apps.core.models import Event
+from apps.core.selectors import events_of
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import StageProgress, progress_of_many, sent_here
@@ -95,18 +95,12 @@ def _all_queues_are_known(at: datetime) -> bool:
 
 def _queued_at(request: Request) -> datetime | None:
     """Return when the request last came into the queue: jobs of before were tests, or of another life."""
-    events = Event.objects.filter(
-        target_type=Request._meta.label_lower, target_id=str(request.pk), new=RequestState.QUEUED
-    )
-    return events.order_by("-id").values_list("at", flat=True).first()
+    return events_of(request).filter(new=RequestState.QUEUED).values_list("at", flat=True).last()
 
 
 def _was_resumed(request: Request, rows: Iterable[StageProgress]) -> bool:
     """Tell whether somebody put the request back into production after its last job: that person waits for more."""
-    resumed = Event.objects.filter(
-        kind="request.resume", target_type=Request._meta.label_lower, target_id=str(request.pk)
-    )
-    at = resumed.order_by("-id").values_list("at", flat=True).first()
+    at = events_of(request).filter(kind="request.resume").values_list("at", flat=True).last()
     last = max((row.sums.last_ended_at for row in rows if row.sums.last_ended_at), default=None)
     return at is not None and (last is None or last <= at)
 

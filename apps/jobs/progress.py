@@ -2,23 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from django.db.models import Min, Sum
-
-from apps.clusters.schedulers.base import JobState
-from apps.jobs.models import Collection, HourlyTotals, QueueCount, QueueReading
-from apps.jobs.records import hour_of
+from apps.jobs.expected_end import Expected, expected_ends, is_done
+from apps.jobs.models import Collection, QueueCount, QueueReading
 from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import StageProgress, progress_of, sent_here
 from apps.production.acceptance import acceptances_of
 from apps.production.counts import Counted, counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance
-
-#: Throughput is that of so many hours.
-WINDOW = timedelta(hours=24)
-_EXPECTS = {RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING}
 
 
 @dataclass(frozen=True)
@@ -29,13 +22,9 @@ class Waiting:
     running: int = 0
     held: int = 0
 
-
-@dataclass(frozen=True)
-class Expected:
-    """When a stage is expected to end, and what that rests on; without a moment, why there is none."""
-
-    at: datetime | None
-    basis: str
+    @property
+    def all(self) -> int:
+        return self.queued + self.running + self.held
 
 
 @dataclass(frozen=True)
@@ -87,14 +76,18 @@ class RequestNow:
     by_portal: bool = False
 
     @property
-    def expected_end(self) -> datetime | None:
-        """Return when the last asked stage is expected to end; None where that of any is not known."""
-        ends = [
-            stage.expected
-            for stage in self.stages
-            if stage.row.asked and not _is_done(stage.row) and stage.acceptance is None
-        ]
-        return max((end.at for end in ends if end.at), default=None) if all(end.at for end in ends) else None
+    def expected(self) -> Expected:
+        """Return when the last asked stage is expected to end; where that of one is not known, which, and why not."""
+        open_ones = [one for one in self.stages if one.row.asked and not is_done(one.row, one.acceptance)]
+        for one in open_ones:
+            if one.expected.at is None:
+                return Expected(None, f"{one.row.stage}: {one.expected.basis}")
+        return Expected(
+            max((one.expected.at for one in open_ones if one.expected.at), default=None),
+            "",
+            max((one.expected.early for one in open_ones if one.expected.early), default=None),
+            max((one.expected.late for one in open_ones if one.expected.late), default=None),
+        )
 
 
 def progress_now(request: Request, *, at: datetime) -> RequestNow:
@@ -102,20 +95,15 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     as_of = totals_as_of()
     rows, counted = progress_of(request), counts_of(request)
     queue_as_of, unknown = _queue_known()
-    waiting = _waiting(request)
-    pace, accepted = _pace(request, as_of or at), acceptances_of([request])
+    waiting = waiting_of(request)
+    accepted = acceptances_of([request])
     stages = []
-    for row in rows:
+    for row, expected in zip(rows, expected_ends(request, rows, accepted, at=as_of or at), strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
         known = counted.get(row.asked.pk, Counted()) if row.asked else Counted()
         must = row.asked is not None and must_be_located(row.asked)
         located = is_located(row.asked) if row.asked and must else None
         taken = accepted.get(row.asked.pk) if row.asked else None
-        expected = (
-            Expected(None, "taken as it is")
-            if taken
-            else _expected(request, row, pace.get(row.stage.casefold()), as_of or at)
-        )
         stages.append(StageNow(row, mine, known, expected, _burn(row), located, taken))
     short = _is_short(request, stages)
     by_portal = short and bool(sent_here([request.pk]))
@@ -124,14 +112,10 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
 
 def _is_short(request: Request, stages: Iterable[StageNow]) -> bool:
     return request.state == RequestState.RUNNING and any(
-        stage.row.ended > stage.row.completed and not _is_done(stage.row)
+        stage.row.ended > stage.row.completed and not is_done(stage.row)
         for stage in stages
         if stage.row.wanted is not None and stage.acceptance is None
     )
-
-
-def _is_done(row: StageProgress) -> bool:
-    return row.wanted is not None and row.completed >= row.wanted
 
 
 def _queue_known() -> tuple[datetime | None, list[str]]:
@@ -142,51 +126,13 @@ def _queue_known() -> tuple[datetime | None, list[str]]:
     return min(read.values(), default=None), sorted(collected - set(read))
 
 
-def _waiting(request: Request) -> dict[str, Waiting]:
+def waiting_of(request: Request) -> dict[str, Waiting]:
+    """Return the jobs of each stage that have not ended, as the queues said last, by its name in small letters."""
     sums: dict[str, Waiting] = {}
     for row in QueueCount.objects.filter(request=request):
         one = sums.get(row.stage.casefold(), Waiting())
         sums[row.stage.casefold()] = Waiting(one.queued + row.queued, one.running + row.running, one.held + row.held)
     return sums
-
-
-def _pace(request: Request, at: datetime) -> dict[str, tuple[int, datetime]]:
-    """Return how many jobs of each stage were completed in the window, and from when on."""
-    rows = (
-        HourlyTotals.objects.filter(
-            request_key=request.key,
-            experiment=request.experiment_id,
-            state=JobState.COMPLETED,
-            hour__gte=hour_of(at - WINDOW),
-        )
-        .order_by()
-        .values("stage")
-        .annotate(done=Sum("jobs"), first=Min("hour"))
-    )
-    found: dict[str, tuple[int, datetime]] = {}
-    for row in rows:
-        done, first = found.get(row["stage"].casefold(), (0, row["first"]))
-        found[row["stage"].casefold()] = (done + row["done"], min(first, row["first"]))
-    return found
-
-
-def _expected(request: Request, row: StageProgress, pace: tuple[int, datetime] | None, at: datetime) -> Expected:
-    if row.wanted is None:
-        return Expected(None, "the request does not say how many jobs it takes")
-    if _is_done(row):
-        return Expected(None, "all its jobs are done")
-    if request.state not in _EXPECTS:
-        return Expected(None, f"the request is “{request.get_state_display()}”")
-    if pace is None or pace[1] >= at:
-        return Expected(None, f"no job was completed in the last {WINDOW.total_seconds() / 3600:.0f} hours")
-    done, since = pace
-    seconds = (at - since).total_seconds()
-    left = row.wanted - row.completed
-    # Beyond some years it says nothing, and dates end.
-    if left * seconds / done > timedelta(days=3650).total_seconds():
-        return Expected(None, "at its present pace not within ten years")
-    basis = f"{done:,} job{'s' if done != 1 else ''} in {max(1, round(seconds / 3600))} h, {left:,} to go"
-    return Expected(at + timedelta(seconds=left * seconds / done), basis)
 
 
 def _burn(row: StageProgress) -> Burn:

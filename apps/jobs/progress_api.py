@@ -42,6 +42,8 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     files_out = serializers.IntegerField(source="counted.files_out", allow_null=True)
     events_out = serializers.IntegerField(source="counted.events_out", allow_null=True)
     expected_end = serializers.DateTimeField(source="expected.at", allow_null=True)
+    expected_early = serializers.DateTimeField(source="expected.early", allow_null=True)
+    expected_late = serializers.DateTimeField(source="expected.late", allow_null=True)
     expected_basis = serializers.CharField(source="expected.basis")
     core_hours_used = serializers.FloatField(source="burn.used")
     core_hours_asked = serializers.FloatField(source="burn.asked", allow_null=True)
@@ -54,7 +56,10 @@ class StageProgressReader(serializers.Serializer[StageNow]):
 
 
 class ProgressReader(serializers.Serializer[Any]):
-    """Progress of a request: `as_of` of ended jobs, `queue_as_of` of those that wait and run."""
+    """Progress of a request: `as_of` of ended jobs, `queue_as_of` of those that wait and run.
+
+    `expected_end` is that of the whole chain; where it is null, `expected_basis` says which stage lacks it, and why.
+    """
 
     request = serializers.CharField()
     state = serializers.CharField()
@@ -62,6 +67,9 @@ class ProgressReader(serializers.Serializer[Any]):
     queue_as_of = serializers.DateTimeField(allow_null=True)
     clusters_not_asked = serializers.ListField(child=serializers.CharField())
     expected_end = serializers.DateTimeField(allow_null=True)
+    expected_early = serializers.DateTimeField(allow_null=True)
+    expected_late = serializers.DateTimeField(allow_null=True)
+    expected_basis = serializers.CharField()
     stages = StageProgressReader(many=True)
 
 
@@ -87,7 +95,10 @@ class ProgressViewSet(GenericViewSet[Request]):
             "as_of": now.as_of,
             "queue_as_of": now.queue_as_of,
             "clusters_not_asked": now.queue_unknown,
-            "expected_end": now.expected_end,
+            "expected_end": now.expected.at,
+            "expected_early": now.expected.early,
+            "expected_late": now.expected.late,
+            "expected_basis": now.expected.basis,
             "stages": now.stages,
         }
         return Response(ProgressReader(answer).data)

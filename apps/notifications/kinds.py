@@ -95,12 +95,14 @@ KINDS: dict[str, Kind] = {
     "request.moved": _ours("was moved in the queue", _G.CHANGE),
     "hold.placed": _ours("has a stage held", _G.TROUBLE),
     "hold.lifted": _ours("has a stage released", _G.PROGRESS),
+    "hold.reminder": Kind("has a stage that is still held", _NOBODY),  # but for those whom it names
     "webhook.disabled": Kind("is switched off: it failed for too long", _NOBODY),
 }
 #: The same of all production or an experiment: `NOVA <words>`, to those of any request under the hold.
 WIDE: dict[str, Kind] = {
     "hold.placed": _ours("is held: no new jobs start", _G.TROUBLE),
     "hold.lifted": _ours("is held no more", _G.PROGRESS),
+    "hold.reminder": Kind("is still held", _NOBODY),
 }
 
 

@@ -119,6 +119,8 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
         for reason, users in people.items():
             for user in users - follows[Level.MUTED].get(pk, set()):
                 reasons.setdefault(user, set()).add(reason)
+    for user in _named(event):
+        reasons.setdefault(user, set()).add(Concerned.MENTIONED)
     return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
 
 
@@ -137,12 +139,17 @@ def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
         else members.get(Role.APPROVER, set()) - requester,
         Concerned.WATCHERS: set(watchers),
     }
-    data = event.data if isinstance(event.data, dict) else {}
-    named = data.get("people" if event.kind == "request.reminder" else "mentioned")
-    if isinstance(named, list):
-        names = [str(name) for name in named]
-        found[Concerned.MENTIONED] = set(User.objects.filter(username__in=names).values_list("pk", flat=True))
+    if named := _named(event):
+        found[Concerned.MENTIONED] = named
     return found
+
+
+def _named(event: Event) -> set[int]:
+    """Return the people whom an event names: those who are mentioned, or reminded."""
+    data = event.data if isinstance(event.data, dict) else {}
+    named = data.get("people" if event.kind in {"request.reminder", "hold.reminder"} else "mentioned")
+    names = [str(name) for name in named] if isinstance(named, list) else []
+    return set(User.objects.filter(username__in=names).values_list("pk", flat=True)) if names else set()
 
 
 def _signers(event: Event, request: Request) -> set[int]:

@@ -1,5 +1,6 @@
 """Everything that the home page shows, from the apps that know it; roll-ups only, no raw jobs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Any
@@ -22,7 +23,6 @@ from apps.jobs.selectors import totals_as_of
 from apps.jobs.totals import hours_lost, production_now
 from apps.production.holds import wide_holds
 from apps.production.selectors import waiting_for
-from apps.services.models import Service
 from apps.services.selectors import Row, announcements_for, board
 
 #: How many causes the home page names; the rest is one line.
@@ -74,18 +74,20 @@ class ServiceRow:
 
 def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the home page, for its own template and for the parts it includes."""
+    services = services_today(user=user, at=at)
     return {
         "at": at,
-        "services": services_today(user=user, at=at),
+        "services": services,
         "announcements": announcements_for(user, at),
         "production": production_now(user),
         "holds": wide_holds(user),
         "lost": hours_lost(user, at=at),
         "as_of": totals_as_of(),
-        "your_turn": waiting_for(user, at).select_related("experiment")[:10],
+        "your_turn": waiting_for(user, at).only("key", "title", "state", "deadline")[:10],
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
-        **why_failed(user=user, at=at),
+        "no_role": not scope_of(user).roles,
+        **why_failed(user=user, at=at, names={each.row.service.slug: each.row.service.name for each in services}),
     }
 
 
@@ -97,8 +99,9 @@ def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).exclude(service="")
     hit = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
     return [
-        ServiceRow(row, hit.get(row.service.slug, 0), _failed_jobs(start, end, service=row.service.slug))
+        ServiceRow(row, jobs, _failed_jobs(start, end, service=row.service.slug) if jobs else "")
         for row in board(at, zone=zone)
+        for jobs in [hit.get(row.service.slug, 0)]
     ]
 
 
@@ -108,8 +111,11 @@ def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
     return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**filters, **window})}"
 
 
-def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
-    """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs."""
+def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs.
+
+    `names` are those of the services, by slug.
+    """
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
@@ -118,7 +124,6 @@ def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     jobs = ended.aggregate(all=Sum("jobs"), broken=Sum("jobs", filter=~Q(state=JobState.COMPLETED)))
     judged = sum(row.jobs for row in rows)
     waiting = max(0, (jobs["broken"] or 0) - judged)
-    names = dict(Service.objects.values_list("slug", "name"))
     causes = [_cause(row, names, start, end) for row in rows[:CAUSES]]
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
@@ -130,7 +135,7 @@ def why_failed(*, user: User, at: datetime) -> dict[str, Any]:
     return {"causes": causes, "failed_jobs": judged + waiting, "all_jobs": jobs["all"] or 0}
 
 
-def _cause(row: CauseRow, names: dict[str, str], start: datetime, end: datetime) -> Cause:
+def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime) -> Cause:
     kind = VerdictKind(row.verdict)
     name = names.get(row.service, row.service)
     words = f"{name} · {row.cause}" if name and row.cause else row.cause or name or _WORDS[kind]

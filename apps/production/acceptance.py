@@ -6,18 +6,24 @@ from datetime import datetime
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.errors import InvalidTransition, NotAllowed
 from apps.core.services import publish
 from apps.production.enums import RequestState, Who
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.production.permissions import may
-from apps.production.services import MAX_REASON
+from apps.production.reasons import checked_reason
 
 
 def acceptances_of(requests: Iterable[Request]) -> dict[int, StageAcceptance]:
     """Return the stages of these requests that were taken as they are, by the stage's primary key, in one query."""
     rows = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related("stage")
     return {row.stage_id: row for row in rows.order_by("stage__request", "stage__position")}
+
+
+def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
+    """Return how the stage at this position was taken, if it was."""
+    rows = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
+    return rows.select_related("stage").first()
 
 
 @transaction.atomic
@@ -47,7 +53,7 @@ def withdraw_acceptance(*, request: Request, position: int, by: User, at: dateti
     """
     current = Request.objects.select_for_update(of=("self",)).select_related("experiment").get(pk=request.pk)
     text = _checked(current, by, reason)
-    row = StageAcceptance.objects.filter(stage__request=current, stage__position=position).first()
+    row = acceptance_of(current, position)
     if row is None:
         raise InvalidTransition(f"{request}: this stage waits for all of its jobs already.")
     row.stage.request = current
@@ -58,9 +64,7 @@ def withdraw_acceptance(*, request: Request, position: int, by: User, at: dateti
 def _checked(request: Request, by: User, reason: str) -> str:
     if not may(by, Who.OPERATOR, request):
         raise NotAllowed("Only an approver or a shifter of the OPG may decide how a stage ends.")
-    text = reason.strip()
-    if not text or len(text) > MAX_REASON or "\0" in text:
-        raise InvalidFields({"reason": [f"Say why, in at most {MAX_REASON:,} characters: the others will read it."]})
+    text = checked_reason(reason)
     if request.state != RequestState.RUNNING:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: only stages of a running one end so.")
     return text

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import LongListAdmin, ReadOnlyAdmin
 from apps.core.errors import DomainError
 
 #: So many rows are acted upon at once; each is a service call of its own.
@@ -44,8 +44,8 @@ class ReasonAction:
     extra: str = ""
 
 
-class ReasonActionsAdmin(ReadOnlyAdmin):
-    """Rows that only services write, with actions that call them."""
+class ReasonActions(LongListAdmin):
+    """Rows with actions that call services."""
 
     reason_actions: Sequence[ReasonAction] = ()
 
@@ -93,8 +93,12 @@ class ReasonActionsAdmin(ReadOnlyAdmin):
         return TemplateResponse(request, "production/admin_reason.html", context)
 
 
+class ReasonActionsAdmin(ReasonActions, ReadOnlyAdmin):
+    """Rows that only services write, with actions that call them."""
+
+
 def _entry(action: ReasonAction) -> Any:
-    def act(admin: ReasonActionsAdmin, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
+    def act(admin: ReasonActions, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
         return admin.act(request, chosen, action)
 
     return act

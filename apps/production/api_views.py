@@ -1,10 +1,10 @@
 """Requests in the API: read, write drafts, and every move, through the same services as the pages."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import mixins, status
 from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
+from apps.core.api import checked_data, valid
 from apps.production import services
 from apps.production.approval_api import SignatureRoutes, SignWriter
 from apps.production.clone_api import CloneRoutes
@@ -35,18 +36,6 @@ from apps.production.serializers import (
 )
 from apps.production.workflow_types import workflow_of
 
-W = TypeVar("W", bound=Serializer[Any])
-
-_REFUSALS: dict[int, OpenApiResponse] = {
-    400: OpenApiResponse(description="Problems by field path, such as `stages.0.memory_bytes`."),
-    403: OpenApiResponse(description="You may not do this."),
-    404: OpenApiResponse(description="No such request that you may see."),
-    409: OpenApiResponse(
-        description="Somebody else changed it meanwhile, or it is past this; nothing was overwritten."
-    ),
-}
-_ANSWERS: dict[int, Any] = {200: RequestReader, **_REFUSALS}
-
 
 def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = ReasonWriter) -> Any:
     """Return the route of a verb."""
@@ -55,7 +44,7 @@ def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = Reaso
         return view.move(verb, writer)
 
     act.__name__ = verb.name.lower()
-    described = extend_schema(request=writer, responses=_ANSWERS, description=description)(act)
+    described = extend_schema(request=writer, responses=RequestReader, description=description)(act)
     return action(detail=True, methods=["post"], url_path=verb.value)(described)
 
 
@@ -91,10 +80,10 @@ class RequestViewSet(
         ranks = {} if getattr(self, "swagger_fake_view", False) else queue_ranks()
         return {**super().get_serializer_context(), "ranks": ranks}
 
-    @extend_schema(request=NewRequestWriter, responses={201: RequestReader, **_REFUSALS})
+    @extend_schema(request=NewRequestWriter, responses={201: RequestReader})
     def create(self, request: ApiRequest) -> Response:
         """Make a draft; a liaison of the experiment may."""
-        sent = self._read(NewRequestWriter)
+        sent = valid(NewRequestWriter(data=request.data))
         made = services.create_draft(
             experiment=sent.validated_data["experiment"],
             content=sent.content(),
@@ -103,12 +92,12 @@ class RequestViewSet(
         )
         return self._answer(made.key, status.HTTP_201_CREATED)
 
-    @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
+    @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def update(self, request: ApiRequest, key: str) -> Response:
         """Write a request anew: what is not sent is emptied. A material change is to be signed again."""
         return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
-    @extend_schema(request=ChangedRequestWriter, responses=_ANSWERS)
+    @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def partial_update(self, request: ApiRequest, key: str) -> Response:
         """Change some fields of a draft: what is not sent stays; `version` is always needed."""
         return self._save(None)
@@ -132,16 +121,16 @@ class RequestViewSet(
         Verb.SUPERSEDE, "Let another request, the `successor`, take its place; needs a reason.", SuccessorWriter
     )
 
-    @extend_schema(request=PriorityWriter, responses=_ANSWERS)
+    @extend_schema(request=PriorityWriter, responses=RequestReader)
     @action(detail=True, methods=["post"], url_path="set-priority")
     def set_priority(self, request: ApiRequest, key: str) -> Response:
         """Set the number that ranks a request in the queue; needs a reason."""
-        wanted, sent = self.get_object(), self._read(PriorityWriter)
-        services.set_priority(request=wanted, by=request.user, at=timezone.now(), **sent.validated_data)  # type: ignore[arg-type]
+        wanted, given = self.get_object(), checked_data(PriorityWriter(data=request.data))
+        services.set_priority(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted.key)
 
     def _save(self, base: RequestContent | None) -> Response:
-        wanted, sent = self.get_object(), self._read(ChangedRequestWriter)
+        wanted, sent = self.get_object(), valid(ChangedRequestWriter(data=self.request.data))
         services.save_draft(
             request=wanted,
             content=sent.content(content_of(wanted) if base is None else base),
@@ -153,17 +142,11 @@ class RequestViewSet(
 
     def move(self, verb: Verb, writer: type[Serializer[Any]]) -> Response:
         """Make one move through its service."""
-        wanted, sent = self.get_object(), self._read(writer)
-        more = dict(sent.validated_data)
-        if "successor" in more:
-            more["successor"] = self.get_queryset().filter(key=more["successor"]).first()
-        services.SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **more)
+        wanted, given = self.get_object(), checked_data(writer(data=self.request.data))
+        if "successor" in given:
+            given["successor"] = self.get_queryset().filter(key=given["successor"]).first()
+        services.SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **given)
         return self._answer(wanted.key)
-
-    def _read(self, writer: type[W]) -> W:
-        sent = writer(data=self.request.data)
-        sent.is_valid(raise_exception=True)
-        return sent
 
     def _answer(self, key: str, code: int = status.HTTP_200_OK) -> Response:
         """Answer with the request as it is now."""

@@ -5,18 +5,16 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
-from apps.core.errors import NotAllowed
 from apps.core.services import publish
-from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmin
+from apps.production.admin_actions import Asked, ReasonAction, ReasonActions
 from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
 from apps.production.groups import retire_group, retirement_of
-
-_CHANGE = "production.change_approvalgroup"
+from apps.production.permissions import may_change_groups
 
 
 class _Announced(admin.ModelAdmin):
@@ -40,7 +38,7 @@ class _Announced(admin.ModelAdmin):
 
 
 def _outlook(groups: Sequence[ApprovalGroup], user: Any, at: datetime) -> list[tuple[bool, str]]:
-    if not user.has_perm(_CHANGE):
+    if not may_change_groups(user):
         return [(False, "you may not change groups.") for _ in groups]
     return [
         (False, "it was retired already.") if group.retired_at else (True, retirement_of(group, at).words)
@@ -49,45 +47,35 @@ def _outlook(groups: Sequence[ApprovalGroup], user: Any, at: datetime) -> list[t
 
 
 def _retire(group: ApprovalGroup, asked: Asked) -> str:
-    if not asked.by.has_perm(_CHANGE):
-        raise NotAllowed("You may not change groups.")
     return f"{group}: {retire_group(group=group, by=asked.by, at=asked.at, reason=asked.reason).words}"
 
 
 @admin.register(ApprovalGroup)
-class ApprovalGroupAdmin(_Announced, ReasonActionsAdmin):
+class ApprovalGroupAdmin(_Announced, ReasonActions):
     """One that was signed for, or handed over, is retired instead of deleted: the history names it."""
 
     kind = "approval_group"
     reason_actions = [ReasonAction("retire", "Retire", _retire, _outlook)]
     list_display = ["name", "experiment", "role", "retired_at"]
     list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["experiment"]
     readonly_fields = ["retired_at"]
-    has_add_permission = admin.ModelAdmin.has_add_permission
+    search_fields = ["name"]
+    autocomplete_fields = ["members"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Let all be changed but one that is retired."""
-        return admin.ModelAdmin.has_change_permission(self, request, obj) and not (obj and obj.retired_at)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return admin.ModelAdmin.has_delete_permission(self, request, obj)
+        return super().has_change_permission(request, obj) and not (obj and obj.retired_at)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
         """Say of one that was used what to do instead."""
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
-        used = [
-            group
-            for group in objs
-            if Delegation.objects.filter(group=group).exists() or Signature.objects.filter(group=group).exists()
-        ]
+        uses = [Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)]
+        used = ApprovalGroup.objects.filter(uses[0] | uses[1], pk__in=[group.pk for group in objs])
         if used:
             words = "was signed for or handed over, and the history names it: use “Retire…” of the list instead"
             needed, protected = set(), [f"{group} {words}" for group in used]
         return deleted, counts, needed, protected
-
-    list_select_related = ["experiment"]
-    search_fields = ["name"]
-    autocomplete_fields = ["members"]
 
 
 @admin.register(ApprovalRule)

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
@@ -23,13 +23,10 @@ from apps.production.delegations import delegate, delegations_of, revoke_delegat
 from apps.production.models import Request
 from apps.production.selectors import waiting_for, with_stages
 from apps.production.serializers import ReasonWriter
-from apps.production.turns import MAX_SHOWN, Turn, turns_of
+from apps.production.turns import Turn, turns_of
 
-_REFUSED: dict[int, OpenApiResponse] = {
-    400: OpenApiResponse(description="Problems by field."),
-    403: OpenApiResponse(description="You may not do this."),
-    404: OpenApiResponse(description="There is none such that you may see."),
-}
+#: The inbox tells of no more than this; the list of requests has all.
+MAX_SHOWN = 100
 
 
 class SignWriter(ReasonWriter):
@@ -138,7 +135,7 @@ class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixi
         user = self.request.user
         return delegations_of(user) if isinstance(user, User) else Delegation.objects.none()
 
-    @extend_schema(request=DelegationWriter, responses={201: DelegationReader, **_REFUSED})
+    @extend_schema(request=DelegationWriter, responses={201: DelegationReader})
     def create(self, request: ApiRequest) -> Response:
         """Let somebody sign for you, from now or later until some moment."""
         sent = checked_data(DelegationWriter(data=request.data))
@@ -147,7 +144,7 @@ class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixi
         made = delegate(by=request.user, to_user=found, at=at, **{"from_at": at, **sent})  # type: ignore[arg-type]
         return Response(DelegationReader(made).data, status=status.HTTP_201_CREATED)
 
-    @extend_schema(request=None, responses={200: DelegationReader, **_REFUSED})
+    @extend_schema(request=None, responses=DelegationReader)
     @action(detail=True, methods=["post"])
     def revoke(self, request: ApiRequest, pk: str) -> Response:
         """End it at once; what was signed stays."""
@@ -165,7 +162,7 @@ class SignatureRoutes(Versioned):
         approval = approval_of(self.get_object(), request.user, timezone.now())
         return Response(_many(SlotReader, approval.slots))
 
-    @extend_schema(request=WithdrawWriter, responses={200: SlotReader(many=True), **_REFUSED})
+    @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True))
     @action(detail=True, methods=["post"], url_path="withdraw-signature")
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Take back your own signature while others are missing; needs a reason."""

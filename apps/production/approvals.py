@@ -3,7 +3,7 @@
 Reads only. A slot without a group stands for "an approver", where no rule names groups.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,8 +56,12 @@ class Rules:
 
     def remind_after(self, asked: Asked) -> int:
         """Return after how many days to remind: the shortest of the rules that fit; 0 for never."""
-        days = [rule.remind_after_days for rule in self._fitting(asked)]
-        return min((day for day in days if day), default=0) if days else REMIND_AFTER_DAYS
+        return _shortest(self._fitting(asked))
+
+    def remind_of_hold_after(self, experiment_id: int | None) -> int:
+        """The same of a hold of an experiment, or of all production, by the rules that are for every type."""
+        fitting = (rule for rule in self._rules if rule.workflow_id is None)
+        return _shortest([rule for rule in fitting if rule.experiment_id in (None, experiment_id)])
 
     def _fitting(self, asked: Asked) -> list[ApprovalRule]:
         return [
@@ -65,6 +69,11 @@ class Rules:
             for rule in self._rules
             if rule.workflow_id in (None, asked.type_id) and rule.experiment_id in (None, asked.experiment_id)
         ]
+
+
+def _shortest(rules: Sequence[ApprovalRule]) -> int:
+    days = [rule.remind_after_days for rule in rules]
+    return min((day for day in days if day), default=0) if days else REMIND_AFTER_DAYS
 
 
 class Signer:

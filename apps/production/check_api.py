@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.permissions import scope_of
+from apps.core.api import valid
 from apps.core.errors import NotAllowed
 from apps.production.checked import Checked, checked
 from apps.production.checks import Severity
@@ -111,8 +112,7 @@ class EstimateRequest(APIView):
 
 
 def _checked(request: ApiRequest) -> Checked:
-    sent = NewRequestWriter(data=request.data)
-    sent.is_valid(raise_exception=True)
+    sent = valid(NewRequestWriter(data=request.data))
     experiment = sent.validated_data["experiment"]
     if not scope_of(request.user).sees(experiment.pk):
         raise NotAllowed(f"Only members of {experiment} and the OPG may check its requests.")

@@ -4,11 +4,12 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import Experiment
+from apps.production.addresses import request_or_404
 from apps.production.checked import Checked, checked
 from apps.production.checks import Finding, Severity
 from apps.production.checks.page import rules_by_severity
@@ -16,7 +17,6 @@ from apps.production.enums import Who
 from apps.production.forms import RequestForms, chosen_workflow, writable_experiments
 from apps.production.models import Request
 from apps.production.permissions import may
-from apps.production.selectors import with_stages
 from apps.production.workflow_types import workflow_of
 from apps.services.models import Service
 
@@ -41,7 +41,7 @@ def check_new(request: HttpRequest) -> HttpResponse:
 @require_POST
 def check_typed(request: HttpRequest, key: str) -> HttpResponse:
     """Check and estimate a request as it is typed; nothing is saved."""
-    wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    wanted = request_or_404(request.user, key)
     if not may(request.user, Who.LIAISON, wanted):
         raise PermissionDenied("Only a liaison of the experiment may write this.")
     return _panel(request, _forms(request, workflow=workflow_of(wanted.workflow)), wanted.experiment, wanted)

@@ -15,9 +15,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production import clones
+from apps.production.addresses import request_or_404
 from apps.production.forms import add_problems, writable_experiments
-from apps.production.models import Request, RequestTemplate
-from apps.production.selectors import with_stages
+from apps.production.models import RequestTemplate
 
 #: Templates on one page.
 PAGE = 50
@@ -34,7 +34,7 @@ class NameForm(forms.Form):
 @require_POST
 def clone(request: HttpRequest, key: str) -> HttpResponse:
     """Make a draft of what another request holds, and open it."""
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     try:
         made, notes = clones.clone_request(request=wanted, by=cast(User, request.user), at=timezone.now())
     except NotAllowed as error:
@@ -51,7 +51,7 @@ def clone(request: HttpRequest, key: str) -> HttpResponse:
 @require_POST
 def next_names(request: HttpRequest, key: str) -> HttpResponse:
     """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     try:
         clones.take_next_names(request=wanted, by=cast(User, request.user), at=timezone.now())
     except NotAllowed as error:
@@ -85,7 +85,7 @@ def templates(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def make_template(request: HttpRequest, key: str) -> HttpResponse:
     """Keep what a request holds as a template."""
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     if not clones.may_manage(request.user, wanted.experiment_id):
         raise PermissionDenied("Only a liaison of the experiment or the OPG may make its templates.")
     form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": wanted.title[:80]})
@@ -131,11 +131,6 @@ def _template(request: HttpRequest, number: int) -> RequestTemplate:
     found = get_object_or_404(clones.templates_for(request.user), pk=number)
     if not clones.may_manage(request.user, found.experiment_id):
         raise PermissionDenied("Only a liaison of the experiment or the OPG may change its templates.")
-    return found
-
-
-def _wanted(request: HttpRequest, key: str) -> Request:
-    found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
     return found
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from apps.core.queue import enqueue
 from apps.core.services import publish
-from apps.production.datasets import CatalogueError, DefinesDatasets, ListsFiles, catalogue_of
+from apps.production.datasets import CatalogueError, ListsFiles, defining_catalogue
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import DatasetPart, Request
 from apps.production.selectors import content_of
@@ -29,9 +29,9 @@ def ask_for_parts(*, whole: Request, parts: Sequence[Request], planned: Split, a
             split_from=whole,
             name=planned.parts[n].content.stages[position - 1].input_dataset,
             whole=name,
-            first=planned.ends[n - 1] if n else 0,
-            last=planned.ends[n],
-            total=planned.total,
+            first=planned.cut.ends[n - 1] if n else 0,
+            last=planned.cut.ends[n],
+            total=planned.cut.total,
             due_at=at,
         )
         for n, part in enumerate(parts)
@@ -65,8 +65,8 @@ def being_defined(request: Request | None) -> Mapping[str, str]:
 
 
 def _define(row: DatasetPart, at: datetime) -> bool:
-    catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
-    if not (isinstance(catalogue, ListsFiles) and isinstance(catalogue, DefinesDatasets) and catalogue.can_define()):
+    catalogue = defining_catalogue(settings.DATASET_CATALOGUE)
+    if catalogue is None:
         raise CatalogueError("the catalogue lets the portal define no datasets")
     files = row.files if row.files is not None else _share_files(row, catalogue)
     if not files:

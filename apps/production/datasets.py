@@ -34,6 +34,10 @@ class DataFile:
     run: int | None = None
 
 
+#: Datasets with their files, by name.
+_Known = dict[str, tuple[Dataset, tuple[DataFile, ...]]]
+
+
 @runtime_checkable
 class ListsFiles(Protocol):
     """A catalogue that can list the files of a dataset, as keep-up needs it."""
@@ -44,8 +48,8 @@ class ListsFiles(Protocol):
 
 
 @runtime_checkable
-class DefinesDatasets(Protocol):
-    """A catalogue in which the portal may define datasets of files that it has, for the parts of split requests."""
+class DefinesDatasets(ListsFiles, Protocol):
+    """A catalogue in which the portal may define datasets of files that it lists, for the parts of split requests."""
 
     def can_define(self) -> bool:
         """Tell whether it lets the portal define any. Raises `CatalogueError`."""
@@ -74,15 +78,6 @@ CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
 )
 
 
-def may_define(setting: str) -> bool:
-    """Tell whether there is a catalogue that lists files and lets the portal define datasets of them."""
-    try:
-        catalogue: object = catalogue_of(setting)
-        return isinstance(catalogue, ListsFiles) and isinstance(catalogue, DefinesDatasets) and catalogue.can_define()
-    except CatalogueError:
-        return False
-
-
 def catalogue_of(setting: str) -> DatasetCatalogue | None:
     """Return the catalogue of `name:address`; None for an empty setting. Raises `CatalogueError`."""
     if not setting:
@@ -92,6 +87,20 @@ def catalogue_of(setting: str) -> DatasetCatalogue | None:
         return CATALOGUES.get(name)(address)
     except UnknownPlugin as error:
         raise CatalogueError(str(error)) from None
+
+
+def defining_catalogue(setting: str) -> DefinesDatasets | None:
+    """Return the catalogue if it lets the portal define datasets, else None. Raises `CatalogueError`."""
+    catalogue: object = catalogue_of(setting)
+    return catalogue if isinstance(catalogue, DefinesDatasets) and catalogue.can_define() else None
+
+
+def may_define(setting: str) -> bool:
+    """Tell whether there is a catalogue that can be asked and lets the portal define datasets."""
+    try:
+        return defining_catalogue(setting) is not None
+    except CatalogueError:
+        return False
 
 
 class FileCatalogue:
@@ -137,28 +146,25 @@ class FileCatalogue:
 
     def _definitions(self) -> Path | None:
         """Return the file of the portal's definitions, where the catalogue names one."""
-        try:
-            name = json.loads(self.path.read_bytes()).get("definitions")
-        except (OSError, ValueError, AttributeError) as error:
-            raise CatalogueError(f"{self.path} cannot be read: {error}") from None
-        if not isinstance(name, str) or not name or Path(name).name != name:
-            return None
-        return self.path.with_name(name)
+        beside = _read_now(self.path)[1]
+        return self.path.with_name(beside) if beside else None
 
-    def _known(self) -> dict[str, tuple[Dataset, tuple[DataFile, ...]]]:
-        try:
-            found = self.path.stat()
-            known, beside = _read(self.path, found.st_mtime_ns, found.st_size)
-            if not beside or not (path := self.path.with_name(beside)).exists():
-                return known
-            found = path.stat()
-            return {**_read(path, found.st_mtime_ns, found.st_size)[0], **known}
-        except OSError as error:
-            raise CatalogueError(f"{self.path} cannot be read: {error.strerror}") from None
+    def _known(self) -> _Known:
+        known, path = _read_now(self.path)[0], self._definitions()
+        return known if path is None or not path.exists() else _read_now(path)[0] | known
+
+
+def _read_now(path: Path) -> tuple[_Known, str]:
+    """Return what `_read` does of the file as it is now."""
+    try:
+        found = path.stat()
+        return _read(path, found.st_mtime_ns, found.st_size)
+    except OSError as error:
+        raise CatalogueError(f"{path} cannot be read: {error.strerror}") from None
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, changed: int, size: int) -> tuple[dict[str, tuple[Dataset, tuple[DataFile, ...]]], str]:
+def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
     """Return the datasets of a file, and the name of the file beside it that has more; empty for none."""
     try:
         content = json.loads(path.read_bytes())

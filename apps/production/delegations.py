@@ -57,10 +57,15 @@ def revoke_delegation(*, delegation: Delegation, by: User, at: datetime) -> Dele
     if by.pk not in {current.from_user_id, current.to_user_id}:
         raise NotAllowed("Only who is away or stands in may end this.")
     if current.revoked_at is None:
-        current.revoked_at, current.revoked_by = at, str(by)
-        current.save(update_fields=["revoked_at", "revoked_by"])
-        publish(kind="delegation.revoked", target=current, by=by, at=at, old=str(current.to_user))
+        end_delegation(delegation=current, by=by, at=at)
     return current
+
+
+def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: str = "") -> None:
+    """End a delegation that holds, in the caller's transaction; the caller knows who may."""
+    delegation.revoked_at, delegation.revoked_by = at, str(by)
+    delegation.save(update_fields=["revoked_at", "revoked_by"])
+    publish(kind="delegation.revoked", target=delegation, by=by, at=at, old=str(delegation.to_user), reason=reason)
 
 
 def delegations_of(user: User) -> QuerySet[Delegation]:

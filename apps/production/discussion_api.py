@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import mixins, serializers, status
@@ -15,8 +14,8 @@ from apps.core.api import checked_data
 from apps.core.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production import discussion
+from apps.production.addresses import request_or_404
 from apps.production.models import Comment, Request
-from apps.production.selectors import with_stages
 
 _ID: dict[str, Any] = {"min_value": 1, "max_value": 2**63 - 1}
 
@@ -131,6 +130,4 @@ class CommentViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
         return Response(CommentReader(first).data)
 
     def _wanted(self) -> Request:
-        requests = with_stages(Request.objects.visible_to(self.request.user))
-        found: Request = get_object_or_404(requests, key=self.kwargs.get("key", ""))
-        return found
+        return request_or_404(self.request.user, self.kwargs.get("key", ""))

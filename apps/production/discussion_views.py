@@ -12,15 +12,15 @@ from django.views.decorators.http import require_http_methods, require_POST
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production import discussion
+from apps.production.addresses import request_or_404
 from apps.production.forms import CommentForm, add_problems
 from apps.production.models import Comment, Request
-from apps.production.selectors import with_stages
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment(request: HttpRequest, key: str) -> HttpResponse:
     """Write about a field, `?about=stages.0.jobs`, or answer in a thread, `?thread=7`."""
-    wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    wanted = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
     number = sent.get("thread", "")
     thread = _comment(wanted, int(number)) if number.isascii() and number.isdigit() and len(number) < 18 else None

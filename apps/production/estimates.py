@@ -126,13 +126,16 @@ def estimate(
     begins: tuple[date, date, date] | None = None,
 ) -> Estimate:
     """Estimate each stage from past ones of its name in small letters; `datasets` are what those have written."""
-    return Estimate(
-        tuple(
-            _stage(stage, position, past.get(stage.name.casefold(), ()), datasets)
-            for position, stage in enumerate(content.stages, start=1)
-        ),
-        today,
-        begins,
+    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets), today, begins)
+
+
+def estimate_stages(
+    stages: Iterable[StageContent], *, past: Mapping[str, Sequence[PastStage]], datasets: Mapping[str, Dataset]
+) -> tuple[StageEstimate, ...]:
+    """Estimate each stage by itself, in order."""
+    return tuple(
+        _stage(stage, position, past.get(stage.name.casefold(), ()), datasets)
+        for position, stage in enumerate(stages, start=1)
     )
 
 

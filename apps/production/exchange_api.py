@@ -14,7 +14,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api import JSONParser
+from apps.core.api import JSONParser, checked_data
 from apps.core.errors import InvalidFields
 from apps.production.exchange import export_request, import_request
 from apps.production.serializers import RequestReader
@@ -58,9 +58,7 @@ class YamlWriter(serializers.Serializer[Any]):
 class YamlActions:
     """Routes of `RequestViewSet`."""
 
-    @extend_schema(
-        responses={(200, "application/yaml"): OpenApiTypes.ANY, 404: OpenApiResponse(description="No such request.")}
-    )
+    @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY})
     @action(detail=True, methods=["get"], renderer_classes=[YamlRenderer, renderers.JSONRenderer])
     def yaml(self: Any, request: ApiRequest, key: str) -> Response:
         """Return the request in YAML, as `import/` takes it."""
@@ -71,14 +69,12 @@ class YamlActions:
         responses={
             201: RequestReader,
             400: OpenApiResponse(description="Everything that is wrong, by field path and with its line."),
-            403: OpenApiResponse(description="You may not do this."),
         },
     )
     @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
     def import_yaml(self: Any, request: ApiRequest) -> Response:
         """Make a draft of a request in YAML; a liaison of its experiment may."""
-        sent = YamlWriter(data=request.data)
-        sent.is_valid(raise_exception=True)
-        made = import_request(text=sent.validated_data["yaml"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
+        sent = checked_data(YamlWriter(data=request.data))
+        made = import_request(text=sent["yaml"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
         answer: Response = self._answer(made.key, status.HTTP_201_CREATED)
         return answer

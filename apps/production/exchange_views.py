@@ -6,16 +6,15 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.accounts.models import User
+from apps.production.addresses import request_or_404
 from apps.production.exchange import InvalidText, export_request, import_request
 from apps.production.forms import writable_experiments
-from apps.production.models import Request
-from apps.production.selectors import with_stages
 from apps.production.yaml_text import MAX_BYTES, Fault
 
 #: A page lists no more faults than this.
@@ -52,7 +51,7 @@ class ImportForm(forms.Form):
 
 @require_safe
 def download(request: HttpRequest, key: str) -> HttpResponse:
-    wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    wanted = request_or_404(request.user, key)
     answer = HttpResponse(export_request(wanted), content_type="application/yaml; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{wanted.key}.yaml"'
     return answer

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production import services
+from apps.production.addresses import request_or_404
 from apps.production.changing import may_change
 from apps.production.check_views import check_form, panel_context
 from apps.production.checked import Checked
@@ -27,7 +28,7 @@ from apps.production.form_keys import save_new
 from apps.production.forms import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.models import Request
 from apps.production.permissions import may, may_edit
-from apps.production.selectors import content_of, with_stages
+from apps.production.selectors import content_of
 from apps.production.workflow_types import workflow_of
 from apps.services.models import Service
 
@@ -59,7 +60,7 @@ def new_request(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     """Change a draft; `?check=1` shows at once what stands between it and its submission."""
-    wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    wanted = request_or_404(request.user, key)
     content = content_of(wanted)
     closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
     if not may(request.user, Who.LIAISON, wanted) or (request.method != "POST" and closed):

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
+from apps.core.api import valid
 from apps.core.models import Event
 from apps.core.selectors import events_of
 from apps.production.check_api import CheckedReader
@@ -126,7 +127,7 @@ class HistoryRoutes(GenericViewSet[Request]):
     @action(detail=True, methods=["post"], url_name="check-saved", pagination_class=None)
     def check(self: Any, request: ApiRequest, key: str) -> Response:
         """Check and estimate it as it is, or with what is sent in place of it; nothing is saved."""
-        wanted, sent = self.get_object(), self._read(RequestWriter)
+        wanted, sent = self.get_object(), valid(RequestWriter(data=request.data))
         content = sent.content(content_of(wanted))
         by: Any = request.user
         found = checked(content, experiment=wanted.experiment, request=wanted, by=by, at=timezone.now())

@@ -1,18 +1,18 @@
 """What changed in a request between two of its kept versions."""
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from apps.production.models import Request, RequestRevision
+from apps.production.addresses import request_or_404
+from apps.production.models import RequestRevision
 from apps.production.revisions import compare, last_submission, revisions_of
-from apps.production.selectors import with_stages
 
 
 @require_safe
 def changes(request: HttpRequest, key: str) -> HttpResponse:
     """Compare `?old=` with `?new=`; unless given, the last submission or oldest version with what is there now."""
-    wanted: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    wanted = request_or_404(request.user, key)
     kept = revisions_of(wanted)
     old = _chosen(kept, request.GET.get("old", "")) or last_submission(wanted) or (kept[-1] if kept else None)
     new = _chosen(kept, request.GET.get("new", ""))

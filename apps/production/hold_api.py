@@ -17,6 +17,7 @@ from apps.core.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production import holds
 from apps.production.models import Hold, Stage
+from apps.production.reasons import MAX_REASON
 
 
 class HoldReader(serializers.ModelSerializer[Hold]):
@@ -51,13 +52,13 @@ class HoldWriter(serializers.Serializer[Any]):
     )
     request = serializers.CharField(required=False, allow_blank=True, default="", max_length=24)
     stage = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10_000)
-    reason = serializers.CharField(max_length=holds.MAX_REASON)
+    reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class LiftWriter(serializers.Serializer[Any]):
     """What changed, if there is something to say."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=holds.MAX_REASON)
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
 
 
 @extend_schema(description="Holds in force that you may see.")

@@ -17,6 +17,7 @@ from apps.core.pagination import newest_first
 from apps.production import holds
 from apps.production.forms import add_problems
 from apps.production.models import Stage
+from apps.production.reasons import MAX_REASON
 
 
 class HoldForm(forms.Form):
@@ -33,7 +34,7 @@ class HoldForm(forms.Form):
     stage = forms.IntegerField(
         required=False, min_value=1, max_value=10_000, label="Stage", help_text="Its number: 1, 2, …"
     )
-    reason = forms.CharField(max_length=holds.MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
+    reason = forms.CharField(max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -11,13 +11,13 @@ from django.db.models import Q, QuerySet
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.core.models import Event
+from apps.core.errors import InvalidTransition, NotAllowed
+from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Hold, Request, Stage
+from apps.production.reasons import checked_reason
 
-MAX_REASON = 2_000
 #: How many lifted holds the page remembers.
 PAST = 20
 
@@ -48,6 +48,18 @@ def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[
         wide = sum(not hold.stage_id for hold in found)
         held.insert(wide, _held_by_state(request))
     return held
+
+
+def held_stages(request: Request, stages: Iterable[Stage]) -> dict[int, Held]:
+    """Return what lets no new jobs of these stages of a request start, the widest of each, by primary key; one query.
+
+    The request's own state is left aside.
+    """
+    named = list(stages)
+    of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=named)
+    found = sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
+    over = {stage.pk: [hold for hold in found if hold.stage_id in (None, stage.pk)] for stage in named}
+    return {pk: _held(holds[0]) for pk, holds in over.items() if holds}
 
 
 def open_holds() -> QuerySet[Hold]:
@@ -111,7 +123,7 @@ def place_hold(
         raise NotAllowed("Only an approver or a shifter of the OPG may hold this.")
     if stage and stage.request.state in CLOSED | EDITABLE:
         raise InvalidTransition(f"{stage.request} is “{stage.request.get_state_display()}”: no job of it can start.")
-    hold = Hold(experiment=None if stage else experiment, stage=stage, reason=_checked(reason), by=by, at=at)
+    hold = Hold(experiment=None if stage else experiment, stage=stage, reason=checked_reason(reason), by=by, at=at)
     try:
         with transaction.atomic():
             hold.save()
@@ -128,7 +140,7 @@ def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
     """Let what was held go on. Raises `NotAllowed`, `InvalidTransition` where somebody has lifted it already."""
     if not may_lift(by, hold):
         raise NotAllowed("Only an approver or a shifter of the OPG may lift this hold.")
-    text = _checked(reason, needed=False)
+    text = checked_reason(reason, needed=False)
     if Hold.objects.filter(pk=hold.pk, lifted_at=None).update(lifted_at=at, lifted_by=by) != 1:
         raise InvalidTransition("This hold was lifted already.")
     hold.lifted_at, hold.lifted_by = at, by
@@ -154,10 +166,7 @@ def _held(hold: Hold) -> Held:
 
 
 def _held_by_state(request: Request) -> Held:
-    events = Event.objects.filter(
-        kind="request.hold", target_type=Request._meta.label_lower, target_id=str(request.pk)
-    ).order_by("-id")
-    event = events.first()
+    event = events_of(request).filter(kind="request.hold").last()
     return Held(
         "request", request.key, event.reason if event else "", event.actor if event else "", event.at if event else None
     )
@@ -181,10 +190,3 @@ def _experiment_of(hold: Hold) -> int | None:
 
 def _data(hold: Hold) -> dict[str, object]:
     return {"hold": hold.pk, "level": level_of(hold), "what": what_of(hold)}
-
-
-def _checked(reason: str, *, needed: bool = True) -> str:
-    text = reason.strip()
-    if (needed and not text) or len(text) > MAX_REASON or "\0" in text:
-        raise InvalidFields({"reason": [f"Say why, in at most {MAX_REASON:,} characters: the others will read it."]})
-    return text

@@ -6,13 +6,14 @@ from typing import Any, cast
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production import links
+from apps.production.addresses import request_or_404
 from apps.production.combining import MAX_COMBINED
 from apps.production.forms import add_problems
 from apps.production.link_forms import CombineForm, SplitForm
@@ -25,13 +26,12 @@ from apps.production.splitting import By, never, ways
 def split(request: HttpRequest, key: str) -> HttpResponse:
     """Show the parts of a request; make them once those that were shown are confirmed."""
     wanted = _wanted(request, key)
-    known = ways(content_of(wanted))
-    refusal = links.refusals([wanted]).get(wanted.pk) or never(content_of(wanted))
+    content = content_of(wanted)
+    known, refusal = ways(content), links.refusals([wanted]).get(wanted.pk) or never(content)
     form = SplitForm(request.POST or None, ways=known)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
     if request.method != "POST" or refusal or not form.is_valid():
-        status = 409 if request.method == "POST" and refusal else 400 if request.method == "POST" else 200
-        return render(request, "production/split.html", context, status=status)
+        return _asked(request, "production/split.html", context)
     given = form.cleaned_data
     how: dict[str, Any] = {"by_what": By(given["by"]), "size": given["size"]}
     seen = f"{given['by']} {given['size']}"
@@ -43,9 +43,9 @@ def split(request: HttpRequest, key: str) -> HttpResponse:
         return _not_done(request, wanted, error)
     except InvalidFields as error:
         add_problems(form, error.problems)
-        return render(request, "production/split.html", context, status=400)
+        return _asked(request, "production/split.html", context)
     rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
-    context |= {"rows": rows, "notes": planned.notes, "total": content_of(wanted), "seen": seen}
+    context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
     return render(request, "production/split.html", context)
 
 
@@ -76,8 +76,7 @@ def combine(request: HttpRequest, key: str) -> HttpResponse:
         context["form"] = CombineForm(initial=request.POST.dict())
         return render(request, "production/combine.html", context)
     if request.method != "POST" or refusal or not form.is_valid():
-        status = 409 if request.method == "POST" and refusal else 400 if request.method == "POST" else 200
-        return render(request, "production/combine.html", context, status=status)
+        return _asked(request, "production/combine.html", context)
     try:
         requests = [wanted, *_named(request, [one for one in form.cleaned_data["keys"] if one != wanted.key])]
         planned = links.plan_combined(requests=requests)
@@ -88,7 +87,7 @@ def combine(request: HttpRequest, key: str) -> HttpResponse:
         return _not_done(request, wanted, error)
     except InvalidFields as error:
         add_problems(form, error.problems)
-        return render(request, "production/combine.html", context, status=400)
+        return _asked(request, "production/combine.html", context)
     rows = [(each.key, each.title, content_of(each)) for each in requests]
     context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
     return render(request, "production/combine.html", context)
@@ -124,13 +123,19 @@ def _combine(request: HttpRequest, requests: list[Request], reason: str) -> Http
     return redirect(made)
 
 
+def _asked(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Show the form: empty, with its problems, or with why nothing can be done."""
+    status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
+    return render(request, template, context, status=status)
+
+
 def _not_done(request: HttpRequest, wanted: Request, error: Exception) -> HttpResponse:
     messages.error(request, str(error))
     return redirect(wanted)
 
 
 def _wanted(request: HttpRequest, key: str) -> Request:
-    found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
+    found = request_or_404(request.user, key)
     if not links.may_rearrange(request.user, found):
         raise PermissionDenied("Only a liaison of the experiment or, once it was sent, an approver may do this.")
     return found

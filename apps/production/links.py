@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Prefetch, Q
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -20,7 +20,8 @@ from apps.production.datasets import may_define
 from apps.production.enums import CLOSED, PORTAL, UNSENT, LinkKind, RequestState, Verb, Who
 from apps.production.models import Request, RequestLink, Stage
 from apps.production.permissions import may
-from apps.production.priority.level import MAX_REASON, level_of
+from apps.production.priority.level import level_of
+from apps.production.reasons import MAX_REASON
 from apps.production.selectors import content_of, with_stages
 from apps.production.sent import with_work
 from apps.production.splitting import By, Split, split
@@ -81,7 +82,7 @@ def split_request(
         )
         _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
         _hand_on_priority(whole, made[-1], at)
-    if by_what is not By.RUNS and may_define(settings.DATASET_CATALOGUE):
+    if planned.defines:
         ask_for_parts(whole=whole, parts=made, planned=planned, at=at)
     _give_way(whole, made[0], by, at, reason, {"split_into": [part.key for part in made]})
     return made
@@ -200,21 +201,29 @@ def candidates_for(
     if before:
         alike = alike.filter(pk__lt=before)
     found = list(alike.order_by("-pk").values_list("pk", flat=True)[: OFFERED + 1])
-    ticked = list(rows.filter(key__in=chosen).values_list("pk", flat=True)[:MAX_COMBINED]) if chosen else []
-    shown = with_stages(Request.objects.filter(pk__in=[*ticked, *found[:OFFERED]])).in_bulk()
-    others = [shown[pk] for pk in dict.fromkeys([*sorted(ticked, reverse=True), *found[:OFFERED]]) if pk in shown]
+    ticked = rows.filter(key__in=chosen).order_by("-pk").values_list("pk", flat=True)[:MAX_COMBINED]
+    order = [*ticked, *found[:OFFERED]]
+    loaded = Request.objects.select_related("created_by", "workflow__type")
+    loaded = loaded.prefetch_related(Prefetch("stages", Stage.objects.order_by("position")))
+    shown = loaded.in_bulk(order)
+    others = [shown[pk] for pk in order if pk in shown]
     return Candidates(_judged(request, user, others), found[OFFERED - 1] if len(found) > OFFERED else 0)
 
 
 def _judged(request: Request, user: Any, others: Sequence[Request]) -> list[Candidate]:
-    late, mine = refusals(others), Named(request.key, content_of(request))
+    late, mine = refusals(others), _named(request)
     found = []
     for other in others:
-        reasons = [late[other.pk]] if other.pk in late else obstacles(mine, Named(other.key, content_of(other)))
+        reasons = [late[other.pk]] if other.pk in late else obstacles(mine, _named(other))
         if not may_rearrange(user, other):
             reasons = ["It is a draft, which its liaisons alone combine.", *reasons]
         found.append(Candidate(other, reasons))
     return sorted(found, key=lambda candidate: bool(candidate.reasons))
+
+
+def _named(request: Request) -> Named:
+    """Return what tells whether it can be combined: the services that stages need never keep it from that."""
+    return Named(request.key, content_of(request, services=False))
 
 
 @dataclass(frozen=True)

@@ -373,6 +373,7 @@ class Hold(models.Model):
     reason = models.TextField()
     at = models.DateTimeField()
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    reminded_at = models.DateTimeField(null=True, blank=True, help_text="When whoever set it was last reminded of it.")
     lifted_at = models.DateTimeField(null=True, blank=True)
     lifted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
@@ -494,4 +495,4 @@ class StageAcceptance(models.Model):
     def told(self) -> str:
         """Say what it went on with, who decided that, and why."""
         of = f"{self.jobs_completed:,} of {self.jobs_asked:,} jobs"
-        return f"{self.by} went on with {of}: {self.reason}"
+        return f"{self.by} went on with {of}: “{self.reason}”"

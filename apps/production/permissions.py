@@ -109,3 +109,8 @@ def may_move(user: Any, request: "Request") -> bool:
 def may_set_shares(user: Any) -> bool:
     """Shares are of all experiments: an approver for all of them, or an admin, sets them."""
     return is_approver(user) or is_admin(user)
+
+
+def may_change_groups(user: Any) -> bool:
+    """Who signs is decided in the back office, by whoever it lets change groups of approval."""
+    return bool(user.has_perm("production.change_approvalgroup"))

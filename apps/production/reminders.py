@@ -1,4 +1,4 @@
-"""Reminding of requests that wait long, once for each wait; whoever sends mail listens to `request.reminder`."""
+"""Reminding of what waits long: of requests once for each wait (`request.reminder`), of holds again and again."""
 
 from datetime import datetime, timedelta
 
@@ -8,9 +8,10 @@ from django.db.models import Q
 from apps.core.services import publish
 from apps.production.approval_models import Reminder
 from apps.production.approvals import Rules, asked_of
-from apps.production.enums import PORTAL, RequestState
-from apps.production.models import Request, RequestQuerySet
-from apps.production.turns import MOVERS, TODO, arrivals, awaited, waits_in, waits_since
+from apps.production.enums import CLOSED, PORTAL, RequestState
+from apps.production.holds import level_of, may_lift, open_holds, what_of
+from apps.production.models import Hold, Request, RequestQuerySet
+from apps.production.turns import MOVERS, TODO, arrivals, awaited, movers, waits_in, waits_since
 
 #: States of the inbox of which is reminded. Nobody but its maker waits for a draft.
 WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in MOVERS if state != RequestState.DRAFT))
@@ -52,3 +53,32 @@ def remind(*, request: Request, since: datetime, days: int, at: datetime) -> boo
         todo = f"{TODO[RequestState(current.state)]}: it waits since {since:%Y-%m-%d}."
         publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=told)
     return made
+
+
+def remind_of_holds(*, at: datetime) -> int:
+    """Publish a reminder for every hold in force since its rules' days, and again after as many; return how many."""
+    held = [hold for hold in open_holds() if hold.stage is None or hold.stage.request.state not in CLOSED]
+    rules, count = Rules(), 0
+    for hold in held:
+        days = rules.remind_of_hold_after(_experiment_of(hold))
+        if days and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
+            count += remind_of_hold(hold=hold, days=days, at=at)
+    return count
+
+
+@transaction.atomic
+def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
+    """Publish `hold.reminder` with who set the hold, or who may lift it, unless it is over or was reminded of."""
+    if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
+        return False
+    set_by = hold.by.is_active and may_lift(hold.by, hold)
+    people = [hold.by.username] if set_by else movers(RequestState.HELD, _experiment_of(hold))
+    told = {"hold": hold.pk, "level": level_of(hold), "people": people, "since": hold.at.isoformat(), "days": days}
+    todo = f"Lift it, or leave it: {what_of(hold)} is held since {hold.at:%Y-%m-%d}. {hold.reason}"
+    target = hold.stage.request if hold.stage else hold
+    publish(kind="hold.reminder", target=target, by=PORTAL, at=at, reason=todo, data=told)
+    return True
+
+
+def _experiment_of(hold: Hold) -> int | None:
+    return hold.stage.request.experiment_id if hold.stage else hold.experiment_id

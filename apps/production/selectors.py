@@ -35,13 +35,13 @@ def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     return requests.select_related(*people, *others).prefetch_related(Prefetch("stages", stages))
 
 
-def content_of(request: Request) -> RequestContent:
-    """Return what is written in a request."""
+def content_of(request: Request, *, services: bool = True) -> RequestContent:
+    """Return what is written in a request; where that is not needed, without the services of its stages."""
     stages = tuple(
         StageContent(
             kind=stage.kind,
             arguments=stage.arguments,
-            services=tuple(service.slug for service in stage.services.all()),
+            services=tuple(service.slug for service in stage.services.all()) if services else (),
             **{name: getattr(stage, name) for name in STAGE_FIELDS},
         )
         for stage in request.stages.all()

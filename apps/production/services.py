@@ -40,12 +40,12 @@ from apps.production.permissions import is_requester, may
 from apps.production.priority import placing, standing
 from apps.production.priority.level import check_level, level_of
 from apps.production.priority.order import SCORED, rank_of
+from apps.production.reasons import MAX_REASON, checked_reason, reason_problems
 from apps.production.revisions import TOGETHER, keep_revision
 from apps.production.selectors import content_of
 from apps.production.workflow_types import version_of
 from apps.services.models import Service
 
-MAX_REASON = 2_000
 #: An event lists no more changed fields than this.
 MAX_CHANGES = 100
 
@@ -179,9 +179,7 @@ def approve_request(
     _guard(request, Verb.APPROVE, by, at)
     _lock(request, version)
     _step(request, Verb.APPROVE)
-    problems = _reason_problems(reason, needed=False)
-    if problems:
-        raise InvalidFields(problems)
+    reason = checked_reason(reason, needed=False)
     made, complete = signing.sign(request=request, content=content_of(request), by=by, at=at, group=group)
     data = signing.signed_for(made)
     if not complete:
@@ -201,10 +199,8 @@ def withdraw_signature(
     _lock(request, version)
     if request.state != RequestState.AWAITING_APPROVAL:
         raise InvalidTransition(f"{request} is {_words(request)}: a signature can be withdrawn no more.")
-    problems = _reason_problems(reason, needed=True)
-    if problems:
-        raise InvalidFields(problems)
-    taken = signing.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason.strip())
+    reason = checked_reason(reason)
+    taken = signing.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason)
     return _tell(request, "request.withdraw_signature", by=by, at=at, reason=reason, data=signing.signed_for([taken]))
 
 
@@ -265,7 +261,7 @@ def set_priority(
     _lock(request, version)
     if request.state not in PRIORITISED:
         raise InvalidTransition(f"{request} is {_words(request)}: its priority does not matter now.")
-    problems = _reason_problems(reason, needed=True) | check_level(priority_class, priority)
+    problems = reason_problems(reason) | check_level(priority_class, priority)
     if problems:
         raise InvalidFields(problems)
     old, rank_before = level_of(request), rank_of(request)
@@ -321,9 +317,7 @@ def _move(
     """
     _guard(request, verb, by, at)
     step = _step(request, verb)
-    problems = _reason_problems(reason, needed=step.reason_needed)
-    if problems:
-        raise InvalidFields(problems)
+    reason = checked_reason(reason, needed=step.reason_needed)
     rank_before = rank_of(request)
     changes |= _stamps(request, step, by, at)
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
@@ -336,7 +330,7 @@ def _move(
         at=at,
         old=step.old,
         new=step.new,
-        reason=reason.strip(),
+        reason=reason,
         data={**_ranks(step, request, rank_before), **(data or {})},
     )
     return request
@@ -424,14 +418,6 @@ def _check_shape(content: RequestContent, at: datetime) -> None:
     problems = check_shape(content, basic_facts(at))
     if problems:
         raise InvalidFields(problems)
-
-
-def _reason_problems(reason: str, *, needed: bool) -> dict[str, list[str]]:
-    if needed and not reason.strip():
-        return {"reason": ["Say why: the others will read it."]}
-    if len(reason) > MAX_REASON:
-        return {"reason": [f"At most {MAX_REASON:,} characters."]}
-    return {"reason": ["Text cannot hold the character NUL."]} if "\0" in reason else {}
 
 
 def _next_key(experiment: Experiment) -> str:

@@ -37,18 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Split:
-    """The parts, first to last, and what the person should know of them."""
-
-    parts: list[Part]
-    notes: list[str]
-    #: Part `i` ends with number `ends[i]` of `total`.
-    total: int
-    ends: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Cut:
+class Cut:
     """Part `i` ends with number `ends[i]` of `total`; quantities are shared out along these."""
 
     total: int
@@ -58,6 +47,16 @@ class _Cut:
         """Return whole shares that follow the cut as closely as they can; their sum is the quantity."""
         reached = [quantity * end // self.total for end in (0, *self.ends)]
         return [after - before for before, after in pairwise(reached)]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts, first to last, what to know of them, and whether the portal defines the datasets that they read."""
+
+    parts: list[Part]
+    notes: list[str]
+    cut: Cut
+    defines: bool
 
 
 def ways(content: RequestContent) -> dict[By, int]:
@@ -90,7 +89,7 @@ def split(content: RequestContent, by: By, size: int, *, defines: bool = False) 
     """
     _check(content, by, size)
     total = ways(content)[by]
-    cut = _Cut(total, tuple(min(end, total) for end in range(size, total + size, size)))
+    cut = Cut(total, tuple(min(end, total) for end in range(size, total + size, size)))
     if short := list(_too_few(content, len(cut.ends))):
         raise InvalidFields({"size": short})
     lead = _runs_argument(content) if by is By.RUNS else ""
@@ -109,7 +108,7 @@ def split(content: RequestContent, by: By, size: int, *, defines: bool = False) 
         first = cut.ends[i - 1] + 1 if i else 1
         which = written_runs(runs[lead][i]) if lead else f"{first:,} to {cut.ends[i]:,}"
         parts.append(Part(part, f"part {i + 1} of {len(cut.ends)}: {by} {which}"[:200]))
-    return Split(parts, list(_notes(content, by, defines=defines)), cut.total, cut.ends)
+    return Split(parts, list(_notes(content, by, defines=defines)), cut, defines and by is not By.RUNS)
 
 
 def _check(content: RequestContent, by: By, size: int) -> None:
@@ -157,7 +156,7 @@ def count_runs(runs: Runs) -> int:
     return sum(last - first + 1 for first, last in runs)
 
 
-def _cut_runs(runs: str, cut: _Cut) -> list[Runs]:
+def _cut_runs(runs: str, cut: Cut) -> list[Runs]:
     """Share runs out, lowest first."""
     left, found = runs_in(runs), []
     for share in cut.share(count_runs(left)):
@@ -177,7 +176,7 @@ def written_runs(runs: Runs) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _cut_stage(stage: StageContent, cut: _Cut) -> list[StageContent]:
+def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
     def shares(quantity: float | None) -> list[int] | list[None]:
         return cut.share(int(quantity)) if quantity else [None] * len(cut.ends)
 

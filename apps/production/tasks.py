@@ -41,8 +41,9 @@ def define_waiting() -> None:
 
 @shared_task
 def remind_of_waiting() -> None:
-    """Remind of what waits long for people, once."""
+    """Remind of what waits long for people, and of holds that stay."""
     reminders.remind_of_waiting(at=timezone.now())
+    reminders.remind_of_holds(at=timezone.now())
 
 
 @shared_task

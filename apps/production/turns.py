@@ -17,9 +17,6 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.sent import stuck, stuck_since
 
-#: The API tells of no more than this; the list of requests has all.
-MAX_SHOWN = 100
-
 _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
 #: Whose roles give the next move to them, by state; a draft is its maker's alone, and who signs is in `approvals`.
 MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
@@ -47,9 +44,14 @@ def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
         found = people_of([slot.group for slot in missing], asked_of(request), at)
         people = {person.name for persons in found.values() for person in persons}
         return [slot.group.name for slot in missing if slot.group], sorted(people)
-    here = Q(experiment=None) | Q(experiment=request.experiment_id)
-    held = Membership.objects.filter(here, role__in=MOVERS[RequestState(request.state)], user__is_active=True)
-    return [], sorted(set(held.values_list("user__username", flat=True)))
+    return [], movers(RequestState(request.state), request.experiment_id)
+
+
+def movers(state: RequestState, experiment_id: int | None) -> list[str]:
+    """Return by name whose roles give them the next move in a state; with None, that of all experiments alone."""
+    here = Q(experiment=None) | Q(experiment=experiment_id)
+    held = Membership.objects.filter(here, role__in=MOVERS[state], user__is_active=True)
+    return sorted(set(held.values_list("user__username", flat=True)))
 
 
 def signable(user: Any, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
@@ -63,7 +65,7 @@ def signable(user: Any, at: datetime | None, among: Iterable[int] | None = None)
     if among is not None:
         waiting = waiting.filter(pk__in=list(among))
     rows = list(waiting.values_list("pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id"))
-    rules, signer, signed = Rules(), Signer(user, at), _signed_groups()
+    rules, signer, signed = Rules(), Signer(user, at), _signed_groups([row[0] for row in rows])
     barred = signer.people
     known: dict[tuple[int, int, frozenset[int], frozenset[int | None]], list[Right]] = {}
     found = {}
@@ -76,9 +78,9 @@ def signable(user: Any, at: datetime | None, among: Iterable[int] | None = None)
     return found
 
 
-def _signed_groups() -> dict[int, set[int | None]]:
-    """Return the groups whose signature holds, by request that awaits approval."""
-    live = Signature.objects.filter(request__state=RequestState.AWAITING_APPROVAL, withdrawn_at=None)
+def _signed_groups(requests: list[int]) -> dict[int, set[int | None]]:
+    """Return the groups whose signature holds, by request."""
+    live = Signature.objects.filter(request__in=requests, withdrawn_at=None).order_by()
     found: dict[int, set[int | None]] = {}
     for request, group in live.values_list("request_id", "group_id"):
         found.setdefault(request, set()).add(group)

@@ -5,7 +5,7 @@ from typing import Any, cast
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -16,6 +16,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.pagination import newest_first
 from apps.core.selectors import events_of
 from apps.production import services
+from apps.production.addresses import request_or_404
 from apps.production.approval_pages import approval_of, said
 from apps.production.approvals import slots_of
 from apps.production.changing import may_change
@@ -42,7 +43,6 @@ from apps.production.selectors import (
     standing_of,
     steps_of,
     totals_of,
-    with_stages,
 )
 
 
@@ -63,7 +63,7 @@ def request_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def request_detail(request: HttpRequest, key: str) -> HttpResponse:
     """The page of a request; `?do=approve` opens the form of a move that this person may make now."""
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     asked = request.GET.get("do", "")
     return _detail(request, wanted, asked=asked)
 
@@ -73,7 +73,7 @@ def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
     """Make one move; problems come back beside the form, a lost race as a message on the request as it is now."""
     if verb not in services.SERVICES:
         raise Http404
-    wanted, form = _wanted(request, key), _form_of(verb)(request.POST)
+    wanted, form = request_or_404(request.user, key), _form_of(verb)(request.POST)
     if not form.is_valid():
         return _detail(request, wanted, asked=verb, form=form)
     given = dict(form.cleaned_data)
@@ -97,7 +97,7 @@ def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
 
 @require_POST
 def prioritise(request: HttpRequest, key: str) -> HttpResponse:
-    wanted, form = _wanted(request, key), PriorityForm(request.POST)
+    wanted, form = request_or_404(request.user, key), PriorityForm(request.POST)
     if not form.is_valid():
         return _detail(request, wanted, asked="priority", form=form)
     try:
@@ -116,11 +116,6 @@ def prioritise(request: HttpRequest, key: str) -> HttpResponse:
 
 def _form_of(verb: str) -> type[ReasonForm]:
     return SuccessorForm if verb == Verb.SUPERSEDE else ReasonForm
-
-
-def _wanted(request: HttpRequest, key: str) -> Request:
-    found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
-    return found
 
 
 def _focus_problem(form: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from apps.core.api import checked_data
+from apps.production.addresses import request_or_404
 from apps.production.models import Request, Stage
-from apps.production.selectors import with_stages
 from apps.quality import posting, services
 from apps.quality.models import HistogramPair
 from apps.quality.permissions import may_post
@@ -34,14 +34,6 @@ from apps.quality.serializers import (
 )
 from apps.quality.standing import standing_of
 
-_REFUSALS: dict[Any, Any] = {
-    400: OpenApiResponse(description="Problems by field path."),
-    403: OpenApiResponse(description="You may not do this."),
-    404: OpenApiResponse(description="No such request or stage that you may see."),
-    409: OpenApiResponse(description="Not possible now."),
-}
-_STANDING: dict[Any, Any] = {200: StandingReader, **_REFUSALS}
-
 
 class QualityViewSet(GenericViewSet[Any]):
     """Whether what a request has produced is good."""
@@ -53,12 +45,12 @@ class QualityViewSet(GenericViewSet[Any]):
     lookup_field = "key"
     lookup_value_regex = "[^/.]+"
 
-    @extend_schema(responses=_STANDING)
+    @extend_schema(responses=StandingReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Tell how a request stands, with the results of its newest run and all waivers."""
-        return self._answer(self._wanted(key))
+        return self._answer(request_or_404(request.user, key))
 
-    @extend_schema(request=AgainWriter, responses=_STANDING)
+    @extend_schema(request=AgainWriter, responses=StandingReader)
     @action(detail=True, methods=["post"])
     def again(self, request: ApiRequest, key: str) -> Response:
         """Have the checks run again; they do so by themselves when something is reported."""
@@ -66,24 +58,24 @@ class QualityViewSet(GenericViewSet[Any]):
         services.ask_for_run(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
-    @extend_schema(request=WaiveWriter, responses=_STANDING)
+    @extend_schema(request=WaiveWriter, responses=StandingReader)
     @action(detail=True, methods=["post"])
     def waive(self, request: ApiRequest, key: str) -> Response:
         """Waive a result in your own name; an approver who has neither made nor submitted the request may."""
-        wanted = self._wanted(key)
+        wanted = request_or_404(request.user, key)
         services.waive_result(request=wanted, by=request.user, at=timezone.now(), **self._signed(wanted, WaiveWriter))  # type: ignore[arg-type]
         return self._answer(wanted)
 
-    @extend_schema(request=WithdrawWaiverWriter, responses=_STANDING)
+    @extend_schema(request=WithdrawWaiverWriter, responses=StandingReader)
     @action(detail=True, methods=["post"], url_path="withdraw-waiver")
     def withdraw_waiver(self, request: ApiRequest, key: str) -> Response:
         """Take back a waiver, as long as the request is not closed."""
-        wanted = self._wanted(key)
+        wanted = request_or_404(request.user, key)
         given = self._signed(wanted, WithdrawWaiverWriter)
         services.withdraw_waiver(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
-    @extend_schema(request=FilesWriter, responses={200: PostedReader, **_REFUSALS})
+    @extend_schema(request=FilesWriter, responses=PostedReader)
     @action(detail=True, methods=["post"])
     def files(self, request: ApiRequest, key: str) -> Response:
         """Name files that a job has written, with their sizes; the same `key` again replaces what it named."""
@@ -99,15 +91,14 @@ class QualityViewSet(GenericViewSet[Any]):
         )
         return Response({"noted": noted})
 
-    @extend_schema(methods=["get"], responses={200: HistogramReader(many=True), **_REFUSALS})
-    @extend_schema(
-        methods=["post"], request=HistogramWriter, responses={200: HistogramReader, 201: HistogramReader, **_REFUSALS}
-    )
+    @extend_schema(methods=["get"], responses=HistogramReader(many=True))
+    @extend_schema(methods=["post"], request=HistogramWriter, responses={200: HistogramReader, 201: HistogramReader})
     @action(detail=True, methods=["get", "post"])
     def histograms(self, request: ApiRequest, key: str) -> Response:
         """List the histograms posted, or post one beside its reference; the same name again replaces it."""
         if request.method != "POST":
-            rows = HistogramPair.objects.filter(stage__request=self._wanted(key)).order_by("stage", "name")
+            wanted = request_or_404(request.user, key)
+            rows = HistogramPair.objects.filter(stage__request=wanted).order_by("stage", "name")
             return Response(HistogramReader(rows, many=True).data)
         wanted = self._for_poster(key)
         given = checked_data(HistogramWriter(data=request.data))
@@ -119,7 +110,7 @@ class QualityViewSet(GenericViewSet[Any]):
         )
         return Response(HistogramReader(row).data, status=_made(is_new))
 
-    @extend_schema(request=ResultWriter, responses={200: ExternalReader, 201: ExternalReader, **_REFUSALS})
+    @extend_schema(request=ResultWriter, responses={200: ExternalReader, 201: ExternalReader})
     @action(detail=True, methods=["post"])
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post what a tool outside the portal says; the same name again replaces what it said."""
@@ -135,13 +126,8 @@ class QualityViewSet(GenericViewSet[Any]):
         )
         return Response(ExternalReader(row).data, status=_made(is_new))
 
-    def _wanted(self, key: str) -> Request:
-        visible = with_stages(Request.objects.visible_to(self.request.user)).select_related("workflow__type")
-        found: Request = get_object_or_404(visible, key=key)
-        return found
-
     def _for_poster(self, key: str) -> Request:
-        wanted = self._wanted(key)
+        wanted = request_or_404(self.request.user, key)
         if not may_post(self.request.user, wanted):
             raise PermissionDenied("Only a liaison of the experiment, an approver or a shifter of the OPG may do this.")
         return wanted

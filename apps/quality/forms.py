@@ -2,7 +2,7 @@
 
 from django import forms
 
-from apps.quality.services import MAX_REASON
+from apps.production.reasons import MAX_REASON
 
 
 class WaiveForm(forms.Form):

@@ -11,7 +11,6 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.delivered import Delivered, delivered_by
 from apps.jobs.enums import ANY_FAILURE
 from apps.jobs.totals import StageProgress, progress_of
 from apps.production.acceptance import acceptances_of
@@ -45,13 +44,12 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
     """Return all that the checks may know."""
     rows = [row for row in progress_of(request) if row.asked]
     counts, files, logs = counts_of(request), _files(request), samples_of(request)
-    accepted, delivered = acceptances_of([request]), delivered_by(request)
+    accepted = acceptances_of([request])
     histograms, posted, others = _histograms(request), _posted(request), _also_written(request)
     stages = []
     for row in rows:
         stage: Stage = row.asked  # type: ignore[assignment]
-        done = delivered.get(stage.name.casefold(), Delivered())
-        known = _of_stage(stage, row, counts.get(stage.pk, Counted()), files.get(stage.pk), done)
+        known = _of_stage(stage, row, counts.get(stage.pk, Counted()), files.get(stage.pk))
         stages.append(
             StageFacts(
                 **known,
@@ -90,9 +88,7 @@ def posted_inputs(request: Request) -> dict[str, Any]:
     return {"counts": counts, "posted": revision or 0}
 
 
-def _of_stage(
-    stage: Stage, row: StageProgress, counted: Counted, files: Files | None, done: Delivered
-) -> dict[str, Any]:
+def _of_stage(stage: Stage, row: StageProgress, counted: Counted, files: Files | None) -> dict[str, Any]:
     return {
         "position": stage.position,
         "name": stage.name,
@@ -112,8 +108,8 @@ def _of_stage(
             completed=row.sums.completed,
             failed=row.sums.failed,
             retried=row.sums.retried,
-            delivered=done.jobs,
-            tests=done.tests,
+            delivered=row.completed,
+            tests=row.left_out.tests,
         ),
         "files": files,
     }

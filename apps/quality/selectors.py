@@ -1,7 +1,9 @@
 """Reading data quality for pages and the API."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Count, Max, Q, QuerySet
@@ -10,11 +12,11 @@ from apps.core.models import Event
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.quality.enums import Outcome, RunState
-from apps.quality.models import QualityResult, QualityRun, Thresholds, Waiver
+from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.standing import Rated
 
 #: A page lists no more runs, and no more waiting requests.
-MOST_RUNS, MOST_WAITING = 20, 200
+MOST_RUNS, PAGE = 20, 50
 
 
 @dataclass(frozen=True)
@@ -46,68 +48,63 @@ def waivers_of(request: Request) -> list[Waiver]:
     return list(Waiver.objects.filter(request=request).select_related("by"))
 
 
-def changed_since(run: QualityRun, request: Request) -> bool:
-    """Tell whether an admin has set thresholds for such a request after it was judged."""
-    used = [pk for setting in run.thresholds for pk in setting["rows"]]
-    applies = (Q(workflow=None) | Q(workflow=request.workflow.type_id)) & (
-        Q(experiment=None) | Q(experiment=request.experiment_id)
-    )
-    return Thresholds.objects.filter(applies, pk__gt=max(used, default=0), at__gte=run.judged_at).exists()
-
-
 @dataclass(frozen=True)
 class Waiting:
-    """A request that waits for its data quality: since when, and what keeps it."""
+    """A request that waits for its data quality: since when, whether it is judged yet, and what keeps it."""
 
     request: Request
-    run: QualityRun | None
-    since: Any
+    is_judged: bool
+    since: datetime | None
     open: int
     warned: int
 
 
-def waiting_for_quality(user: Any) -> list[Waiting]:
-    """Return the requests in data quality that a person may see, the longest waiting first; some queries for all."""
+@dataclass(frozen=True)
+class WaitingPage:
+    """A part of the requests that wait; `next_after` is how many come before the next part, None at the end."""
+
+    rows: list[Waiting]
+    total: int
+    next_after: int | None
+
+
+def waiting_for_quality(user: Any, *, after: int = 0, size: int = PAGE) -> WaitingPage:
+    """Return requests in data quality that a person may see, the longest waiting first; some queries for all."""
     visible: QuerySet[Request] = Request.objects.visible_to(user).filter(state=RequestState.DATA_QUALITY)
-    requests = list(visible.select_related("experiment").order_by("pk")[:MOST_WAITING])
-    since = _since(requests)
-    newest = QualityRun.objects.filter(request__in=requests, state=RunState.JUDGED)
-    runs = {run.request_id: run for run in newest.order_by("request", "number")}
-    opened, warned = _open(runs.values())
+    since = _since(visible.order_by("pk").values_list("pk", flat=True))
+    order = sorted(since, key=lambda pk: (since[pk] is None, since[pk]))
+    requests = visible.select_related("experiment").in_bulk(order[after : after + size])
+    newest = QualityRun.objects.filter(request__in=requests, state=RunState.JUDGED).order_by("request", "-number")
+    judged = dict(newest.distinct("request").values_list("pk", "request"))
+    opened, warned = _open(judged)
     rows = [
-        Waiting(
-            request,
-            runs.get(request.pk),
-            since.get(str(request.pk)),
-            opened.get(request.pk, 0),
-            warned.get(request.pk, 0),
-        )
-        for request in requests
+        Waiting(requests[pk], pk in judged.values(), since[pk], opened[pk], warned[pk])
+        for pk in order[after : after + size]
+        if pk in requests
     ]
-    return sorted(rows, key=lambda row: (row.since is None, row.since))
+    return WaitingPage(rows, len(order), after + size if len(order) > after + size else None)
 
 
-def _since(requests: list[Request]) -> dict[str, Any]:
+def _since(keys: Iterable[int]) -> dict[int, datetime | None]:
+    """Return when each of these requests last came to data quality."""
+    since: dict[int, datetime | None] = dict.fromkeys(keys)
     events = Event.objects.filter(
-        target_type=Request._meta.label_lower,
-        target_id__in=[str(request.pk) for request in requests],
-        new=RequestState.DATA_QUALITY,
+        target_type=Request._meta.label_lower, target_id__in=map(str, since), new=RequestState.DATA_QUALITY
     )
-    return dict(events.order_by().values_list("target_id").annotate(at=Max("at")))
+    came = events.order_by().values_list("target_id").annotate(at=Max("at"))
+    return since | {int(pk): at for pk, at in came}
 
 
-def _open(runs: Iterable[QualityRun]) -> tuple[dict[int, int], dict[int, int]]:
+def _open(judged: Mapping[int, int]) -> tuple[Counter[int], Counter[int]]:
     """Return how many results of these runs are open, and how many are warnings, by request."""
-    opened: dict[int, int] = {}
-    warned: dict[int, int] = {}
-    keys = [run.pk for run in runs]
-    held = set(
-        Waiver.objects.filter(request__quality_runs__in=keys, withdrawn_at=None).values_list("digest", flat=True)
-    )
-    rows = QualityResult.objects.filter(run__in=keys).filter(Q(blocks=True) | Q(outcome=Outcome.WARNED))
-    for request, digest, blocks in rows.values_list("run__request", "digest", "blocks"):
+    opened: Counter[int] = Counter()
+    warned: Counter[int] = Counter()
+    waivers = Waiver.objects.filter(request__in=judged.values(), withdrawn_at=None)
+    held = set(waivers.values_list("request", "digest"))
+    rows = QualityResult.objects.filter(run__in=judged).filter(Q(blocks=True) | Q(outcome=Outcome.WARNED))
+    for run, digest, blocks in rows.values_list("run", "digest", "blocks"):
         if not blocks:
-            warned[request] = warned.get(request, 0) + 1
-        elif digest not in held:
-            opened[request] = opened.get(request, 0) + 1
+            warned[judged[run]] += 1
+        elif (judged[run], digest) not in held:
+            opened[judged[run]] += 1
     return opened, warned

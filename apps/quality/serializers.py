@@ -7,10 +7,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.production.reasons import MAX_REASON
 from apps.quality.enums import External
 from apps.quality.models import ExternalResult, HistogramPair, QualityResult, QualityRun, Waiver
 from apps.quality.posting import FILES_A_POST, MAX_WHY, MOST_BINS
-from apps.quality.services import MAX_REASON
 from apps.quality.standing import Rated, Standing
 
 _MOST = 10**15

@@ -6,13 +6,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from apps.accounts.models import User
-from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed
+from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.queue import enqueue
 from apps.core.services import publish
 from apps.jobs.selectors import totals_as_of
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import is_requester
+from apps.production.reasons import MAX_REASON, checked_reason
 from apps.production.services import make_move
 from apps.quality.checks.registry import checks
 from apps.quality.enums import Outcome, RunState
@@ -27,14 +28,14 @@ from apps.quality.standing import (
     current_run,
     has_news,
     standing_of,
-    thresholds_changed,
     waivers_for,
 )
 from apps.quality.thresholds import settings_for
 
-MAX_REASON = 2_000
 #: Jobs that go on to end make a new run no sooner than after this; one can be asked for at any time.
 JOBS_EVERY = timedelta(minutes=2)
+#: Waivers that the reason of the end names; the timeline has each.
+_NAMED = 3
 
 
 @transaction.atomic
@@ -45,7 +46,7 @@ def ask_for_run(*, request: Request, by: User | str, at: datetime, reason: str =
     """
     if by != PORTAL and not may_run(by, request):
         raise NotAllowed("Only a liaison of the experiment, an approver or a shifter of the OPG may run the checks.")
-    text = _checked(reason, needed=False)
+    text = checked_reason(reason, needed=False)
     request = _locked(request)
     run = QualityRun.objects.filter(request=request, state=RunState.WAITING).first()
     arrival = arrival_of(request)
@@ -128,7 +129,7 @@ def waive_result(
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where there is nothing to waive.
     """
     check_may_waive(request, by)
-    text = _checked(reason, needed=True)
+    text = checked_reason(reason)
     request = _locked(request)
     standing = standing_of(request)
     one = next((one for one in standing.rated if one.result.pk == result), None)
@@ -170,7 +171,7 @@ def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, re
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
     check_may_waive(request, by)
-    text = _checked(reason, needed=True)
+    text = checked_reason(reason)
     request = _locked(request)
     row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
     if row is None:
@@ -202,8 +203,8 @@ def _why_closed(standing: Standing) -> str:
     if not standing.waived:
         return f"All checks of data quality have passed.{taken}"[:MAX_REASON]
     waivers = [one.waiver for one in standing.waived if one.waiver]
-    told = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:10])
-    more = f"; and {len(waivers) - 10} more" if len(waivers) > 10 else ""
+    told = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
+    more = f"; and {len(waivers) - _NAMED:,} more" if len(waivers) > _NAMED else ""
     return f"{told}{more}.{taken}"[:MAX_REASON]
 
 
@@ -211,7 +212,7 @@ def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
     """Tell whether what was reported or posted is not what the run has seen; jobs are compared now and then."""
     if run.state != RunState.JUDGED or run.judged_at is None:
         return False
-    if has_news(run, request) or thresholds_changed(run, request):
+    if has_news(run, request):
         return True
     return at - run.judged_at >= JOBS_EVERY and bool(run.inputs != inputs_of(request))
 
@@ -223,13 +224,6 @@ def check_may_waive(request: Request, by: User) -> None:
     if is_requester(by, request):
         raise NotAllowed(f"You made or submitted {request}: somebody else of the OPG must decide.")
     raise NotAllowed("Only an approver of the OPG may waive a check.")
-
-
-def _checked(reason: str, *, needed: bool) -> str:
-    text = reason.strip()
-    if (needed and not text) or len(text) > MAX_REASON or "\0" in text:
-        raise InvalidFields({"reason": [f"Say why, in at most {MAX_REASON:,} characters: the others will read it."]})
-    return text
 
 
 def _locked(request: Request) -> Request:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from apps.core.models import Event
+from apps.core.selectors import events_of
 from apps.production.acceptance import acceptances_of
 from apps.production.enums import RequestState
 from apps.production.models import OutputReport, Request, StageAcceptance
@@ -82,10 +82,7 @@ def current_run(request: Request) -> QualityRun | None:
 
 def arrival_of(request: Request) -> int:
     """Return the number of the event that last brought the request to data quality; 0 for none."""
-    events = Event.objects.filter(
-        target_type=Request._meta.label_lower, target_id=str(request.pk), new=RequestState.DATA_QUALITY
-    )
-    return events.order_by("-id").values_list("pk", flat=True).first() or 0
+    return events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last() or 0
 
 
 def rate(run: QualityRun) -> list[Rated]:
@@ -102,8 +99,7 @@ def waivers_for(request_id: int, digests: Iterable[str]) -> dict[str, Waiver]:
 
 def is_stale(run: QualityRun, request: Request) -> bool:
     """Tell whether something was reported or posted since that the run has not seen, or other thresholds hold."""
-    news = has_news(run, request) or thresholds_changed(run, request)
-    return news or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+    return has_news(run, request) or OutputReport.objects.filter(stage__request=request, counted=False).exists()
 
 
 def thresholds_changed(run: QualityRun, request: Request) -> bool:
@@ -112,5 +108,6 @@ def thresholds_changed(run: QualityRun, request: Request) -> bool:
 
 
 def has_news(run: QualityRun, request: Request) -> bool:
-    """Tell whether counts or posts are not those that the run has seen."""
-    return {name: run.inputs.get(name) for name in ("counts", "posted")} != posted_inputs(request)
+    """Tell whether counts, posts or thresholds are not those that the run has seen."""
+    seen = {name: run.inputs.get(name) for name in ("counts", "posted")}
+    return seen != posted_inputs(request) or thresholds_changed(run, request)

@@ -14,12 +14,12 @@ from apps.core.errors import InvalidFields
 from apps.core.queue import enqueue
 from apps.core.services import publish
 from apps.production.models import Request, WorkflowType
+from apps.production.reasons import MAX_REASON
 from apps.quality.checks.base import QualityCheck
 from apps.quality.checks.registry import checks
 from apps.quality.enums import Effect, Unknown
 from apps.quality.models import Thresholds
 
-MAX_REASON = 2_000
 _MOST = 1e15
 
 

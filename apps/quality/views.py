@@ -1,5 +1,6 @@
 """Data quality of a request: the card, all results by stage, waivers, and the list of those that wait for it."""
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,33 +14,36 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.addresses import request_or_404
 from apps.production.enums import RequestState
 from apps.production.forms import add_problems
 from apps.production.models import Request
-from apps.production.selectors import with_stages
 from apps.quality import services
 from apps.quality.forms import WaiveForm, WithdrawForm
 from apps.quality.models import QualityRun
 from apps.quality.permissions import may_run, may_waive
-from apps.quality.selectors import by_stage, changed_since, runs_of, waiting_for_quality, waivers_of
-from apps.quality.standing import rate, standing_of
+from apps.quality.selectors import by_stage, runs_of, waiting_for_quality, waivers_of
+from apps.quality.standing import rate, standing_of, thresholds_changed
 
 
 @require_safe
 def waiting(request: HttpRequest) -> HttpResponse:
-    """List the requests that wait for their data quality."""
-    return render(request, "quality/waiting.html", {"rows": waiting_for_quality(request.user)})
+    """List the requests that wait for their data quality; `?after=50` shows those that come after so many."""
+    asked = request.GET.get("after", "")
+    after = int(asked) if re.fullmatch("[0-9]{1,9}", asked) else 0
+    part = waiting_for_quality(request.user, after=after)
+    return render(request, "quality/waiting.html", {"part": part, "after": after})
 
 
 @require_safe
 def quality(request: HttpRequest, key: str) -> HttpResponse:
     """Answer with the card alone where htmx asks, else with all results; `?run=2` shows an older run."""
-    return _page(request, _wanted(request, key))
+    return _page(request, request_or_404(request.user, key))
 
 
 @require_POST
 def run_again(request: HttpRequest, key: str) -> HttpResponse:
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     return _do(
         request,
         wanted,
@@ -62,7 +66,7 @@ def withdraw(request: HttpRequest, key: str) -> HttpResponse:
 
 def _sign(request: HttpRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
     """Sign or withdraw a waiver; problems come back in the form."""
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     if not may_waive(request.user, wanted):
         raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive its checks.")
     if not form.is_valid():
@@ -110,7 +114,7 @@ def _page(request: HttpRequest, wanted: Request, form: Any = None) -> HttpRespon
         "stages": by_stage(rated),
         "runs": runs_of(wanted),
         "waivers": waivers_of(wanted),
-        "thresholds_changed": bool(context["shown"]) and changed_since(context["shown"], wanted),
+        "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], wanted),
         **_forms(request, rated, context["may_waive"], form),
     }
     return render(request, "quality/request.html", context, status=status)
@@ -138,9 +142,3 @@ def _older(wanted: Request, number: str) -> QualityRun:
     if not number.isdecimal() or len(number) > 9:
         raise Http404
     return get_object_or_404(QualityRun, request=wanted, number=int(number), judged_at__isnull=False)
-
-
-def _wanted(request: HttpRequest, key: str) -> Request:
-    visible = with_stages(Request.objects.visible_to(request.user)).select_related("workflow__type")
-    found: Request = get_object_or_404(visible, key=key)
-    return found

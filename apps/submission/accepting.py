@@ -9,8 +9,8 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.errors import InvalidTransition
 from apps.core.queue import enqueue
-from apps.jobs.models import QueueCount
-from apps.jobs.totals import StageProgress, progress_of
+from apps.jobs.progress import Waiting, waiting_of
+from apps.jobs.totals import progress_of
 from apps.production.acceptance import accept_as_it_is, acceptances_of
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
@@ -87,25 +87,18 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
 
 def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Shortfall]:
     """Judge stages whose jobs were sent by hand, by what accounting and the queues tell."""
-    waiting: dict[str, int] = {}
-    for row in QueueCount.objects.filter(request=request):
-        name = row.stage.casefold()
-        waiting[name] = waiting.get(name, 0) + row.queued + row.running + row.held
+    waiting = waiting_of(request)
     return [
         Shortfall(
             row.asked,
             row.wanted or 0,
             row.completed,
-            _in_queue(waiting.get(row.stage.casefold(), 0)) or _figures(row.wanted or 0, row.completed),
+            _in_queue(waiting.get(row.stage.casefold(), Waiting()).all) or _figures(row.wanted or 0, row.completed),
             accepted.get(row.asked.pk),
         )
-        for row in _asked(request)
+        for row in progress_of(request)
         if row.asked
     ]
-
-
-def _asked(request: Request) -> list[StageProgress]:
-    return [row for row in progress_of(request) if row.asked]
 
 
 def _in_queue(jobs: int) -> str:

@@ -3,10 +3,9 @@
 from typing import Any
 
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request as ApiRequest
@@ -16,29 +15,25 @@ from rest_framework.viewsets import GenericViewSet
 from apps.core.api import checked_data
 from apps.core.errors import InvalidFields
 from apps.production.acceptance import withdraw_acceptance
+from apps.production.addresses import request_or_404
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.selectors import with_stages
 from apps.submission import services
 from apps.submission.accepting import accept_stage
 from apps.submission.bundle import write_bundle
+from apps.submission.limits import set_limit
 from apps.submission.selectors import may_submit
 from apps.submission.serializers import (
     AcceptWriter,
     AssignWriter,
     CancelWriter,
+    LimitWriter,
     RetryWriter,
     SendAgainWriter,
     SubmissionReader,
 )
 
-_REFUSALS: dict[Any, Any] = {
-    400: OpenApiResponse(description="Problems by field path."),
-    403: OpenApiResponse(description="You may not do this."),
-    404: OpenApiResponse(description="No such request that you may see."),
-    409: OpenApiResponse(description="Not possible now."),
-}
-_LIST: dict[Any, Any] = {200: SubmissionReader(many=True), **_REFUSALS}
+_LIST = SubmissionReader(many=True)
 
 
 class SubmissionViewSet(GenericViewSet[Any]):
@@ -54,7 +49,7 @@ class SubmissionViewSet(GenericViewSet[Any]):
     @extend_schema(responses=_LIST)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the submissions of a request, the first one first."""
-        return self._answer(self._wanted(key))
+        return self._answer(request_or_404(request.user, key))
 
     @extend_schema(request=AssignWriter, responses=_LIST)
     @action(detail=True, methods=["post"])
@@ -107,6 +102,14 @@ class SubmissionViewSet(GenericViewSet[Any]):
         withdraw_acceptance(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
+    @extend_schema(request=LimitWriter, responses=_LIST)
+    @action(detail=True, methods=["post"])
+    def limit(self, request: ApiRequest, key: str) -> Response:
+        """Change how many jobs of a request may wait and run together, from the next turn on."""
+        wanted, given = self._for_operator(key), checked_data(LimitWriter(data=request.data))
+        set_limit(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
+        return self._answer(wanted)
+
     @extend_schema(request=CancelWriter, responses=_LIST)
     @action(detail=True, methods=["post"])
     def cancel(self, request: ApiRequest, key: str) -> Response:
@@ -115,19 +118,15 @@ class SubmissionViewSet(GenericViewSet[Any]):
         services.cancel_sent(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)
 
-    @extend_schema(responses={(200, "application/x-tar"): OpenApiResponse(OpenApiTypes.BINARY), **_REFUSALS})
+    @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     @action(detail=True)
     def bundle(self, request: ApiRequest, key: str) -> HttpResponse:
         """Hand out the scripts of a request as a tar, to be submitted by hand."""
         wanted = self._for_operator(key)
         return HttpResponse(write_bundle(request=wanted, at=timezone.now()), content_type="application/x-tar")
 
-    def _wanted(self, key: str) -> Request:
-        found: Request = get_object_or_404(with_stages(Request.objects.visible_to(self.request.user)), key=key)
-        return found
-
     def _for_operator(self, key: str) -> Request:
-        wanted = self._wanted(key)
+        wanted = request_or_404(self.request.user, key)
         if not may_submit(self.request.user, wanted):
             raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
         return wanted

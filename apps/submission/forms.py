@@ -63,6 +63,16 @@ class AcceptForm(forms.Form):
     reason = forms.CharField(max_length=2000, help_text=_REASON)
 
 
+class LimitForm(forms.Form):
+    """How many jobs there may be at once, and why; `was` is what the person saw."""
+
+    most_in_flight = forms.IntegerField(
+        label="Most jobs at once", required=False, help_text="Waiting and running together; empty for no limit."
+    )
+    was = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
+    reason = forms.CharField(max_length=2000, help_text=_REASON)
+
+
 class CancelForm(forms.Form):
     """Why the jobs are ended."""
 

@@ -1,15 +1,18 @@
 """What is sent next of a request: its tests, then its stages, array by array."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
 
+from apps.clusters.models import Cluster
 from apps.clusters.submission import MAX_TEST_EVENTS, SubmissionOptions
 from apps.core.services import publish
 from apps.production.acceptance import acceptances_of
 from apps.production.counts import is_located
-from apps.production.enums import RequestState
+from apps.production.enums import PORTAL, RequestState
 from apps.production.holds import hold_of
 from apps.production.models import Request
 from apps.production.selectors import with_stages
@@ -17,6 +20,7 @@ from apps.submission.batch import new_submission, options_of, plans_of
 from apps.submission.enums import SubmissionState
 from apps.submission.keepup import first_files, new_groups, take, takes_files
 from apps.submission.models import Assignment, Submission
+from apps.submission.scripts import StagePlan
 from apps.submission.selectors import SENDABLE, completed_of, indices_of, last_tests
 
 _WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
@@ -43,26 +47,18 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
     accepted = acceptances_of([request])
     for stage in request.stages.all():
         of_stage = [submission for submission in sent if submission.position == stage.position]
-        if stage.pk not in accepted and {s.state for s in of_stage} & _WAITS:
-            return None
-        wanted = stage.jobs or 0
-        first = max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
-        if stage.pk not in accepted and (first < wanted or not wanted):
-            if hold_of(request, stage):
+        if stage.pk not in accepted:
+            if {s.state for s in of_stage} & _WAITS:
                 return None
-            submission = new_submission(
-                request=request,
-                cluster=assignment.cluster,
-                plan=plans_of(request)[stage.position],
-                number=next_number(request),
-                first=first,
-                tasks=min(array_size(assignment, options_of(assignment.cluster)), wanted - first),
-                by="opsportal",
-                at=at,
-            )
-            return save_planned(submission, at)
-        is_done = stage.pk in accepted or sum(s.completed for s in of_stage) >= wanted
-        if not is_done or not is_located(stage):  # the next one reads what is in the catalogue by then
+            wanted, first = stage.jobs or 0, _first_free(of_stage)
+            if first < wanted or not wanted:
+                if hold_of(request, stage):
+                    return None
+                tasks = min(array_size(assignment, options_of(assignment.cluster)), wanted - first)
+                return _plan(assignment, plans_of(request)[stage.position], at, first=first, tasks=tasks)
+            if sum(s.completed for s in of_stage) < wanted:
+                return None
+        if not is_located(stage):  # the next one reads what is in the catalogue by then
             return None
     return None
 
@@ -78,7 +74,7 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
             groups = new_groups(assignment, at)
-            first = max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
+            first = _first_free(of_stage)
             indices = list(range(first, first + len(groups)))[:most]
             take(request=request, groups=groups[:most], first=first, at=at)
             if len(groups) <= most:
@@ -88,16 +84,7 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
             there = {index for s in of_stage if s.retry_of_id is None for index in indices_of(s)}
             indices = sorted({index for s in before for index in completed_of(s)} - there)[:most]
         if indices:
-            submission = new_submission(
-                request=request,
-                cluster=assignment.cluster,
-                plan=plans_of(request)[stage.position],
-                number=next_number(request),
-                indices=indices,
-                by="opsportal",
-                at=at,
-            )
-            return save_planned(submission, at)
+            return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
     return None
 
 
@@ -121,18 +108,18 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
         if takes_files(request) and not files:
             return None
         events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
-        submission = new_submission(
-            request=request,
-            cluster=assignment.cluster,
-            plan=plans_of(request, test_events=events)[stage.position],
-            number=next_number(request),
-            tasks=1,
-            files={0: files} if files else None,
-            by="opsportal",
-            at=at,
-        )
-        return save_planned(submission, at)
+        plan = plans_of(request, test_events=events)[stage.position]
+        return _plan(assignment, plan, at, tasks=1, files={0: files} if files else None)
     return None
+
+
+def _first_free(of_stage: Iterable[Submission]) -> int:
+    """Return the number of the first job that none of these arrays has."""
+    return max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
+
+
+def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:
+    return plan_jobs(request=assignment.request, cluster=assignment.cluster, plan=plan, by=PORTAL, at=at, **jobs)
 
 
 def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
@@ -141,11 +128,15 @@ def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
     return min(limit for limit in limits if limit)
 
 
-def save_planned(submission: Submission, at: datetime, *, reason: str = "") -> Submission:
-    """Keep a submission that is to be sent, and tell of it."""
-    submission.save(force_insert=True)
-    tell("submission.planned", submission, submission.created_by, at, reason=reason)
-    return submission
+def plan_jobs(
+    *, request: Request, cluster: Cluster, plan: StagePlan, by: object, at: datetime, reason: str = "", **jobs: Any
+) -> Submission:
+    """Keep an array of these jobs, as `new_submission` takes them, to be sent as the request's next, and tell of it."""
+    number = (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
+    made = new_submission(request=request, cluster=cluster, plan=plan, number=number, by=by, at=at, **jobs)
+    made.save(force_insert=True)
+    tell("submission.planned", made, made.created_by, at, reason=reason)
+    return made
 
 
 def tell(kind: str, submission: Submission, by: object, at: datetime, *, reason: str = "") -> None:
@@ -168,8 +159,3 @@ def locked(request: Request) -> Request:
     Request.objects.select_for_update().get(pk=request.pk)
     found: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
     return found
-
-
-def next_number(request: Request) -> int:
-    """Return the number of the request's next submission."""
-    return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1

@@ -9,7 +9,7 @@ from django.db import transaction
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import HoldsJobs, SchedulerError
 from apps.core.services import publish
-from apps.production.enums import RequestState
+from apps.production.enums import PORTAL, RequestState
 from apps.production.holds import hold_of
 from apps.submission.batch import adapter_that_submits
 from apps.submission.enums import SubmissionState
@@ -76,4 +76,4 @@ def _note(submission: Submission, kind: str, at: datetime, **changes: Any) -> No
         "jobs": submission.tasks - submission.ended,
         "spool_id": submission.spool_id,
     }
-    publish(kind=kind, target=submission.request, by="opsportal", at=at, data=data)
+    publish(kind=kind, target=submission.request, by=PORTAL, at=at, data=data)

@@ -10,13 +10,13 @@ from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields
 from apps.diagnosis.enums import Advice, VerdictKind
 from apps.diagnosis.models import Verdict
-from apps.production.acceptance import acceptances_of
-from apps.production.enums import RequestState
-from apps.submission.batch import new_submission, options_of, plans_of
+from apps.production.acceptance import acceptance_of
+from apps.production.enums import PORTAL, RequestState
+from apps.submission.batch import options_of, plans_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 from apps.submission.outlook import Outlook, outlook
-from apps.submission.planning import locked, next_number, save_planned
+from apps.submission.planning import locked, plan_jobs
 from apps.submission.selectors import failed_of, index_of, jobs_of
 
 log = logging.getLogger(__name__)
@@ -54,27 +54,25 @@ def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
 def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | None:
     request = locked(submission.request)
     submission = request.submissions.select_related("cluster").prefetch_related("retries").get(pk=submission.pk)
-    accepted = {row.stage.position for row in acceptances_of([request]).values()}
-    if request.state != RequestState.RUNNING or submission.position in accepted:
+    if request.state != RequestState.RUNNING or acceptance_of(request, submission.position):
         return None
     indices = sorted(set(failed_of(submission)) & _by_service(submission, now))
     if not indices:
         return None
     try:
-        again = new_submission(
+        return plan_jobs(
             request=request,
             cluster=submission.cluster,
             plan=plans_of(request)[submission.position],
-            number=next_number(request),
             indices=indices,
             retry_of=submission,
-            by="opsportal",
+            by=PORTAL,
             at=at,
+            reason=f"Service problem: try {_tries(submission) + 1}.",
         )
     except InvalidFields as error:
         log.warning("%s cannot be sent again: %s", submission, error)
         return None
-    return save_planned(again, at, reason=f"Service problem: try {_tries(submission) + 1}.")
 
 
 def _by_service(submission: Submission, now: Outlook) -> set[int]:

@@ -152,7 +152,9 @@ class StageStanding:
 
     @property
     def to_retry(self) -> int:
-        """Return how many did not complete and were not sent again."""
+        """Return how many did not complete and were not sent again; none, where it was taken without them."""
+        if self.acceptance is not None:
+            return 0
         failed = sum(s.ended - s.completed for s in self.submissions)
         return failed - sum(s.tasks for s in self.submissions if s.retry_of_id)
 

@@ -10,6 +10,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
 from apps.clusters.submission import SubmissionOptions
 from apps.core.services import publish
+from apps.production.enums import PORTAL
 from apps.production.holds import hold_of
 from apps.submission.batch import adapter_that_submits, batch_job, options_of
 from apps.submission.enums import SubmissionState
@@ -93,6 +94,8 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
     here = Submission.objects.filter(cluster=submission.cluster_id)
     limits = [(options.limit_of(request.experiment.key), here.filter(request__experiment=request.experiment_id))]
     if assignment and assignment.most_in_flight:
+        if submission.tasks > assignment.most_in_flight:
+            return False  # it is cut first
         limits.append((assignment.most_in_flight, here.filter(request=request)))
     for limit, submissions in limits:
         there = in_flight(submissions)
@@ -196,4 +199,4 @@ def _publish(kind: str, submission: Submission, at: datetime, **data: Any) -> No
         "tasks": submission.tasks,
         "attempt": submission.attempts,
     }
-    publish(kind=kind, target=submission.request, by="opsportal", at=at, new=submission.state, data={**more, **data})
+    publish(kind=kind, target=submission.request, by=PORTAL, at=at, new=submission.state, data={**more, **data})

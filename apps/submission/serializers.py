@@ -54,6 +54,14 @@ class AcceptWriter(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=2000)
 
 
+class LimitWriter(serializers.Serializer[Any]):
+    """How many jobs there may be at once, null for no limit; with `was`, only if it is so now (0: no limit)."""
+
+    most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=1_000_000)
+    was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=1_000_000, default=None)
+    reason = serializers.CharField(max_length=2000)
+
+
 class CancelWriter(serializers.Serializer[Any]):
     """Why the jobs are ended."""
 

@@ -11,15 +11,16 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.queue import enqueue
 from apps.core.services import publish
 from apps.diagnosis.enums import VerdictKind
-from apps.production.acceptance import acceptances_of
+from apps.production.acceptance import acceptance_of
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.services import MAX_REASON, make_move
-from apps.submission.batch import adapter_that_submits, new_submission, options_of, plans_of
+from apps.production.reasons import checked_reason
+from apps.production.services import make_move
+from apps.submission.batch import adapter_that_submits, options_of, plans_of
 from apps.submission.enums import SubmissionState
 from apps.submission.keepup import check_files
 from apps.submission.models import Assignment, Submission
-from apps.submission.planning import locked, next_number, save_planned, tell
+from apps.submission.planning import locked, plan_jobs, tell
 from apps.submission.selectors import ASSIGNABLE, SENDABLE, cancellable, failed_of, may_submit, wished_limit
 
 #: The moves that may come with the choice of a cluster.
@@ -64,7 +65,7 @@ def assign_request(
         by=by,
         at=at,
         new=cluster.name,
-        reason=reason.strip(),
+        reason=reason,
         data={"cluster": cluster.name, "most_in_flight": limit},
     )
     enqueue("apps.submission.tasks.send_to", cluster_id=cluster.pk)
@@ -83,7 +84,7 @@ def retry_failed(
     request = locked(request)
     if verdict and verdict not in set(VerdictKind):
         raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
-    _check_reason(reason)
+    reason = checked_reason(reason, needed=False)
     if request.state not in SENDABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_not_accepted(request, position)
@@ -93,17 +94,17 @@ def retry_failed(
     for submission in sent.prefetch_related("retries").select_related():
         if indices := failed_of(submission, verdict=verdict):
             _check_cluster(submission.cluster, request)
-            again = new_submission(
+            again = plan_jobs(
                 request=request,
                 cluster=submission.cluster,
                 plan=plans[position],
-                number=next_number(request),
                 indices=indices,
                 retry_of=submission,
                 by=by,
                 at=at,
+                reason=reason,
             )
-            found.append(save_planned(again, at, reason=reason.strip()))
+            found.append(again)
     if not found:
         raise InvalidTransition(f"{request}: no failed job of this stage is there to be sent again.")
     for cluster_id in {submission.cluster_id for submission in found}:
@@ -118,9 +119,7 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where nothing is there to be ended.
     """
     _check_allowed(by, request)
-    _check_reason(reason)
-    if not reason.strip():
-        raise InvalidFields({"reason": ["Say why: the others will read it."]})
+    reason = checked_reason(reason)
     request = locked(request)
     found = list(request.submissions.filter(cancellable()).select_related("cluster"))
     if not found:
@@ -128,7 +127,7 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     request.submissions.filter(pk__in=[submission.pk for submission in found]).update(cancel_asked_at=at)
     jobs = sum(submission.tasks - submission.ended for submission in found)
     data = {"jobs": jobs, "submissions": [submission.number for submission in found]}
-    publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
     for cluster_id in {submission.cluster_id for submission in found}:
         enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
     return jobs
@@ -141,7 +140,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
     _check_allowed(by, submission.request)
-    _check_reason(reason)
+    reason = checked_reason(reason, needed=False)
     if not submission.is_test:
         _check_not_accepted(locked(submission.request), submission.position)
     changed = Submission.objects.filter(pk=submission.pk, state=SubmissionState.FAILED).update(
@@ -150,7 +149,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
     if not changed:
         raise InvalidTransition(f"{submission} was not refused, or somebody has sent it again already.")
     submission.refresh_from_db()
-    tell("submission.planned_again", submission, by, at, reason=reason.strip())
+    tell("submission.planned_again", submission, by, at, reason=reason)
     enqueue("apps.submission.tasks.send_to", cluster_id=submission.cluster_id)
     return submission
 
@@ -161,8 +160,7 @@ def _check_allowed(by: User, request: Request) -> None:
 
 
 def _check_not_accepted(request: Request, position: int) -> None:
-    taken = next((row for row in acceptances_of([request]).values() if row.stage.position == position), None)
-    if taken is not None:
+    if taken := acceptance_of(request, position):
         raise InvalidTransition(f"{request}: {taken.by} took {taken.stage.name} as it is. Withdraw that first.")
 
 
@@ -174,8 +172,3 @@ def _check_cluster(cluster: Cluster, request: Request) -> None:
         options_of(cluster)
     except SchedulerError as error:
         raise InvalidTransition(str(error)) from error
-
-
-def _check_reason(reason: str) -> None:
-    if len(reason) > MAX_REASON or "\0" in reason:
-        raise InvalidFields({"reason": [f"At most {MAX_REASON:,} characters, none of them NUL."]})

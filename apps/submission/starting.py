@@ -9,7 +9,7 @@ from django.db.models import Q
 from apps.clusters.models import Cluster
 from apps.clusters.submission import SubmissionOptions
 from apps.core.errors import DomainError
-from apps.core.models import Event
+from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.production.enums import PORTAL, Verb
 from apps.production.holds import hold_of, open_holds
@@ -126,7 +126,5 @@ def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: d
 def _failed_its_test(request: Request) -> bool:
     """Tell whether somebody put the request back into the queue after a test, and nobody has changed it since."""
     kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
-    last = Event.objects.filter(
-        kind__in=kinds, target_type=Request._meta.label_lower, target_id=str(request.pk)
-    ).order_by("-id")
-    return last.values_list("kind", flat=True).first() == "request.fail_test"
+    last = events_of(request).filter(kind__in=kinds).last()
+    return last is not None and last.kind == "request.fail_test"

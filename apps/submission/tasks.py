@@ -11,6 +11,7 @@ from apps.core.errors import InvalidFields
 from apps.core.locks import alone_with
 from apps.submission import sending
 from apps.submission.enums import SubmissionState
+from apps.submission.limits import cut_planned
 from apps.submission.models import Assignment
 from apps.submission.planning import plan_next
 from apps.submission.recalling import recall_sent
@@ -62,6 +63,7 @@ def _send_due(cluster: Cluster) -> None:
     for _ in range(MOST_A_RUN):
         try:
             _plan(cluster)
+            cut_planned(cluster=cluster, at=timezone.now())
             submission = sending.claim_next(cluster=cluster, at=timezone.now())
             if submission is None and start_next(cluster=cluster, at=timezone.now()) is None:
                 return

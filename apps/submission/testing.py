@@ -14,7 +14,8 @@ from apps.production.acceptance import acceptances_of
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.production.quantities import format_duration
-from apps.production.services import MAX_REASON, make_move
+from apps.production.reasons import MAX_REASON
+from apps.production.services import make_move
 from apps.submission.batch import options_of
 from apps.submission.keepup import is_over, takes_files
 from apps.submission.models import Assignment, Submission

@@ -14,14 +14,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.acceptance import withdraw_acceptance
+from apps.production.addresses import request_or_404
 from apps.production.enums import RequestState, Verb
-from apps.production.models import Request
-from apps.production.selectors import with_stages
+from apps.production.holds import holds_over
+from apps.production.models import Request, Stage
 from apps.submission import services
 from apps.submission.accepting import accept_stage, shortfalls_of
 from apps.submission.bundle import write_bundle
-from apps.submission.forms import AcceptForm, AssignForm, CancelForm, RetryForm
+from apps.submission.forms import AcceptForm, AssignForm, CancelForm, LimitForm, RetryForm
 from apps.submission.keepup import told_of
+from apps.submission.limits import LIMITABLE, set_limit
 from apps.submission.models import Submission
 from apps.submission.page import begin_of, flight_of, results_of
 from apps.submission.selectors import ASSIGNABLE, SENDABLE, assignment_of, may_submit, standings_of
@@ -30,7 +32,7 @@ from apps.submission.selectors import ASSIGNABLE, SENDABLE, assignment_of, may_s
 @require_safe
 def submissions(request: HttpRequest, key: str) -> HttpResponse:
     """Answer with the panel alone where htmx asks, else with a page that has the forms too."""
-    return _page(request, _wanted(request, key))
+    return _page(request, request_or_404(request.user, key))
 
 
 @require_POST
@@ -51,40 +53,28 @@ def assign(request: HttpRequest, key: str) -> HttpResponse:
 
 @require_POST
 def retry(request: HttpRequest, key: str) -> HttpResponse:
-    wanted = _for_operator(request, key)
     form = RetryForm(request.POST)
-    if not form.is_valid():
-        return _page(request, wanted, retry_form=form)
-    return _do(
-        request,
-        wanted,
-        lambda by: services.retry_failed(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
-        "The failed jobs are sent again.",
-    )
+    return _do_as_asked(request, key, form, services.retry_failed, "The failed jobs are sent again.", "retry")
 
 
 @require_POST
 def accept(request: HttpRequest, key: str) -> HttpResponse:
     """Go on without failed jobs."""
-    return _end_stage(request, key, accept_stage, "The request goes on without these jobs.")
+    form = AcceptForm(request.POST)
+    return _do_as_asked(request, key, form, accept_stage, "The request goes on without these jobs.", "accept")
 
 
 @require_POST
 def wait_again(request: HttpRequest, key: str) -> HttpResponse:
-    return _end_stage(request, key, withdraw_acceptance, "Its missing jobs are waited for again.")
-
-
-def _end_stage(request: HttpRequest, key: str, service: Callable[..., Any], said: str) -> HttpResponse:
-    wanted = _for_operator(request, key)
     form = AcceptForm(request.POST)
-    if not form.is_valid():
-        return _page(request, wanted, retry_form=form)
-    return _do(
-        request,
-        wanted,
-        lambda by: service(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
-        said,
-    )
+    return _do_as_asked(request, key, form, withdraw_acceptance, "Its missing jobs are waited for again.", "accept")
+
+
+@require_POST
+def limit(request: HttpRequest, key: str) -> HttpResponse:
+    """Change how many jobs there may be at once."""
+    said = "From the next turn on no more jobs are sent than that."
+    return _do_as_asked(request, key, LimitForm(request.POST), set_limit, said, "limit_form")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -118,7 +108,7 @@ def again(request: HttpRequest, key: str, number: int) -> HttpResponse:
 @require_safe
 def script(request: HttpRequest, key: str, number: int) -> HttpResponse:
     """The exact script that was sent."""
-    found = _submission(_wanted(request, key), number)
+    found = _submission(request_or_404(request.user, key), number)
     return HttpResponse(found.script, content_type="text/plain; charset=utf-8")
 
 
@@ -138,6 +128,17 @@ def tar_of(wanted: Request, content: bytes) -> HttpResponse:
     """Answer with the bundle as a file to save."""
     headers = {"Content-Disposition": f'attachment; filename="{wanted.key}.tar"'}
     return HttpResponse(content, content_type="application/x-tar", headers=headers)
+
+
+def _do_as_asked(
+    request: HttpRequest, key: str, form: forms.Form, service: Callable[..., Any], said: str, kind: str
+) -> HttpResponse:
+    """Do with a request what a form asks for; one with problems comes back in its place."""
+    wanted = _for_operator(request, key)
+    if not form.is_valid():
+        return _page(request, wanted, **{kind: form})
+    given = form.cleaned_data
+    return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said)
 
 
 def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str) -> HttpResponse:
@@ -166,35 +167,44 @@ def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpRes
         "results": results_of(wanted),
     }
     context["any_sent"] = any(standing.rows for standing in context["standings"])
+    context["to_retry"] = sum(standing.to_retry for standing in context["standings"])
     if request.headers.get("HX-Request"):
         return render(request, "submission/_card.html", context)
     context["is_whole"] = True
     if operator and wanted.state in ASSIGNABLE:
-        context["assign_form"] = bound.get("assign_form") or AssignForm(initial={"version": wanted.version})
+        limit = assignment.most_in_flight if assignment else None
+        initial = {"version": wanted.version, "most_in_flight": limit}
+        context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
+    if operator and assignment and wanted.state in LIMITABLE:
+        initial = {"most_in_flight": assignment.most_in_flight, "was": assignment.most_in_flight or 0}
+        context["limit_form"] = bound.get("limit_form") or LimitForm(initial=initial, auto_id="limit_%s")
     if context["may_retry"]:
         context["retry_forms"] = [
-            (standing, RetryForm(initial={"position": standing.stage.position}, auto_id=f"retry{n}_%s"))
-            for n, standing in enumerate(context["standings"])
+            (standing, _form_of(standing.stage, RetryForm, "retry", bound))
+            for standing in context["standings"]
             if standing.to_retry > 0
         ]
-    shortfalls = shortfalls_of(wanted, timezone.now()) if wanted.state == RequestState.RUNNING else []
-    if operator:
+    if operator and wanted.state == RequestState.RUNNING:
         context["accept_forms"] = [
-            (one, AcceptForm(initial={"position": one.stage.position}, auto_id=f"accept{one.stage.position}_%s"))
-            for one in shortfalls
+            (one, _form_of(one.stage, AcceptForm, "accept", bound))
+            for one in shortfalls_of(wanted, timezone.now())
             if one.acceptance or (one.missing and not one.obstacle)
         ]
-    context["problems"] = bound.get("retry_form")
+    context["holds"] = holds_over(wanted)
     return render(request, "submission/request.html", context, status=400 if bound else 200)
 
 
-def _wanted(request: HttpRequest, key: str) -> Request:
-    found: Request = get_object_or_404(with_stages(Request.objects.visible_to(request.user)), key=key)
-    return found
+def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]) -> forms.Form:
+    """Return the form of a stage: as it was sent, where it was, else an empty one."""
+    sent, position = bound.get(kind), stage.position
+    if sent is None or sent.data.get("position") != str(position):
+        return form(initial={"position": position}, auto_id=f"{kind}{position}_%s")
+    sent.auto_id = f"{kind}{position}_%s"
+    return sent
 
 
 def _for_operator(request: HttpRequest, key: str) -> Request:
-    wanted = _wanted(request, key)
+    wanted = request_or_404(request.user, key)
     if not may_submit(request.user, wanted):
         raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
     return wanted

@@ -51,6 +51,7 @@ DONE_BY = {
     "submission:again": "api:submission-again",
     "submission:assign": "api:submission-assign",
     "submission:cancel": "api:submission-cancel",
+    "submission:limit": "api:submission-limit",
     "submission:retry": "api:submission-retry",
     "submission:wait-again": "api:submission-wait-again",
 }

@@ -13,6 +13,7 @@ from apps.notifications.selectors import unread_count
 from apps.notifications.services import notify_of_hold
 from apps.notifications.signing import feed_token
 from apps.production.holds import lift_hold, place_hold
+from apps.production.reminders import remind_of_holds
 from tests.notifications.mail_server import text_of
 from tests.notifications.test_feeds import titles
 from tests.notifications.told import FRIDAY as AT
@@ -176,3 +177,19 @@ def test_told_once_and_in_as_many_queries_however_many_there_are(
         assert notify_of_hold(event=event) == 0
         sent = [Message.objects.filter(channel=channel).count() for channel in (Channel.MAIL, Channel.WEBHOOK)]
         assert (sent, len(told())) == ([last, last], last + 1)
+
+
+def test_who_is_reminded_of_a_hold_is_told_and_nobody_else(bring, mail_server, shifter, nova):
+    with_address(shifter)
+    stage = bring("running").stages.first()
+    for what in ({}, {"experiment": nova}, {"stage": stage}):
+        hold(shifter, **what)
+    Notification.objects.all().delete()
+    Message.objects.all().delete()
+    assert remind_of_holds(at=AT + timedelta(days=3)) == 3
+    deliver()
+    assert told() == [("shift-one", Group.TURN)] * 3
+    assert send(AT + timedelta(days=4))
+    texts = [text_of(mail) for mail in mail_server.mails]
+    for words in ("All production is still held", "NOvA is still held", "has a stage that is still held"):
+        assert any(words in text for text in texts), words

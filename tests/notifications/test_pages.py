@@ -180,5 +180,5 @@ def test_health_page_tells_of_channels(client, shifter, liaison, settings):
     Message.objects.create(channel="mail", user=liaison, created_at=AT, due_at=AT, attempts=3, last_error="451 <later>")
     client.force_login(shifter)
     text = page(client, "/health/")
-    assert "no mail server: see EMAIL_URL" in text
+    assert "no mail server" in text
     assert "451 &lt;later&gt;" in text

@@ -3,10 +3,7 @@
 import hashlib
 import hmac
 import json
-import shutil
 import socket
-import ssl
-import subprocess
 import threading
 from datetime import time, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +19,7 @@ from apps.notifications import services, targets
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.holds import place_hold
+from tests.certificates import self_signed, speak_tls
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import call, deliver
 from tests.production.written import request_in
@@ -117,14 +115,7 @@ def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(
 
 @pytest.fixture
 def certificate(tmp_path):
-    """A certificate for `localhost`, signed by itself."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl")
-    key, pem = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(pem)]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"]
-    subprocess.run(command, check=True, capture_output=True)
-    return pem, key
+    return self_signed(tmp_path, "DNS:localhost")
 
 
 @pytest.mark.parametrize(
@@ -134,12 +125,9 @@ def test_tls_is_judged_by_the_name_and_not_the_pinned_address(
     receiver, hook, certificate, settings, monkeypatch, host, trusted, arrives
 ):
     settings.WEBHOOK_HTTP, settings.WEBHOOK_NETWORKS = False, ["127.0.0.0/8", "::1/128"]
-    pem, key = certificate
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pem, key)
-    receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
+    speak_tls(receiver, certificate)
     if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     Webhook.objects.update(url=f"https://{host}:{receiver.server_port}/")
     call(AT)
     assert bool(receiver.told) is arrives

@@ -38,6 +38,15 @@ def test_job_page_says_the_verdict_before_the_evidence(world, client, shifter):
     assert "failed · exit 65" in page
 
 
+def test_home_claims_nothing_of_jobs_to_who_has_no_role(world, client, shifter, django_user_model):
+    page = page_of(client, django_user_model.objects.create_user("newcomer"), "/")
+    assert "You have no role yet." in page
+    assert "No job failed" not in page
+    assert "No request is approved" not in page
+    assert ">0</td>" not in page
+    assert "You have no role yet." not in page_of(client, shifter, "/")
+
+
 def test_job_page_escapes_everything_a_job_can_say(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
     for text in ('<script>alert("log")', "<script>alert(1)", "<b>reco", "<img src=x>"):

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from apps.core.errors import InvalidFields, InvalidTransition
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation
 from apps.production.delegations import delegate
@@ -57,7 +57,7 @@ def test_the_back_office_refuses_to_delete_it_and_offers_to_retire_it(group, adm
     client.post(f"{path}{group.pk}/delete/", {"post": "yes"})
     sent = {"action": "retire", "_selected_action": [group.pk]}
     page = client.post(path, sent).content.decode()
-    assert "hand-overs that end: " in page
+    assert "These hand-overs end: " in page
     assert ApprovalGroup.objects.get(pk=group.pk).retired_at is None
     page = client.post(path, sent | {"reason": "Left."}, follow=True).content.decode()
     assert "nobody signs for it any more" in page
@@ -79,3 +79,5 @@ def test_who_may_not_change_groups_does_not_retire_them(group, browse):
     staff.save()
     sent = {"action": "retire", "_selected_action": [group.pk], "reason": "Because."}
     assert browse(staff).post("/admin/production/approvalgroup/", sent).status_code == 403
+    with pytest.raises(NotAllowed):
+        retire_group(group=group, by=staff, at=AT, reason="Because.")

@@ -1,17 +1,18 @@
-"""Reminders say of every wait, once, the same as the inboxes of those they name."""
+"""Reminders say of every wait, once, the same as the inboxes of those they name; and of holds, to who set them."""
 
 from datetime import timedelta
 
 import pytest
 
-from apps.accounts.models import User
+from apps.accounts.models import Membership, User
 from apps.core.models import Event
 from apps.production import services
 from apps.production.approval_models import ApprovalRule, Signature
 from apps.production.delegations import delegate
 from apps.production.enums import Verb
+from apps.production.holds import lift_hold, place_hold
 from apps.production.models import Request
-from apps.production.reminders import WAITING, remind_of_waiting
+from apps.production.reminders import WAITING, remind_of_holds, remind_of_waiting
 from apps.production.selectors import waiting_for
 from apps.production.turns import turns_of
 from tests.people import person
@@ -112,3 +113,63 @@ def test_queries_do_not_grow_with_what_was_reminded_of(bring, django_assert_num_
     assert remind_of_waiting(at=AT + 5 * DAY) == 5
     with django_assert_num_queries(6):
         assert remind_of_waiting(at=AT + 6 * DAY) == 0
+
+
+def reminders_of_holds():
+    return list(Event.objects.filter(kind="hold.reminder").order_by("pk").values_list("target_label", "data__people"))
+
+
+def test_whoever_set_a_hold_is_reminded_once_in_each_interval_while_it_lasts(nova, shifter, approver):
+    wide = place_hold(by=shifter, at=AT, reason="Power cut.")
+    narrow = place_hold(by=approver, at=AT + DAY, reason="Disks.", experiment=nova)
+    assert remind_of_holds(at=AT + 3 * DAY - HOUR) == 0
+    assert [remind_of_holds(at=AT + 3 * DAY), remind_of_holds(at=AT + 3 * DAY)] == [1, 0]
+    event = Event.objects.get(kind="hold.reminder")
+    assert (event.actor, event.data["people"]) == ("opsportal", [shifter.username])
+    assert event.reason == "Lift it, or leave it: all production is held since 2026-11-20. Power cut."
+    assert remind_of_holds(at=AT + 5 * DAY) == 1
+    lift_hold(hold=narrow, by=shifter, at=AT + 5 * DAY)
+    assert [remind_of_holds(at=AT + days * DAY) for days in (6, 7, 8, 9)] == [1, 0, 0, 1]
+    lift_hold(hold=wide, by=shifter, at=AT + 9 * DAY)
+    assert remind_of_holds(at=AT + 90 * DAY) == 0
+    assert [people for _, people in reminders_of_holds()] == [["shift-one"], ["opg-one"], ["shift-one"], ["shift-one"]]
+
+
+def test_where_that_person_may_lift_it_no_more_those_who_may_are_reminded(everybody, nova, shifter, approver):
+    place_hold(by=shifter, at=AT, reason="Disks.", experiment=nova)
+    place_hold(by=approver, at=AT, reason="Power cut.")
+    Membership.objects.filter(user=shifter).delete()
+    User.objects.filter(pk=approver.pk).update(is_active=False)
+    assert remind_of_holds(at=AT + 3 * DAY) == 2
+    told = dict(reminders_of_holds())
+    assert told["NOvA"] == ["nova-approver", "nova-shifter", "two-hats"]
+    assert told["All production"] == ["two-hats"]
+
+
+def test_hold_of_a_stage_is_reminded_of_until_its_request_is_closed(bring, shifter, approver):
+    request = bring("running")
+    place_hold(by=shifter, at=AT, reason="Disks.", stage=request.stages.first())
+    assert remind_of_holds(at=AT + 3 * DAY) == 1
+    assert Event.objects.get(kind="hold.reminder").target_label == str(request)
+    services.SERVICES[Verb.CANCEL](request=request, by=approver, at=AT + 4 * DAY, reason="No longer needed.")
+    assert remind_of_holds(at=AT + 9 * DAY) == 0
+
+
+def test_days_of_holds_are_those_of_rules_for_every_type(nova, dune, shifter, bring):
+    ApprovalRule.objects.create(experiment=nova, remind_after_days=0)
+    ApprovalRule.objects.create(experiment=dune, workflow=bring("draft").workflow.type, remind_after_days=1)
+    for experiment in (nova, dune, None):
+        place_hold(by=shifter, at=AT, reason="Disks.", experiment=experiment)
+    assert [remind_of_holds(at=AT + days * DAY) for days in (2, 3)] == [0, 2]
+    assert "NOvA" not in dict(reminders_of_holds())
+
+
+def test_queries_do_not_grow_with_holds_that_were_reminded_of(nova, dune, shifter, django_assert_num_queries):
+    place_hold(by=shifter, at=AT, reason="Disks.", experiment=nova)
+    assert remind_of_holds(at=AT + 4 * DAY) == 1
+    with django_assert_num_queries(2):
+        assert remind_of_holds(at=AT + 5 * DAY) == 0
+    for experiment in (dune, None):
+        place_hold(by=shifter, at=AT + 5 * DAY, reason="Disks.", experiment=experiment)
+    with django_assert_num_queries(2):
+        assert remind_of_holds(at=AT + 6 * DAY) == 0

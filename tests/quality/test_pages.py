@@ -1,10 +1,15 @@
 """The card on the request's page, all results by stage, waiving and withdrawing, and the list of those that wait."""
 
+import re
+
 import pytest
 from django.urls import reverse
 
+from apps.core.services import publish
 from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.quality.selectors import waiting_for_quality
 from apps.quality.services import ask_for_run
+from apps.quality.templatetags.quality import measured
 from tests.quality.conftest import LATER
 
 EVIL = "<script>alert(1)</script>"
@@ -117,6 +122,36 @@ def test_list_of_those_that_wait(produced, make, shifter, browse):
     assert "NOVA-0002" not in page
 
 
+def test_list_of_those_that_wait_is_paged_by_how_long_they_do(produced, make, shifter, browse, monkeypatch):
+    others = [make().request for _ in range(2)]
+    publish(kind="request.examine", target=produced.request, by="x", at=LATER, new="data_quality")  # it comes again
+    keys = [others[0].key, others[1].key, produced.request.key]
+    monkeypatch.setattr(waiting_for_quality, "__kwdefaults__", {"after": 0, "size": 2})
+    client, address = browse(shifter), reverse("quality:waiting")
+    first, rest, beyond = (text(client.get(f"{address}{query}")) for query in ("", "?after=2", "?after=9"))
+    assert re.findall("NOVA-[0-9]{4}(?= )", first) == keys[:2]
+    assert 'href="?after=2"' in first
+    assert re.findall("NOVA-[0-9]{4}(?= )", rest) == keys[2:]
+    assert "Further down" not in rest
+    assert "No more than 3 wait." in beyond
+
+
+def test_waiver_of_one_request_counts_for_no_other(produced, make, shifter):
+    other, left = make(), len(produced.judge().open)
+    for one in other.judge().open:
+        Waiver.objects.create(
+            request=other.request,
+            run_number=1,
+            made_by=other.liaison,
+            reason="x",
+            digest=one.result.digest,
+            by=shifter,
+            at=LATER,
+        )
+    opened = {row.request.pk: row.open for row in waiting_for_quality(shifter).rows}
+    assert opened == {produced.request.pk: left, other.request.pk: 0}
+
+
 def test_empty_list_says_so(nova, liaison, browse):
     assert "Nothing waits for its data quality." in text(browse(liaison).get(reverse("quality:waiting")))
 
@@ -146,3 +181,18 @@ def test_queries_do_not_grow_with_results(produced, liaison, browse, django_asse
     client.get(url("request", produced))
     with django_assert_max_num_queries(45):
         client.get(url("request", produced))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "part", "–"),
+        (0.0, "part", "0 %"),
+        (0.040876, "part", "4.09 %"),
+        (1.0, "part", "100 %"),
+        (12.5, "part", "1,250 %"),
+        (12345.0, "events", "12,345"),
+    ],
+)
+def test_a_part_is_written_in_percent(value, unit, text):
+    assert measured(value, unit) == text

@@ -189,14 +189,25 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     page = browse(shifter).get(url).content.decode()
     assert "Go on without 1 job" in page
     assert "about 10 of 60 events will be missing" in page
+    card = {who: browse(who).get(url, HTTP_HX_REQUEST="true").content.decode() for who in (shifter, liaison)}
+    assert "Send failed jobs again, or go on without them" in card[shifter]
+    assert "Send failed jobs again" not in card[liaison]
     assert "Go on without" not in browse(liaison).get(url).content.decode()
     client = browse(shifter)
     assert client.post(f"{url}accept/", {"position": 0, "reason": ""}).status_code == 400
+    wrong = client.post(f"{url}accept/", {"position": 0, "reason": "long " * 500}).content.decode()
+    assert 'id="accept0_reason_error"' in wrong, "beside the field, where what was typed still is"
+    assert "long long" in wrong
+    wrong = client.post(f"{url}retry/", {"position": 0, "verdict": "fate"}).content.decode()
+    assert ('id="retry0_verdict_error"' in wrong, 'id="accept0_reason_error"' in wrong) == (True, False)
     page = client.post(f"{url}accept/", {"position": 0, "reason": "<b>Enough."}, follow=True).content.decode()
     assert "goes on without these jobs" in page
     assert "&lt;b&gt;Enough." in page
+    assert "without 1 job" in page
+    assert "Send failed jobs" not in page, "not before they are waited for again"
+    assert "shift-one</b> went on without 1 job of one" in browse(liaison).get(f"/requests/{key}/").content.decode()
     progress = browse(liaison).get(f"/jobs/progress/{key}/").content.decode()
-    assert "shift-one went on with 5 of 6 jobs: &lt;b&gt;Enough." in progress
+    assert "shift-one went on with 5 of 6 jobs: “&lt;b&gt;Enough.”" in progress
     (one, _) = browse(liaison).get(f"/api/v1/progress/{key}/").json()["stages"]
     taken = one["accepted"]
     assert (taken["by"], taken["jobs_missing"], taken["events_missing"]) == ("shift-one", 1, 10)

@@ -14,6 +14,7 @@ from apps.submission import sending
 from apps.submission.models import Submission
 from apps.submission.planning import plan_next
 from apps.submission.services import assign_request
+from apps.submission.templatetags.sent_jobs import numbers_of_jobs
 from tests.production.written import AT
 from tests.submission.verdicts import judge
 
@@ -192,3 +193,17 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     assert "The verdict is waited for." in client.get(url).content.decode()
     judge(test, {0: "service"}, at=AT, service="samweb")
     assert "It is tested again once that is up." in client.get(url).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "told"),
+    [
+        ("7", "7"),
+        ("3,17-19", "3, 17–19"),
+        ("108,409,433", "108, 409, 433"),
+        ("1,3,5,7,9,11,13,15", "1, 3, 5, 7, 9, 11, 13, 15"),
+        ("1,3,5,7,9,11,13,15,17-99,101", "1, 3, 5, 7, 9, 11, 13, 15, …"),
+    ],
+)
+def test_numbers_of_jobs_are_not_read_as_one(ranges, told):
+    assert numbers_of_jobs(ranges) == told

@@ -9,10 +9,10 @@ from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
 from apps.production.permissions import may_set_shares
-from apps.production.priority.level import MAX_REASON
 from apps.production.priority.models import MAX_WEIGHT, ExperimentShare, QueueEntry, QueueState, ShareUse
 from apps.production.priority.shares import set_shares
 from apps.production.priority.standing import read_shares
+from apps.production.reasons import MAX_REASON
 
 
 class ShareForm(forms.ModelForm):

@@ -21,17 +21,12 @@ from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request
 from apps.production.permissions import may_set_shares
 from apps.production.priority import placing, shares
-from apps.production.priority.level import MAX_REASON
 from apps.production.priority.models import MAX_WEIGHT
 from apps.production.priority.shown import Line, line_of, queue_lines, queue_state
 from apps.production.priority.standing import read_shares
+from apps.production.reasons import MAX_REASON
 
-_REFUSED: dict[int, OpenApiResponse] = {
-    400: OpenApiResponse(description="Problems by field."),
-    403: OpenApiResponse(description="You may not do this."),
-    404: OpenApiResponse(description="No such request that you may see, or it has no score."),
-    409: OpenApiResponse(description="Somebody else was first, or it is not in the queue; nothing was done."),
-}
+_MISSING = {404: OpenApiResponse(description="No such request that you may see, or it has no score.")}
 MAX_ROWS = 1_000
 
 
@@ -112,7 +107,7 @@ class WhatIfReader(serializers.Serializer[Any]):
     rank_then = serializers.IntegerField()
 
 
-@extend_schema(responses={200: LineReader, **_REFUSED})
+@extend_schema(responses={200: LineReader, **_MISSING})
 class QueueViewSet(GenericViewSet[Request]):
     """The queue, in order."""
 
@@ -123,7 +118,7 @@ class QueueViewSet(GenericViewSet[Request]):
     lookup_field = "key"
     lookup_value_regex = "[^/.]+"
 
-    @extend_schema(parameters=[PartReader], responses={200: QueueReader, 400: _REFUSED[400]})
+    @extend_schema(parameters=[PartReader], responses=QueueReader)
     def list(self, request: ApiRequest) -> Response:
         """Read the queue as you may see it; ranks count the requests of all experiments."""
         part = checked_data(PartReader(data=request.query_params))
@@ -150,7 +145,7 @@ class QueueViewSet(GenericViewSet[Request]):
         placing.undo_move(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return Response(LineReader(self._line(key)).data)
 
-    @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_REFUSED})
+    @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
     @action(detail=True, methods=["get"], url_path="what-if")
     def what_if(self, request: ApiRequest, key: str) -> Response:
         """Read which rank a request would have with another class or number. Nothing is changed."""
@@ -224,13 +219,13 @@ class PreviewReader(serializers.Serializer[Any]):
 class SharesView(APIView):
     """Fair shares of the experiments; for the OPG."""
 
-    @extend_schema(responses={200: SharesReader, 403: _REFUSED[403]})
+    @extend_schema(responses=SharesReader)
     def get(self, request: ApiRequest) -> Response:
         """Read the shares."""
         _check_opg(request)
         return Response(_shares())
 
-    @extend_schema(request=SharesWriter, responses={200: SharesReader, **_REFUSED})
+    @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:
         """Set weights; an approver for all experiments or an admin may."""
         _check_opg(request)
@@ -243,7 +238,7 @@ class SharesView(APIView):
 class SharesPreview(APIView):
     """What other shares would change."""
 
-    @extend_schema(request=WeightsWriter, responses={200: PreviewReader, **_REFUSED})
+    @extend_schema(request=WeightsWriter, responses=PreviewReader)
     def post(self, request: ApiRequest) -> Response:
         """Read which ranks would change with other weights. Nothing is changed."""
         _check_opg(request)

@@ -4,9 +4,9 @@ from typing import Any
 
 from django import forms
 
-from apps.production.priority.level import MAX_REASON
 from apps.production.priority.models import MAX_WEIGHT
 from apps.production.priority.shares import ShareRow
+from apps.production.reasons import MAX_REASON
 
 
 class MoveForm(forms.Form):

@@ -3,8 +3,6 @@
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request
 
-MAX_REASON = 2_000
-
 
 def level_of(request: Request) -> str:
     """Return class and number in words, such as `high 7`; empty where neither is set."""
@@ -22,12 +20,3 @@ def check_level(priority_class: str | None, number: int | None) -> dict[str, lis
     if priority_class is not None and priority_class not in RequestedPriority.values:
         problems["priority_class"] = [f"One of {', '.join(RequestedPriority.values)}."]
     return problems
-
-
-def check_reason(reason: str) -> dict[str, list[str]]:
-    """Return what is wrong with a reason that is needed."""
-    if not reason.strip():
-        return {"reason": ["Say why: the others will read it."]}
-    if len(reason) > MAX_REASON or "\0" in reason:
-        return {"reason": [f"At most {MAX_REASON:,} characters, and no NUL."]}
-    return {}

@@ -13,11 +13,11 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.services import publish
 from apps.production.models import Request
 from apps.production.permissions import may_move
-from apps.production.priority.level import check_reason
 from apps.production.priority.models import QueueEntry, QueueState
 from apps.production.priority.order import is_in_line, rank_of, sorted_entries
 from apps.production.priority.score import sort_key
 from apps.production.priority.standing import forget_hand, lock_queue, release_promises
+from apps.production.reasons import checked_reason, reason_problems
 
 
 @transaction.atomic
@@ -43,7 +43,7 @@ def move_request(
         raise InvalidTransition(f"{request} has no rank yet: look again in a minute.")
     if seen_rank not in {None, old}:
         raise StaleState(f"{request} was {seen_rank} in the queue and is {old} now: look again. Nothing was moved.")
-    problems = check_reason(reason)
+    problems = reason_problems(reason)
     if not 1 <= to_rank <= len(entries):
         problems["to_rank"] = [f"A rank from 1 to {len(entries):,}."]
     elif to_rank == old:
@@ -70,15 +70,14 @@ def undo_move(*, request: Request, by: User, at: datetime, reason: str, version:
     entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).exclude(hand_at=None).first()
     if entry is None:
         raise InvalidTransition(f"{request} was not moved by hand.")
-    if problems := check_reason(reason):
-        raise InvalidFields(problems)
+    reason = checked_reason(reason)
     old = rank_of(request)
     release_promises(request)
     forget_hand(entry)
     entry.sort_key = sort_key(entry.points, entry.request.submitted_at or at)
     entry.save()
     data = {"rank_old": old, "rank_new": rank_of(request), "by_score": True}
-    publish(kind="request.moved", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    publish(kind="request.moved", target=request, by=by, at=at, reason=reason, data=data)
     note_change(state, by=by, at=at, what=f"the score decides again where {request} goes")
     return rank_of(request)
 

@@ -147,7 +147,10 @@ def _share(facts: Facts) -> Term:
         return Term("share", title, 0.0, "No job was counted lately, so no share was used.")
     most = max(facts.share, facts.used)
     points = SHARE_POINTS * (facts.share - facts.used) / most if most else 0.0
-    why = f"{facts.used:.0%} of the core-hours of the last {facts.used_days} days; its share is {facts.share:.0%}."
+    why = (
+        f"{100 * facts.used:.0f} % of the core-hours of the last {facts.used_days} days; "
+        f"its share is {100 * facts.share:.0f} %."
+    )
     return Term("share", title, round(points, 1) + 0.0, why)
 
 

@@ -1,11 +1,12 @@
 """Fair shares of experiments: setting them, what was used of them, and what ranks would become of others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
@@ -14,7 +15,6 @@ from apps.core.services import publish
 from apps.production.enums import RequestedPriority
 from apps.production.models import Request
 from apps.production.permissions import may_set_shares
-from apps.production.priority.level import check_reason
 from apps.production.priority.models import MAX_WEIGHT, ExperimentShare, QueueEntry
 from apps.production.priority.order import is_in_line, sorted_entries
 from apps.production.priority.placing import check_version, note_change
@@ -28,6 +28,7 @@ from apps.production.priority.standing import (
     rescore_entries,
     score_entry,
 )
+from apps.production.reasons import checked_reason
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,7 @@ def set_shares(
     state = lock_queue()
     check_version(state, version)
     old, wanted = read_shares(), checked_weights(weights)
-    if problems := check_reason(reason):
-        raise InvalidFields(problems)
+    reason = checked_reason(reason)
     new = replace(old, weights=wanted)
     changed = list(Experiment.objects.filter(pk__in=[pk for pk in wanted if wanted[pk] != old.weights[pk]]))
     for experiment in changed:
@@ -88,7 +88,7 @@ def set_shares(
             at=at,
             old=str(old.weights[experiment.pk]),
             new=str(wanted[experiment.pk]),
-            reason=reason.strip(),
+            reason=reason,
             data=data,
         )
     if changed:
@@ -129,23 +129,30 @@ def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[Sh
 
 def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:
     """Return the rank that a request would have with this class and number; None where it is not in the queue."""
-    entry = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True).first()
-    if entry is None or not is_in_line(request):
-        return None
-    facts = replace(facts_of(entry, read_shares()), priority_class=priority_class, number=number)
-    key = sort_key(total(terms_of(facts, today=timezone.localdate(at))), request.submitted_at or at)
-    others = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.pk)
-    tied = others.filter(sort_key=key, tie__lt=float(entry.pk))
-    return others.filter(sort_key__gt=key).count() + tied.count() + 1
+    return _ranks_with(request, [priority_class], number, at).get(priority_class)
 
 
 def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
     """Return the rank that a request would have in each class, the most urgent first; nothing outside the queue."""
-    found = [
-        (level.label, what_if_level(request, priority_class=level.value, number=request.priority, at=at))
-        for level in reversed(RequestedPriority)
-    ]
-    return [(label, rank) for label, rank in found if rank is not None]
+    levels = {level.value: level.label for level in reversed(RequestedPriority)}
+    ranks = _ranks_with(request, list(levels), request.priority, at)
+    return [(levels[value], rank) for value, rank in ranks.items()]
+
+
+def _ranks_with(request: Request, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
+    """Return the rank with each of these classes, counted in one query; nothing outside the queue."""
+    entry = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True).first()
+    if entry is None or not is_in_line(request):
+        return {}
+    facts, today = facts_of(entry, read_shares()), timezone.localdate(at)
+    ahead = {}
+    for place, priority_class in enumerate(classes):
+        score = total(terms_of(replace(facts, priority_class=priority_class, number=number), today=today))
+        key = sort_key(score, request.submitted_at or at)
+        before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.pk))
+        ahead[f"ahead_{place}"] = Count("pk", filter=before)
+    counts = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.pk).aggregate(**ahead)
+    return {priority_class: counts[f"ahead_{place}"] + 1 for place, priority_class in enumerate(classes)}
 
 
 def _queued() -> list[QueueEntry]:

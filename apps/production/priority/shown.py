@@ -1,7 +1,7 @@
 """The queue as pages and API show it: lines with rank, score and expected start, in a fixed number of queries."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ class Line:
     is_moved: bool = False
     may_set: bool = False
     may_move: bool = False
+    held_with: str = ""
 
     @property
     def score(self) -> float:
@@ -71,7 +72,8 @@ def queue_lines(*, user: Any, at: datetime, after: int = 0, size: int = PAGE) ->
         if request := found.get(pk):
             held = _held_by(request, holds)
             start = expected_start(ahead=startable[rank - 1], state=state, at=at, held=held)
-            rows.append(_line(request, getattr(request, "queue_entry", None), rank, start, user, at))
+            row = _line(request, getattr(request, "queue_entry", None), rank, start, user, at)
+            rows.append(row if row.is_held else replace(row, held_with=held))
     more = rows[-1].rank if rows and len(wanted) > size else None
     return QueueLines(rows, len(line), len(seen), len(line) - startable[-1], more, state)
 

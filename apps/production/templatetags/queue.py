@@ -30,7 +30,7 @@ def to_level(event: Event) -> str:
 @register.filter
 def share_change(event: Event) -> str:
     """Say from which part of production to which an event changed a share."""
-    return f"{event.data['share_old']:.0%} → {event.data['share_new']:.0%}"
+    return f"{percent(event.data['share_old'])} → {percent(event.data['share_new'])}"
 
 
 @register.filter
@@ -46,7 +46,7 @@ def level(request: Request) -> str:
 
 @register.filter
 def percent(part: float | None) -> str:
-    return "–" if part is None else f"{part:.0%}"
+    return "–" if part is None else f"{100 * part:.0f} %"
 
 
 @register.filter

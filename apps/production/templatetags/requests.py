@@ -8,6 +8,8 @@ from apps.core.models import Event
 from apps.core.templatetags.look import event_words
 from apps.production import quantities
 from apps.production.checks import declared
+from apps.production.enums import RequestState
+from apps.production.turns import TODO
 
 register = template.Library()
 
@@ -24,6 +26,7 @@ WORDS = {
     "request.withdraw_signature": "withdrew a signature",
     "request.change": "changed it, so that it must be checked and signed again",
     "request.reminder": "reminded of it",
+    "hold.reminder": "reminded of a stage that is held",
     "request.ask_for_changes": "asked for changes",
     "request.reject": "rejected it",
     "request.queue": "put it in the queue",
@@ -55,6 +58,7 @@ WORDS = {
     "request.comment_reopened": "opened a thread again",
     "request.supersede": "let another request take its place",
     "submission.assigned": "chose the cluster of its jobs",
+    "submission.cut": "cut planned jobs to the most at once",
     "submission.planned": "planned to send jobs",
     "submission.planned_again": "let refused jobs be sent again",
     "submission.sending": "began to send jobs",
@@ -72,6 +76,12 @@ WORDS = {
 }
 #: A line of the timeline names no more changed fields than this.
 SHOWN_CHANGES = 6
+
+
+@register.filter
+def todo(state: str) -> str:
+    """Write what those for whom a request of this state waits do with it."""
+    return TODO[RequestState(state)]
 
 
 @register.filter
@@ -120,12 +130,23 @@ def did(event: Event) -> str:
     if event.kind == "request.moved":
         verb = "let the score decide where it goes" if event.data.get("by_score") else "moved it by hand"
         return verb + _ranks(event)
-    if rearranged := _rearranged(event):
-        return rearranged
+    if told := _rearranged(event) or _stage_taken(event):
+        return told
+    if event.kind == "submission.limit_set":
+        return f"changed the most jobs at once: {event.old} → {event.new}"
     if event.kind != "request.priority_set":
         return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event) + _judged(event)
     old = f"{event.old} → " if event.old else ""
     return f"set the priority {old}{event.new}{_ranks(event)}"
+
+
+def _stage_taken(event: Event) -> str:
+    """Say of which stage, and without how many jobs, somebody went on, or waits for them again."""
+    if event.kind not in {"request.stage_accepted", "request.stage_not_accepted"} or "name" not in event.data:
+        return ""
+    missing, name = event.data.get("missing", 0), event.data["name"]
+    jobs = f"{missing:,} job{'s' * (missing != 1)} of {name}"
+    return f"went on without {jobs}" if event.kind == "request.stage_accepted" else f"waits again for {jobs}"
 
 
 def _judged(event: Event) -> str:

@@ -23,6 +23,17 @@ def figure(value: Any) -> str:
 
 
 @register.filter
+def measured(value: float | None, unit: str) -> str:
+    """A value or threshold of a result: a part as `4.09 %`, anything else as a number with few digits."""
+    if value is None:
+        return "–"
+    if unit != "part":
+        return figure(value)
+    percent = 100 * value
+    return f"{percent:.3g} %" if abs(percent) < 999.5 else f"{percent:,.0f} %"
+
+
+@register.filter
 def cut_words(name: str) -> str:
     """`most_missing` as `most missing`."""
     return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""What becomes of jobs that were sent, said where a request is moved."""
+"""How jobs that were sent are told: which they are, and what becomes of them where a request is moved."""
 
 from django import template
 
@@ -8,7 +8,17 @@ from apps.submission.page import flight_of
 
 register = template.Library()
 
+#: Numbers and ranges of jobs that a line shows.
+MOST_RANGES = 8
 _ENDING = {Verb.CANCEL, Verb.SUPERSEDE}
+
+
+@register.filter
+def numbers_of_jobs(ranges: str) -> str:
+    """`3,17-19` as `3, 17–19`, so that it is not read as one number; many are cut."""
+    first, *more = ranges.split(",", MOST_RANGES)
+    shown = [first, *more[: MOST_RANGES - 1]]
+    return ", ".join(shown).replace("-", "–") + (", …" if len(more) == MOST_RANGES else "")
 
 
 @register.simple_tag

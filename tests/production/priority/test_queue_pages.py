@@ -46,8 +46,10 @@ def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, br
     assert rows[held.key].start.basis == "Not known while it is held."
     assert "keeps its place, and is passed over" in page.content.decode()
     place_hold(by=shifter, at=AT, reason="full", experiment=nova)
-    rows = browse(shifter).get(QUEUE).context["part"].rows
-    assert rows[1].start.basis == "Not known while NOvA is held."
+    page = browse(shifter).get(QUEUE)
+    assert page.context["part"].rows[1].start.basis == "Not known while NOvA is held."
+    assert page.content.decode().count("keeps its place, and is passed over") == 2
+    assert "NOvA is held: keeps its place" in page.content.decode()
     assert other.key in browse(shifter).get(other.get_absolute_url()).content.decode()
 
 
@@ -136,7 +138,7 @@ def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, 
     data = {"share-NOVA": 300, "share-DUNE": 100, "reason": "", "version": queue_version(), "do": "preview"}
     page = client.post(url, data).content.decode()
     assert "nothing is saved yet" in page
-    assert "75%" in page
+    assert "75 %" in page
     assert not ExperimentShare.objects.exists()
     missing = client.post(url, {**data, "do": "save"})
     assert (missing.status_code, "Say why: the others will read it." in missing.content.decode()) == (400, True)
@@ -146,10 +148,10 @@ def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, 
     stale = client.post(url, {**data, "do": "save", "reason": "late"})
     assert (stale.status_code, "Meanwhile opg-one changed the queue" in stale.content.decode()) == (400, True)
     seen = browse(shifter).get(url).content.decode()
-    assert "75%" in seen
+    assert "75 %" in seen
     assert 'name="share-NOVA"' not in seen
     assert browse(shifter).post(url, data).status_code == 403
-    assert "set the share of NOvA: 50% → 75%" in client.get(QUEUE).content.decode()
+    assert "set the share of NOvA: 50 % → 75 %" in client.get(QUEUE).content.decode()
 
 
 def test_back_office_sets_a_share_by_the_service(nova, admin, browse):

@@ -1,0 +1,136 @@
+"""A chain's end: stages with a pace end by it; those that wait take what past jobs took, one after the other."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.jobs.progress import progress_now
+from apps.production import services
+from apps.production.acceptance import accept_as_it_is
+from apps.production.enums import Verb
+from apps.production.holds import place_hold
+from apps.production.models import Request, Stage
+from tests.jobs.accounting import failed, record
+from tests.jobs.test_following import END, SENT, ran
+from tests.production.test_gathering import history
+from tests.production.written import request_in, stage
+
+CHAIN = ("generation", "simulation", "merge")
+PACE = [50.0, 50.0, 100.0, 200.0, 200.0]
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def running(nova, liaison, approver):
+    """Three stages of 100, 100 and 10 jobs; of the last two, an earlier request made from 50 to 200 a day."""
+    people = {"by": liaison, "experiment": nova, "approver": approver}
+    stages = tuple(stage(name, jobs=10 if name == "merge" else 100) for name in CHAIN)
+    earlier = request_in("queued", **people, stages=stages)
+    for name in CHAIN[1:]:
+        history(earlier, name=name, configuration=f"{name}.fcl", per_day=PACE)
+    return request_in("running", **people, stages=stages)
+
+
+def fresh(request):
+    return Request.objects.get(pk=request.pk)
+
+
+def ends(request, at=END):
+    return [stage.expected for stage in progress_now(fresh(request), at=at).stages]
+
+
+def half_done(alps, request):
+    """Of the first stage 50 of 100 jobs, in five hours: it ends in five more."""
+    jobs = (record(n, submitted_at=SENT, ended_at=END - timedelta(hours=5) + timedelta(seconds=n)) for n in range(50))
+    ran(alps, request, "generation", *jobs)
+
+
+def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, running):
+    half_done(alps, running)
+    first, second, third = ends(running)
+    assert (first.at, first.early, first.late) == (END + timedelta(hours=5),) * 3
+    assert (second.early, second.at, second.late) == (first.at + DAY / 2, first.at + DAY, first.at + 2 * DAY)
+    assert second.basis == "after generation, by 100 past jobs: same release and configuration"
+    # Ten jobs take a tenth of that, and never less than one job took.
+    least = timedelta(seconds=9000)
+    assert (third.early, third.at) == (second.early + least, second.at + least)
+    assert third.late == second.late + DAY / 5
+    whole = progress_now(fresh(running), at=END).expected
+    assert (whole.early, whole.at, whole.late) == (third.early, third.at, third.late)
+
+
+def test_one_stage_without_past_jobs_leaves_the_end_of_the_chain_unknown(alps, running):
+    half_done(alps, running)
+    Stage.objects.filter(request=running, position=1).update(name="overlay")
+    _, second, third = ends(running)
+    assert (second.at, second.basis) == (None, "no past jobs of this stage")
+    assert (third.at, third.basis) == (None, "waits for overlay, whose end is not known")
+    whole = progress_now(fresh(running), at=END).expected
+    assert (whole.at, whole.basis) == (None, "overlay: no past jobs of this stage")
+
+
+def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
+    half_done(alps, running)
+    whole = progress_now(fresh(running), at=END).expected
+    page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
+    assert f'Expected end: <b><time datetime="{whole.at.isoformat()}"' in page
+    assert f'to <time datetime="{whole.late.isoformat()}"' in page
+    api = browse(liaison).get(f"/api/v1/progress/{running.key}/").json()
+    written = [moment.isoformat().replace("+00:00", "Z") for moment in (whole.early, whole.at, whole.late)]
+    assert [api["expected_early"], api["expected_end"], api["expected_late"]] == written
+    assert api["stages"][2]["expected_late"] == written[2]
+    Stage.objects.filter(request=running, position=2).update(name="skim")
+    page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
+    assert "Expected end: <b>not known</b>. skim: no past jobs of this stage." in page
+    assert browse(liaison).get(f"/api/v1/progress/{running.key}/").json()["expected_basis"].startswith("skim: no past")
+
+
+def test_the_first_stage_counts_from_the_start_until_it_has_a_pace(running):
+    history(Request.objects.earliest("pk"), name="generation", per_day=PACE)
+    began = SENT - timedelta(hours=1)  # when request_in makes its moves
+    first = ends(running)[0]
+    assert (first.at, first.late) == (began + DAY, began + 2 * DAY)
+    assert first.basis.startswith("from the start, by 100 past jobs")
+    # What should have ended is not repeated as if it were still to come.
+    later = ends(running, at=began + 3 * DAY / 2)[0]
+    assert (later.early, later.at, later.late) == (began + 3 * DAY / 2,) * 2 + (began + 2 * DAY,)
+    gone = ends(running, at=began + 3 * DAY)[0]
+    assert (gone.at, gone.basis) == (None, "no job has completed, though by 100 past jobs all would have by now")
+
+
+def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(alps, running, approver):
+    ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(99)))
+    ran(alps, running, "generation", failed(99, submitted_at=SENT, ended_at=END))
+    taken = Stage.objects.select_related("request__experiment").get(request=running, position=0)
+    later = END + timedelta(hours=2)
+    accept_as_it_is(stage=taken, asked=100, completed=99, by=approver, at=later, reason="One is lost.")
+    assert ends(running)[1].at == later + DAY
+    taken.acceptance.delete()
+    ran(alps, running, "generation", record(100, submitted_at=SENT, ended_at=END))
+    assert ends(running)[1].at == END + DAY
+
+
+def test_what_is_held_has_no_end(alps, running, approver):
+    half_done(alps, running)
+    place_hold(by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1))
+    first, second, third = ends(running)
+    assert first.at is not None
+    assert second.basis == f"stage simulation of {running.key} is held"
+    assert third.basis == "waits for simulation, whose end is not known"
+    held = fresh(running)
+    services.SERVICES[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
+    assert {end.basis for end in ends(running)} == {"the request is “held”"}
+
+
+def test_a_hundred_stages_take_as_many_queries_as_three(nova, liaison, approver, running, django_assert_num_queries):
+    with CaptureQueriesContext(
+        connection,
+    ) as few:
+        progress_now(fresh(running), at=END)
+    many = request_in(
+        "running", by=liaison, experiment=nova, approver=approver, stages=tuple(stage(f"s{n}") for n in range(40))
+    )
+    with django_assert_num_queries(len(few)):
+        progress_now(fresh(many), at=END)
