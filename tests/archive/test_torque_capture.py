@@ -1,5 +1,6 @@
 """Capture of Torque's spool in this process: what is read, and how often."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
@@ -46,6 +47,25 @@ def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks) -
 
     assert spool.whole == 1
     assert [job.job_id for job in sink.jobs] == [job.id]
+
+
+def test_what_a_scan_finds_before_its_event_is_followed_is_read_once(server, journal) -> None:
+    sink, job, late = MemorySink(), TorqueJob(7), TorqueJob(8)
+
+    class SubmittedInScan(CountingSpool):
+        def scan(self) -> Iterator[SpoolEntry]:
+            if not server.path(job.number, ".SC").exists():
+                do(server.submission(job))
+            yield from super().scan()
+
+    spool = SubmittedInScan(server.jobs)
+    with running_torque(spool, journal, sink) as capture:
+        wait_for(lambda: sink.jobs)
+        do(server.submission(late))
+        wait_for(lambda: len(sink.jobs) == 2)
+        wait_for(lambda: capture.status().waiting == 0)
+
+    assert spool.whole == 2
 
 
 def test_directories_made_later_are_watched(tmp_path, journal) -> None:

@@ -67,6 +67,7 @@ class Capture:
             masker=masker,
             waiting=self._waiting,
             jobs=self._jobs,
+            last_read=self._last_read,
             clock=clock,
         )
         self._threads: list[threading.Thread] = []
@@ -132,7 +133,7 @@ class Capture:
             if not identity.inode:  # gone since it was listed
                 continue
             before.discard(entry.job_id)
-            if self._known.get(entry.job_id) != identity and not self._jobs.holds(entry.job_id, identity):
+            if self._last_read(entry.job_id) != identity:
                 self._waiting.add(entry)
         for job_id in before:
             self._known.pop(job_id, None)
@@ -150,6 +151,9 @@ class Capture:
             incomplete=tuple(self._waiting.incomplete()),
             sinks=self._keeper.statuses(),
         )
+
+    def _last_read(self, job_id: str) -> Identity | None:
+        return self._jobs.held(job_id) or self._known.get(job_id)
 
     def _start(self, watcher: Watcher | None = None) -> None:
         self._keeper.start()

@@ -5,12 +5,20 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from apps.archive.capture.entry import CapturedJob, Clock
 from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
-from apps.clusters.schedulers.base import EntryIncomplete, EntryVanished, Spool, SpooledJob, SpoolEntry
+from apps.clusters.schedulers.base import (
+    EntryIncomplete,
+    EntryVanished,
+    Identity,
+    Spool,
+    SpooledJob,
+    SpoolEntry,
+)
 from apps.clusters.schedulers.environment import texts_in
 from apps.core.masking import Masker, text, value_of
 
@@ -39,6 +47,7 @@ class Reader:
         masker: Masker,
         waiting: WaitingEntries,
         jobs: WaitingJobs,
+        last_read: Callable[[str], Identity | None],
         clock: Clock,
     ) -> None:
         self._cluster = cluster
@@ -47,6 +56,7 @@ class Reader:
         self.masker = masker
         self._waiting = waiting
         self._jobs = jobs
+        self._last_read = last_read
         self._clock = clock
         self._guard = threading.Lock()
         self._unreadable: dict[SpoolEntry, str] = {}
@@ -63,8 +73,16 @@ class Reader:
                 entry = self._waiting.take(timeout=0 if watcher else _IDLE_SECONDS)
                 if entry is None:
                     break
-                self.read(entry)
+                if self._is_new(entry):
+                    self.read(entry)
+                else:
+                    self._waiting.done(entry)
             self._tell_gone()
+
+    def _is_new(self, entry: SpoolEntry) -> bool:
+        """Whether it was not read yet: a scan and an event may both tell of one, and the later comes after its end."""
+        last = self._last_read(entry.job_id)
+        return last is None or last != self._spool.identity(entry)
 
     def read(self, entry: SpoolEntry) -> None:
         """Read one entry, or see that it is read again or reported."""

@@ -127,9 +127,9 @@ class WaitingJobs:
             self._changed.notify_all()
             return True
 
-    def holds(self, job_id: str, identity: Identity) -> bool:
-        """Whether this was read and is not in the journal yet, so that no scan need read it again."""
-        return self._held.get(job_id) == identity
+    def held(self, job_id: str) -> Identity | None:
+        """Return the newest entry of this id that was read and is not in the journal yet."""
+        return self._held.get(job_id)
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
         """Return those that wait longest, 1.5 MB or one, none after `timeout` seconds. To be followed by `written`."""
