@@ -40,9 +40,7 @@ def hold_of(request: Request, stage: Stage | None = None) -> Held | None:
 
 def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[Held]:
     """Return what holds a request and the stages given, else all of its stages; the widest first."""
-    named = list(request.stages.all() if stages is None else stages)
-    of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=named)
-    found = sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
+    found = _over(request, request.stages.all() if stages is None else stages)
     held = [_held(hold) for hold in found]
     if request.state == RequestState.HELD:
         wide = sum(not hold.stage_id for hold in found)
@@ -56,8 +54,7 @@ def held_stages(request: Request, stages: Iterable[Stage]) -> dict[int, Held]:
     The request's own state is left aside.
     """
     named = list(stages)
-    of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=named)
-    found = sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
+    found = _over(request, named)
     over = {stage.pk: [hold for hold in found if hold.stage_id in (None, stage.pk)] for stage in named}
     return {pk: _held(holds[0]) for pk, holds in over.items() if holds}
 
@@ -91,7 +88,7 @@ def requests_under(hold: Hold) -> QuerySet[Request]:
 
 def sees_hold(user: Any, hold: Hold) -> bool:
     """Tell whether a person may be told of a hold: who is of its experiment, or has any role if it is of everything."""
-    scope, experiment = scope_of(user), _experiment_of(hold)
+    scope, experiment = scope_of(user), experiment_of(hold)
     return scope.sees(experiment) if experiment else bool(scope.roles)
 
 
@@ -107,7 +104,7 @@ def may_hold_some(user: Any) -> bool:
 
 
 def may_lift(user: Any, hold: Hold) -> bool:
-    return may_hold(user, _experiment_of(hold))
+    return may_hold(user, experiment_of(hold))
 
 
 @transaction.atomic
@@ -129,9 +126,7 @@ def place_hold(
             hold.save()
     except IntegrityError:
         raise InvalidTransition("It is held already: whoever wants to may add to that reason elsewhere.") from None
-    publish(
-        kind="hold.placed", target=stage.request if stage else hold, by=by, at=at, reason=hold.reason, data=_data(hold)
-    )
+    publish(kind="hold.placed", target=target_of(hold), by=by, at=at, reason=hold.reason, data=_data(hold))
     return hold
 
 
@@ -144,8 +139,7 @@ def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
     if Hold.objects.filter(pk=hold.pk, lifted_at=None).update(lifted_at=at, lifted_by=by) != 1:
         raise InvalidTransition("This hold was lifted already.")
     hold.lifted_at, hold.lifted_by = at, by
-    target = hold.stage.request if hold.stage else hold
-    publish(kind="hold.lifted", target=target, by=by, at=at, reason=text, data=_data(hold))
+    publish(kind="hold.lifted", target=target_of(hold), by=by, at=at, reason=text, data=_data(hold))
     return hold
 
 
@@ -159,6 +153,22 @@ def what_of(hold: Hold) -> str:
     if hold.stage:
         return f"stage {hold.stage.name or hold.stage.position + 1} of {hold.stage.request.key}"
     return f"all of {hold.experiment}" if hold.experiment else "all production"
+
+
+def experiment_of(hold: Hold) -> int | None:
+    """Return the experiment that a hold is of; None where it is of everything."""
+    return hold.stage.request.experiment_id if hold.stage else hold.experiment_id
+
+
+def target_of(hold: Hold) -> Request | Hold:
+    """Return in whose timeline events of a hold are: the request's of a stage, else its own."""
+    return hold.stage.request if hold.stage else hold
+
+
+def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
+    """Return the holds in force over a request or these stages of it, the widest first."""
+    of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=list(stages))
+    return sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
 
 
 def _held(hold: Hold) -> Held:
@@ -182,10 +192,6 @@ def _visible(holds: QuerySet[Hold], user: Any) -> QuerySet[Hold]:
 
 def _order(hold: Hold) -> int:
     return ("global", "experiment", "stage").index(level_of(hold))
-
-
-def _experiment_of(hold: Hold) -> int | None:
-    return hold.stage.request.experiment_id if hold.stage else hold.experiment_id
 
 
 def _data(hold: Hold) -> dict[str, object]:

@@ -9,7 +9,7 @@ from apps.core.services import publish
 from apps.production.approval_models import Reminder
 from apps.production.approvals import Rules, asked_of
 from apps.production.enums import CLOSED, PORTAL, RequestState
-from apps.production.holds import level_of, may_lift, open_holds, what_of
+from apps.production.holds import experiment_of, level_of, may_lift, open_holds, target_of, what_of
 from apps.production.models import Hold, Request, RequestQuerySet
 from apps.production.turns import MOVERS, TODO, arrivals, awaited, movers, waits_in, waits_since
 
@@ -60,7 +60,7 @@ def remind_of_holds(*, at: datetime) -> int:
     held = [hold for hold in open_holds() if hold.stage is None or hold.stage.request.state not in CLOSED]
     rules, count = Rules(), 0
     for hold in held:
-        days = rules.remind_of_hold_after(_experiment_of(hold))
+        days = rules.remind_of_hold_after(experiment_of(hold))
         if days and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
             count += remind_of_hold(hold=hold, days=days, at=at)
     return count
@@ -72,13 +72,8 @@ def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
     if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
         return False
     set_by = hold.by.is_active and may_lift(hold.by, hold)
-    people = [hold.by.username] if set_by else movers(RequestState.HELD, _experiment_of(hold))
+    people = [hold.by.username] if set_by else movers(RequestState.HELD, experiment_of(hold))
     told = {"hold": hold.pk, "level": level_of(hold), "people": people, "since": hold.at.isoformat(), "days": days}
     todo = f"Lift it, or leave it: {what_of(hold)} is held since {hold.at:%Y-%m-%d}. {hold.reason}"
-    target = hold.stage.request if hold.stage else hold
-    publish(kind="hold.reminder", target=target, by=PORTAL, at=at, reason=todo, data=told)
+    publish(kind="hold.reminder", target=target_of(hold), by=PORTAL, at=at, reason=todo, data=told)
     return True
-
-
-def _experiment_of(hold: Hold) -> int | None:
-    return hold.stage.request.experiment_id if hold.stage else hold.experiment_id
