@@ -14,7 +14,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 
 #: Clocks of portal and scheduler may differ by so much.
-_SKEW = timedelta(minutes=5)
+SKEW = timedelta(minutes=5)
 #: While a request is in test, none of its jobs is of production.
 _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -87,4 +87,4 @@ def _begins(requests: Sequence[Request]) -> dict[int, datetime]:
     )
     moves = moves.order_by("target_id", "-pk").distinct("target_id")
     rows = moves.values_list("target_id", "new", "at")
-    return {int(key): _NOT_YET if new == RequestState.TESTING else at - _SKEW for key, new, at in rows}
+    return {int(key): _NOT_YET if new == RequestState.TESTING else at - SKEW for key, new, at in rows}

@@ -9,6 +9,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.delivered import SKEW
 from apps.jobs.models import Job
 from apps.production.acceptance import acceptances_of
 from apps.production.counts import must_be_located
@@ -24,8 +25,6 @@ from apps.submission.models import Assignment, Submission
 SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
 #: A cluster may be chosen for it.
 ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
-#: Clocks of portal and scheduler may differ by so much.
-_SKEW = timedelta(minutes=5)
 
 
 def in_flight(submissions: QuerySet[Submission]) -> int:
@@ -70,7 +69,7 @@ def jobs_of(submission: Submission) -> QuerySet[Job]:
     if not submission.spool_id or submission.sent_at is None:
         return Job.objects.none()
     jobs = Job.objects.filter(
-        cluster=submission.cluster_id, spool_id=submission.spool_id, submitted_at__gte=submission.sent_at - _SKEW
+        cluster=submission.cluster_id, spool_id=submission.spool_id, submitted_at__gte=submission.sent_at - SKEW
     )
     return jobs.order_by("job_id", "-attempt", "-submitted_at").distinct("job_id")
 
@@ -187,7 +186,7 @@ def _measured(submissions: Iterable[Submission]) -> list[tuple[int, int, int | N
     by_array = {(s.cluster_id, s.spool_id): s for s in submissions if s.spool_id}
     if not by_array:
         return []
-    since = min(s.sent_at for s in by_array.values() if s.sent_at) - _SKEW
+    since = min(s.sent_at for s in by_array.values() if s.sent_at) - SKEW
     rows = (
         Job.objects.filter(
             spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED, submitted_at__gte=since
