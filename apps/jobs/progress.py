@@ -101,8 +101,7 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     for row, expected in zip(rows, expected_ends(request, rows, accepted, at=as_of or at), strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
         known = counted.get(row.asked.pk, Counted()) if row.asked else Counted()
-        must = row.asked is not None and must_be_located(row.asked)
-        located = is_located(row.asked) if row.asked and must else None
+        located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
         taken = accepted.get(row.asked.pk) if row.asked else None
         stages.append(StageNow(row, mine, known, expected, _burn(row), located, taken))
     short = _is_short(request, stages)

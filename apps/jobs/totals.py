@@ -107,7 +107,8 @@ class StageProgress:
 
 def progress_of(request: Request) -> list[StageProgress]:
     """Return the progress of each stage in order, then of stages that only its jobs name."""
-    return _progress([request], {request.pk: list(request.stages.order_by("position"))})[request.pk]
+    stages = request.stages.select_related("location").order_by("position")
+    return _progress([request], {request.pk: list(stages)})[request.pk]
 
 
 def sent_again(requests: Sequence[int]) -> dict[tuple[int, int], int]:
