@@ -80,6 +80,11 @@ def wide_holds(user: Any) -> list[Held]:
     return [_held(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
+def held_experiments() -> set[int | None]:
+    """Return the experiments that are held as a whole; None is all production."""
+    return set(Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True))
+
+
 def requests_under(hold: Hold) -> QuerySet[Request]:
     """Return the requests under way that a hold of all production, or of an experiment, is over."""
     under = Request.objects.exclude(state__in=CLOSED | EDITABLE)

@@ -12,7 +12,7 @@ from apps.core.errors import DomainError
 from apps.core.selectors import events_of
 from apps.core.services import publish
 from apps.production.enums import PORTAL, Verb
-from apps.production.holds import hold_of, open_holds
+from apps.production.holds import held_experiments, hold_of
 from apps.production.models import Request, Stage
 from apps.production.priority.order import startable
 from apps.production.selectors import with_stages
@@ -82,8 +82,8 @@ def may_begin_on(request: Request, options: SubmissionOptions) -> bool:
 
 def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
     """Yield queued requests that may come to this cluster, without those of experiments that are held, or full."""
-    held = [hold.experiment_id for hold in open_holds() if hold.experiment_id]
-    if any(hold.experiment_id is None and hold.stage_id is None for hold in open_holds()):
+    held = held_experiments()
+    if None in held:
         return
     found = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
     found = found.exclude(experiment__in=held)
@@ -126,5 +126,4 @@ def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: d
 def _failed_its_test(request: Request) -> bool:
     """Tell whether somebody put the request back into the queue after a test, and nobody has changed it since."""
     kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
-    last = events_of(request).filter(kind__in=kinds).last()
-    return last is not None and last.kind == "request.fail_test"
+    return events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last() == "request.fail_test"

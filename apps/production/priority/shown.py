@@ -9,7 +9,8 @@ from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.enums import RequestState
-from apps.production.models import Hold, Request
+from apps.production.holds import held_experiments
+from apps.production.models import Request
 from apps.production.permissions import may_move, may_prioritise
 from apps.production.priority.models import QueueEntry, QueueState
 from apps.production.priority.order import entries_ahead, in_line, is_in_line
@@ -58,7 +59,7 @@ class QueueLines:
 def queue_lines(*, user: Any, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
     """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
     line = list(in_line().values_list("pk", "state", "experiment_id"))
-    scope, state, holds = scope_of(user), queue_state(), _held_experiments()
+    scope, state, holds = scope_of(user), queue_state(), held_experiments()
     seen = [(rank, pk) for rank, (pk, _, experiment) in enumerate(line, start=1) if scope.sees(experiment)]
     wanted = [(rank, pk) for rank, pk in seen if rank > after]
     found = Request.objects.select_related("experiment", "created_by", "submitted_by", "queue_entry").in_bulk(
@@ -98,7 +99,7 @@ def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | Non
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
-    held = _held_by(request, _held_experiments())
+    held = _held_by(request, held_experiments())
     return len(ahead) + 1, expected_start(ahead=startable, state=queue_state(), at=at, held=held)
 
 
@@ -127,11 +128,6 @@ def all_terms(entry: QueueEntry, request: Request, at: datetime) -> list[Term]:
     if entry.hand_at is not None:
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     return terms
-
-
-def _held_experiments() -> set[int | None]:
-    """Return the experiments that are held as a whole; None is all production."""
-    return set(Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True))
 
 
 def _held_by(request: Request, holds: set[int | None]) -> str:
