@@ -111,9 +111,9 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
 
 def _is_short(request: Request, stages: Iterable[StageNow]) -> bool:
     return request.state == RequestState.RUNNING and any(
-        stage.row.ended > stage.row.completed and not is_done(stage.row)
+        stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)
         for stage in stages
-        if stage.row.wanted is not None and stage.acceptance is None
+        if stage.row.wanted is not None
     )
 
 

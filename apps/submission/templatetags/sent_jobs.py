@@ -16,9 +16,8 @@ _ENDING = {Verb.CANCEL, Verb.SUPERSEDE}
 @register.filter
 def numbers_of_jobs(ranges: str) -> str:
     """`3,17-19` as `3, 17–19`, so that it is not read as one number; many are cut."""
-    first, *more = ranges.split(",", MOST_RANGES)
-    shown = [first, *more[: MOST_RANGES - 1]]
-    return ", ".join(shown).replace("-", "–") + (", …" if len(more) == MOST_RANGES else "")
+    parts = ranges.split(",", MOST_RANGES)
+    return ", ".join(parts[:MOST_RANGES]).replace("-", "–") + (", …" if len(parts) > MOST_RANGES else "")
 
 
 @register.simple_tag
