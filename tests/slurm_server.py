@@ -82,7 +82,7 @@ class SlurmServer:
         shown = self.scontrol("--oneliner", "show", "job", job_id)
         return dict(re.findall(r"^JobId=(\d+) .*? JobState=(\w+) ", shown, re.MULTILINE | re.DOTALL))
 
-    def wait_state(self, job_id: str, state: str, *, reason: str = "", seconds: float = 60) -> None:
+    def wait_state(self, job_id: str, state: str, *, reason: str = "", seconds: float = 180) -> None:
         """Wait until a job is in this state by slurmctld, and for this reason where one is given."""
         wanted = rf"^   JobState={state} Reason={reason or '.*'} "
         deadline = time.monotonic() + seconds
@@ -90,7 +90,7 @@ class SlurmServer:
             assert time.monotonic() < deadline, f"job {job_id} is not {state} {reason} after {seconds} s: {shown}"
             time.sleep(0.1)
 
-    def wait_ended(self, job_ids: Iterable[str], *, seconds: float = 100) -> None:
+    def wait_ended(self, job_ids: Iterable[str], *, seconds: float = 300) -> None:
         """Wait until these jobs have ended, by slurmctld and by accounting."""
         deadline = time.monotonic() + seconds
         for job_id in job_ids:
@@ -99,7 +99,10 @@ class SlurmServer:
                 recorded = self._recorded_states(states) if ENDED.issuperset(states.values()) else {}
                 if recorded == states:
                     break
-                assert time.monotonic() < deadline, f"job {job_id} is {states}, recorded {recorded}, after {seconds} s"
+                assert time.monotonic() < deadline, (
+                    f"job {job_id} is {states}, recorded {recorded}, after {seconds} s: "
+                    + self.scontrol("show", "job", job_id)
+                )
                 time.sleep(0.2)
 
     def _recorded_states(self, raw_ids: Iterable[str]) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Portal:
         return [json.loads(line) for line in out.splitlines()]
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"

@@ -9,7 +9,7 @@ from apps.archive.models import ArchivedJob
 
 from .conftest import wait_for
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
 JOBS = 800
 SUBMITTERS = 4

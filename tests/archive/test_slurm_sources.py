@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.slurm,
     pytest.mark.xdist_group("slurm"),
     pytest.mark.django_db(transaction=True),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 
 RULE = "-" * 80

@@ -20,9 +20,11 @@ from tests.slurm_server import BIN, running_slurm
 
 from .conftest import wait_for
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
 FIRST_ID, MAX_ID = 20, 24  # the last one is not given out
+# slurmctld sends a script to accounting while it remembers the job: this one stays until it was sent.
+SAME = "same\nuntil [ -e recorded ]; do sleep 0.1; done"
 PLUGIN = """
 edited = 0
 function slurm_job_submit(job, partitions, uid)
@@ -51,7 +53,7 @@ def restart_with_new_state(slurm):
     wait_for(lambda: not pid_file.exists() or not Path("/proc", pid_file.read_text().strip()).exists())
     shutil.rmtree(slurm.state_dir)
     slurm.state_dir.mkdir(0o700)
-    subprocess.run([BIN / "slurm-up", slurm.directory], check=True, timeout=60, capture_output=True)
+    subprocess.run([BIN / "slurm-up", slurm.directory], check=True, timeout=180, capture_output=True)
 
 
 def submit(slurm, text, *options):
@@ -71,17 +73,19 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
         assert not list(strange.state_dir.glob("hash.*"))  # they come with the first jobs
         submitted += [(submit(strange, number), f"#!/bin/sh\n# {number}\n") for number in range(2)]
         for number in (1, 2):
-            job_id = submit(strange, "same", "--job-name=edited")
-            submitted.append((job_id, f"#!/bin/sh\n# same\n# edited {number}\n"))
-        wait_for(lambda: not strange.job_dir(submitted[0][0]).exists(), seconds=60)
+            job_id = submit(strange, SAME, "--job-name=edited")
+            submitted.append((job_id, f"#!/bin/sh\n# {SAME}\n# edited {number}\n"))
+            wait_for(lambda: SAME in strange.run("sacct", "-B", "-j", submitted[-1][0]), seconds=120)
+        (strange.jobs_dir / "recorded").touch()
+        wait_for(lambda: not strange.job_dir(submitted[0][0]).exists(), seconds=120)
         submitted.append((submit(strange, "after the wrap"), "#!/bin/sh\n# after the wrap\n"))
-        wait_for(lambda: len(ended(strange)) == len(submitted), seconds=30)
+        wait_for(lambda: len(ended(strange)) == len(submitted), seconds=120)
         restart_with_new_state(strange)
         submitted.append((submit(strange, "new state"), "#!/bin/sh\n# new state\n"))
-        wait_for(lambda: len(ended(strange)) == len(submitted), seconds=30)
+        wait_for(lambda: len(ended(strange)) == len(submitted), seconds=120)
         wait_for(lambda: ArchivedJob.objects.count() == len(submitted))
         capture.terminate()
-        capture.wait(20)
+        capture.wait(60)
 
     rows = list(ArchivedJob.objects.order_by("submitted_at").select_related("script"))
     assert [(row.job_id, read_blob(row.script).decode()) for row in rows] == submitted

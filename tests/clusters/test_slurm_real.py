@@ -13,7 +13,7 @@ from apps.clusters.schedulers.slurm.scheduler import Slurm, work_out_paths
 from tests.contracts.scheduler import Job, SchedulerContract
 from tests.slurm_server import SlurmServer
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
 SLEEP = "#!/bin/sh\necho started\nsleep 300\n"
 ODD_NAME = "a|b\nc\x1fd"

@@ -12,7 +12,7 @@ from apps.clusters.schedulers.slurm.scheduler import Slurm
 from tests.contracts.submission import Harness, SubmissionContract
 from tests.slurm_server import SlurmServer
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
 
 @dataclass
@@ -25,7 +25,7 @@ class SlurmHarness:
         return datetime.now(UTC) + timedelta(seconds=2)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.2)

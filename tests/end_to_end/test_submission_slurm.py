@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("slurm"),
     pytest.mark.django_db(transaction=True),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 DECLARATION = """
