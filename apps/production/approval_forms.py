@@ -9,6 +9,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_approver, scope_of
 from apps.production.approval_models import ApprovalGroup
+from apps.production.reasons import MAX_REASON
 
 #: The choice "as an approver"; no group has a number like it.
 AS_APPROVER = "approver"
@@ -17,7 +18,7 @@ AS_APPROVER = "approver"
 class WithdrawForm(forms.Form):
     """Why a signature is taken back, and the version that the person has seen."""
 
-    reason = forms.CharField(max_length=2000)
+    reason = forms.CharField(max_length=MAX_REASON)
     version = forms.IntegerField(required=False, min_value=1)
 
 

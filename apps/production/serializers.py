@@ -12,6 +12,7 @@ from apps.production.checks import unknown_service
 from apps.production.content import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH, RequestContent, StageContent
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
+from apps.production.reasons import MAX_REASON
 from apps.production.workflow_types import newest_version, workflow_of
 from apps.production.workflows.builtin import general
 from apps.production.workflows.declaration import Workflow
@@ -218,7 +219,7 @@ class ChangedRequestWriter(RequestWriter):
 class ReasonWriter(serializers.Serializer[Any]):
     """Why a move is made; with `version`, only if nobody changed the request since."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
 
 

@@ -4,6 +4,8 @@ from django import forms
 
 from apps.clusters.models import Cluster
 from apps.production.enums import Verb
+from apps.production.reasons import MAX_REASON
+from apps.submission.limits import MAX_LIMIT
 
 _REASON = "All who see the request read it in its timeline."
 
@@ -30,10 +32,10 @@ class AssignForm(forms.Form):
         label="Most jobs at once",
         required=False,
         min_value=1,
-        max_value=1_000_000,
+        max_value=MAX_LIMIT,
         help_text="Waiting and running together; empty for what the request and the cluster allow.",
     )
-    reason = forms.CharField(required=False, max_length=2000, help_text=_REASON)
+    reason = forms.CharField(required=False, max_length=MAX_REASON, help_text=_REASON)
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
 
@@ -53,14 +55,14 @@ class RetryForm(forms.Form):
             ("unknown", "unknown problem"),
         ],
     )
-    reason = forms.CharField(required=False, max_length=2000)
+    reason = forms.CharField(required=False, max_length=MAX_REASON)
 
 
 class AcceptForm(forms.Form):
     """Why a stage is taken as it is, or is waited for again."""
 
     position = forms.IntegerField(min_value=0, max_value=1000, widget=forms.HiddenInput)
-    reason = forms.CharField(max_length=2000, help_text=_REASON)
+    reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
 
 class LimitForm(forms.Form):
@@ -70,10 +72,10 @@ class LimitForm(forms.Form):
         label="Most jobs at once", required=False, help_text="Waiting and running together; empty for no limit."
     )
     was = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
-    reason = forms.CharField(max_length=2000, help_text=_REASON)
+    reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
 
 class CancelForm(forms.Form):
     """Why the jobs are ended."""
 
-    reason = forms.CharField(max_length=2000, help_text=_REASON)
+    reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)

@@ -5,6 +5,8 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.clusters.models import Cluster
+from apps.production.reasons import MAX_REASON
+from apps.submission.limits import MAX_LIMIT
 from apps.submission.models import Submission
 
 
@@ -31,9 +33,9 @@ class AssignWriter(serializers.Serializer[Any]):
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.filter(submits=True))
     begin = serializers.ChoiceField(choices=["test", "start"], required=False, allow_null=True, default=None)
     most_in_flight = serializers.IntegerField(
-        required=False, allow_null=True, min_value=1, max_value=1_000_000, default=None
+        required=False, allow_null=True, min_value=1, max_value=MAX_LIMIT, default=None
     )
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=2000, default="")
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
     version = serializers.IntegerField(required=False, allow_null=True, min_value=1, default=None)
 
 
@@ -44,28 +46,28 @@ class RetryWriter(serializers.Serializer[Any]):
     verdict = serializers.ChoiceField(
         choices=["service", "resource", "code", "user", "unknown", ""], required=False, default=""
     )
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=2000, default="")
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
 
 
 class AcceptWriter(serializers.Serializer[Any]):
     """Which stage is taken as it is, or is waited for again, and why."""
 
     position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
-    reason = serializers.CharField(max_length=2000)
+    reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class LimitWriter(serializers.Serializer[Any]):
     """How many jobs there may be at once, null for no limit; with `was`, only if it is so now (0: no limit)."""
 
-    most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=1_000_000)
-    was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=1_000_000, default=None)
-    reason = serializers.CharField(max_length=2000)
+    most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=MAX_LIMIT)
+    was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=MAX_LIMIT, default=None)
+    reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class CancelWriter(serializers.Serializer[Any]):
     """Why the jobs are ended."""
 
-    reason = serializers.CharField(max_length=2000)
+    reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class SendAgainWriter(serializers.Serializer[Any]):
