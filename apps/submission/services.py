@@ -44,6 +44,7 @@ def assign_request(
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with what prevents a stage from being sent, `StaleState`.
     """
     _check_allowed(by, request)
+    reason = checked_reason(reason, needed=False)
     request = locked(request)
     if request.state not in ASSIGNABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
