@@ -20,7 +20,7 @@ from apps.submission.enums import SubmissionState
 from apps.submission.keepup import takes_files
 from apps.submission.models import Assignment, Submission
 from apps.submission.planning import locked, plan_jobs, tell
-from apps.submission.selectors import ASSIGNABLE, SENDABLE, indices_of, may_submit
+from apps.submission.selectors import ASSIGNABLE, SENDABLE, assignment_of, indices_of, may_submit
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def set_limit(
         raise NotAllowed("Only an approver or a shifter of the OPG may say how many jobs there are at once.")
     request = locked(request)
     text = _checked(request, most_in_flight, reason)
-    assignment = Assignment.objects.filter(request=request).select_related("cluster").first()
+    assignment = assignment_of(request)
     if assignment is None or request.state not in LIMITABLE:
         raise InvalidTransition(
             f"{request} is “{request.get_state_display()}”{'' if assignment else ', and no cluster is chosen for it'}:"
@@ -55,8 +55,8 @@ def set_limit(
         )
     if before == most_in_flight:
         raise InvalidFields({"most_in_flight": [f"It is so already: {_words(before)}."]})
-    Assignment.objects.filter(pk=assignment.pk).update(most_in_flight=most_in_flight)
     assignment.most_in_flight = most_in_flight
+    assignment.save(update_fields=["most_in_flight"])
     data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
     old, new = _words(before), _words(most_in_flight)
     publish(kind="submission.limit_set", target=request, by=by, at=at, old=old, new=new, reason=text, data=data)
@@ -82,8 +82,7 @@ def _cut(pk: int, at: datetime) -> Submission | None:
     request = locked(Submission.objects.select_related("request").get(pk=pk).request)
     rows = Submission.objects.select_for_update(of=("self",)).select_related("cluster", "retry_of")
     submission = rows.filter(pk=pk, state=SubmissionState.PLANNED).first()
-    assignment = Assignment.objects.filter(request=request).first()
-    limit = assignment.most_in_flight if assignment else None
+    limit = Assignment.objects.filter(request=request).values_list("most_in_flight", flat=True).first()
     if submission is None or not limit or submission.tasks <= limit:
         return None
     submission.request = request
