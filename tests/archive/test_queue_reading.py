@@ -16,6 +16,7 @@ from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.jobs.models import QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
+from tests.contracts.queue import write_program
 from tests.jobs.accounting import AT
 from tests.production.written import draft
 
@@ -92,22 +93,20 @@ def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
 def test_jobs_of_torque_and_htcondor_are_tied_to_their_request_by_the_archive(alps, captured, tmp_path):
     seconds = int(AT.timestamp())
     ads = [{"ClusterId": 1, "ProcId": number, "JobStatus": 1, "QDate": seconds} for number in range(3)]
-    (tmp_path / "condor_q").write_text(f"#!/bin/sh\necho '{json.dumps(ads)}'\n")
-    (tmp_path / "condor_q").chmod(0o755)
+    write_program(tmp_path / "condor_q", f"echo '{json.dumps(ads)}'")
     alps.scheduler, alps.options = "htcondor", {"bin": str(tmp_path)}
     alps.save()
     assert read_queue(cluster=alps, at=AT) == ""
     assert stored() == [("generation", 3, 0, 0)]
     job = f"<Job><Job_Id>1</Job_Id><job_state>R</job_state><ctime>{seconds}</ctime></Job>"
-    (tmp_path / "qstat").write_text(f"#!/bin/sh\necho '<Data>{job}</Data>'\n")
-    (tmp_path / "qstat").chmod(0o755)
+    write_program(tmp_path / "qstat", f"echo '<Data>{job}</Data>'")
     alps.scheduler = "torque"
     alps.save()
     assert read_queue(cluster=alps, at=AT) == ""
     assert stored() == [("generation", 0, 1, 0)]
 
 
-SQUEUE = """#!/bin/sh
+SQUEUE = """
 for last do :; done
 end=${last#--format=%F}; end=${end%%%*}
 line() { for field do printf '%s%s' "$field" "$end"; done; echo; }
@@ -120,15 +119,13 @@ line 9 N/A nova RUNNING None
 
 
 def test_squeue_is_counted_by_submission_and_state(tmp_path):
-    program = tmp_path / "squeue"
-    program.write_text(SQUEUE)
-    program.chmod(0o755)
+    write_program(tmp_path / "squeue", SQUEUE)
     found = sorted(Slurm("alps", {"bin": str(tmp_path)}).current_jobs(), key=lambda one: (one.spool_id, one.state))
     assert [(one.spool_id, one.state, one.jobs) for one in found] == [
         ("7", QUEUED, 2),
         ("7", RUNNING, 1),
         ("8", HELD, 1),
     ]
-    program.write_text("#!/bin/sh\necho no controller >&2\nexit 1\n")
+    write_program(tmp_path / "squeue", "echo no controller >&2; exit 1")
     with pytest.raises(SchedulerError, match="no controller"):
         list(Slurm("alps", {"bin": str(tmp_path)}).current_jobs())
