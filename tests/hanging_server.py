@@ -3,6 +3,7 @@
 import ctypes
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,3 +34,8 @@ def hanging(directory: Path) -> Iterator[None]:
     finally:
         os.close(server)
         subprocess.run(["umount", "-l", directory], check=True)
+
+
+def readers_of(path: Path) -> list[threading.Thread]:
+    """Return the threads in which the HTCondor adapter waits for a file, or for those below a directory."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"reads {path}")]

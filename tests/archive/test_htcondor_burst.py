@@ -22,7 +22,7 @@ from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 from apps.clusters.services import ensure_cluster
 from apps.jobs.models import Job
 from apps.jobs.services import collect_finished_jobs
-from tests.hanging_server import hanging
+from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 
 from .capturing import MemorySink, capture_of, running
@@ -86,6 +86,7 @@ def test_a_file_server_that_hangs_keeps_no_other_job_waiting(schedd, home, journ
             wait_for(lambda: [job.job_id for job in sink.jobs] == ["3"])
             wait_for(lambda: len(capture.status().unreadable) == 2)
             reasons = set(capture.status().unreadable.values())
+        wait_for(lambda: not readers_of(server))  # no more job is told that it hangs
         (server / "run.sh").write_bytes(SCRIPT)
         submit(schedd, home, 4)  # which has the queue looked at again
         wait_for(lambda: {job.job_id for job in sink.jobs} >= {"1", "2", "4"})

@@ -11,7 +11,7 @@ from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor import patience as patience_module
 from apps.clusters.schedulers.htcondor.files import NotNow, NotReadable, account_of
 from apps.clusters.schedulers.htcondor.patience import Patience
-from tests.hanging_server import hanging
+from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT
 
 PATIENCE_SECONDS = 0.2
@@ -49,11 +49,6 @@ def readings(monkeypatch):
 
 def contents(patience, path):
     return patience.read_as(OWNERS, path, max_bytes=1000)[0]
-
-
-def readers_of(path):
-    """Return the threads that wait for a file, or for those below a directory."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith(f"reads {path}")]
 
 
 def test_server_that_hangs_is_waited_for_once_and_asked_again_when_it_answers(server, home, patience, readings):
