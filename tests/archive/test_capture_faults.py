@@ -27,7 +27,7 @@ from dev.postgres import Postgres
 from dev.processes import guard, spawn
 from tests.small_disk import small_disk
 
-from .capturing import capture_of, draining, running
+from .capturing import MemorySink, capture_of, draining, running
 from .conftest import ROOT, captured_job, wait_for, with_identity
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
@@ -250,17 +250,17 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
 def test_journal_disk_full_and_freed(tmp_path, spool):
     with small_disk(tmp_path / "disk", RESERVE_BYTES + 32 * 1024 * 1024) as disk:
         filler = disk / "filler"
-        with closing(Journal(disk / "journal", sinks=["kept"])) as journal:
+        with closing(Journal(disk / "journal", sinks=["store"])) as journal:
             filler.write_bytes(bytes(31 * 1024 * 1024))
-            with capturing(spool, journal) as capture:
+            with capturing(spool, journal) as (capture, sink):
                 for job_id in range(1, 40):
                     write_job(spool, job_id, script=os.urandom(50_000))
                 wait_for(lambda: "bytes free for the journal" in capture.status().last_error)
                 wait_for(lambda: capture.status().waiting == 0)
                 filler.unlink()
-                wait_for(lambda: len(KEPT) == 39)
+                wait_for(lambda: len(sink.jobs) == 39)
                 wait_for(lambda: capture.status().last_error == "")
-        assert {int(job.job_id): job.script for job in KEPT} == {
+        assert {int(job.job_id): job.script for job in sink.jobs} == {
             job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
         }
 
@@ -269,22 +269,22 @@ def test_sink_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(tmp
     """That the sink has it cannot be noted then. A topic of Kafka would have each job as often as it was tried."""
     with small_disk(tmp_path / "disk", 8 * 1024 * 1024) as disk:
 
-        class FillingSink(KeepingSink):
+        class FillingSink(MemorySink):
             def write(self, jobs):
                 with (disk / "filler").open("ab", buffering=0) as filler, suppress(OSError):
                     while filler.write(bytes(4096)):
                         pass
                 return super().write(jobs)
 
-        with closing(Journal(disk / "journal", sinks=["kept"], reserve_bytes=0)) as journal:
+        with closing(Journal(disk / "journal", sinks=["store"], reserve_bytes=0)) as journal:
             journal.add(with_identity(captured_job(1), captured_job(2)))
-            KEPT.clear()
-            with draining(journal, FillingSink()) as drain:
+            sink = FillingSink()
+            with draining(journal, sink) as drain:
                 wait_for(lambda: drain.delay_seconds > FIRST_DELAY_SECONDS)  # it has failed twice
                 assert "full" in drain.last_error
                 (disk / "filler").unlink()
                 wait_for(lambda: drain.backlog()[0] == 0)
-        assert [job.job_id for job in KEPT] == ["1", "2"]
+        assert [job.job_id for job in sink.jobs] == ["1", "2"]
 
 
 def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
@@ -293,40 +293,26 @@ def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
         directory = write_job(spool, job_id)
         os.utime(directory / "script", (seconds, seconds))
         os.utime(directory, (seconds, seconds))
-    with closing(Journal(tmp_path / "journal", sinks=["kept"])) as journal:
-        with capturing(spool, journal, clock=lambda: next(moments)):
-            wait_for(lambda: len(KEPT) == 3)
+    with closing(Journal(tmp_path / "journal", sinks=["store"])) as journal:
+        with capturing(spool, journal, clock=lambda: next(moments)) as (_, sink):
+            wait_for(lambda: len(sink.jobs) == 3)
             shutil.rmtree(job_directory(spool, 3))
             directory = job_directory(spool, 3)
             directory.mkdir()
             (directory / "environment").write_bytes(environment_bytes())
             (directory / "script").write_bytes(b"#!/bin/sh\nearlier\n\0")
             os.utime(directory / "script", (1_600_000_000, 1_600_000_000))
-            wait_for(lambda: len(KEPT) == 4)
-        assert journal.add(with_identity(*KEPT)) == 0
+            wait_for(lambda: len(sink.jobs) == 4)
+        assert journal.add(with_identity(*sink.jobs)) == 0
 
-    assert [job.script for job in KEPT if job.job_id == "3"] == [script_of(3), b"#!/bin/sh\nearlier\n"]
-
-
-KEPT = []
-
-
-class KeepingSink:
-    name = "kept"
-
-    def write(self, jobs):
-        KEPT.extend(jobs)
-        return {}
-
-    def close(self):
-        pass
+    assert [job.script for job in sink.jobs if job.job_id == "3"] == [script_of(3), b"#!/bin/sh\nearlier\n"]
 
 
 @contextmanager
 def capturing(spool, journal, **changes):
-    KEPT.clear()
-    with running(capture_of(SlurmSpool(spool), journal, KeepingSink(), **changes), rescan_seconds=0.2) as capture:
-        yield capture
+    sink = MemorySink()
+    with running(capture_of(SlurmSpool(spool), journal, sink, **changes), rescan_seconds=0.2) as capture:
+        yield capture, sink
 
 
 class DyingSink:
