@@ -79,5 +79,5 @@ def running(capture: Capture, rescan_seconds: float = 600) -> Iterator[Capture]:
         yield capture
     finally:
         capture.stop()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()

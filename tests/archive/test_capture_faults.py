@@ -130,7 +130,7 @@ def test_capture_ends_when_the_process_of_its_journal_was_killed(portal, spool):
         wait_for(lambda: ArchivedJob.objects.count() == 1)
         os.kill(running_capture(Path(portal.environment["VAR_DIR"]) / "journal/alps"), signal.SIGKILL)
         write_job(spool, 2)
-        assert capture.wait(30) == 1
+        assert capture.wait(60) == 1
         assert b"the process of the journal has died" in capture.stderr.read()
 
     portal.run(*portal.capture(spool, "--once"))

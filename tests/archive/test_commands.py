@@ -79,7 +79,7 @@ def test_unreadable_entries_are_named_and_do_not_fail_once(capture_once, spool):
     (job_directory(spool, 2) / "script").mkdir()
     (write_job(spool, 3) / "script").write_bytes(b"half")
 
-    out, err = capture_once("--patience-seconds", "0.2")
+    out, err = capture_once("--patience-seconds", "2")
 
     assert out == "captured 1 jobs of alps\n"
     assert f"not readable: {job_directory(spool, 2)}" in err
@@ -150,7 +150,7 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
         wait_for(lambda: ArchivedJob.objects.count() == 1)
         wait_for(lambda: Heartbeat.objects.filter(name="capture alps").exists())
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=15)
+        out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, b"stopped; captured 1 jobs of alps\n")
     assert f"cannot read {job_directory(spool, 2)}/script" in err.decode()
@@ -230,6 +230,6 @@ def test_list_ends_quietly_when_its_reader_does(portal, transactional_db):
     process.stdout.readline()
     process.stdout.close()
 
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert process.stderr.read() == b""
     process.stderr.close()

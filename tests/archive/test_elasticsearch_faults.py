@@ -102,7 +102,7 @@ def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_minute(serv
         wait_for(lambda: "Connection refused" in last_error(capture))
         with server.configured(indexing_pressure__memory__limit="100kb"):
             lacking, kept = load.submitted, capture.status().sinks[0].written
-            wait_for(lambda: capture.status().sinks[0].written > kept + 400, seconds=60)
+            wait_for(lambda: capture.status().sinks[0].written > kept + 400)
             assert load.submitted > lacking
             server.kill()
             before = load.submitted
@@ -117,9 +117,9 @@ def test_hanging_for_a_while(server, spool, capture, monkeypatch):
         before = load.submitted
         with server.frozen():
             wait_for(lambda: "timed out" in last_error(capture))
-            wait_for(lambda: load.submitted > before + 100, seconds=60)
+            wait_for(lambda: load.submitted > before + 100)
             time.sleep(3)
-        wait_for(lambda: not last_error(capture), seconds=60)
+        wait_for(lambda: not last_error(capture))
 
 
 def test_full_disk_and_freed(server, spool, capture):
