@@ -13,6 +13,10 @@ from tests import people
 # Playwright's sync interface runs an event loop in this thread, which Django would take for async code.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
+#: How long a page is waited for, in milliseconds: far longer than any takes on a machine with other things to do.
+PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)
+
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -52,7 +56,7 @@ def open_as(chromium, live_server):
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
@@ -75,6 +79,7 @@ def assert_accessible():
     axe = Axe()
 
     def check(page: Page) -> None:
+        page.wait_for_load_state()  # a click waits for the next page to begin, not for its end
         expect(page.locator(".htmx-request")).to_have_count(0)  # what is loading is pale
         found = axe.run(page).response["violations"]
         serious = [

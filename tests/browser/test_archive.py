@@ -1,6 +1,9 @@
 """The archive in a browser: found by request, read line by line, without a serious accessibility violation."""
 
+import re
+
 import pytest
+from playwright.sync_api import expect
 
 from tests.archive.conftest import captured_job
 from tests.archive.spool_writer import environment_bytes
@@ -40,8 +43,8 @@ def test_job_is_found_and_read(open_as, assert_accessible, liaison, width, schem
     page.get_by_role("link", name="4711").click()
     page.get_by_role("link", name="5", exact=True).click()
 
-    assert page.url.endswith("#L5")
+    expect(page).to_have_url(re.compile("#L5$"))
     assert page.locator("#L5 span").inner_text() == "echo '<script>alert(1)</script>'"
-    assert page.get_by_text("<masked:0123456789abcdef>").is_visible()
+    expect(page.get_by_text("<masked:0123456789abcdef>")).to_be_visible()
     assert_accessible(page)
     assert page.problems == []

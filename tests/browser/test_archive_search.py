@@ -60,20 +60,23 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     picture(page, f"{shot}-list")
     page.get_by_label("Words in the script").fill("gromacs/2023.3 --mem=4G")
     page.get_by_role("button", name="Show").click()
+    page.wait_for_load_state()
     assert page.locator("mark").all_inner_texts() == ["--mem=4G", "gromacs/2023.3"]
     assert_accessible(page)
     picture(page, f"{shot}-hits")
 
     page.get_by_role("link", name=re.compile("gromacs")).click()
+    page.wait_for_load_state()  # for the script that a click with Shift needs
     assert page.url.endswith("#L4")
     assert page.get_by_text("Best effort:").is_visible()
     page.locator("#L6 > a").first.click(modifiers=["Shift"])
-    assert page.url.endswith("#L4-L6")
+    expect(page).to_have_url(re.compile("#L4-L6$"))
     expect(page.locator(".code > div.chosen")).to_have_count(3)
     assert_accessible(page)
     picture(page, f"{shot}-job")
 
     page.get_by_role("link", name="Compare with the last success of NOVA-0231 sim").click()
+    page.wait_for_load_state()
     assert page.locator(".diff del").all_inner_texts()[0] == "8G"
     assert page.get_by_text("1 more, different in every run").is_visible()
     assert_accessible(page)

@@ -26,6 +26,7 @@ def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_as, javascri
     assert "1 of 1 jobs" in why.inner_text()
     why.get_by_role("link", name="SAMWEB-5XX").click()
     page.get_by_role("link", name="4711").click()
+    page.wait_for_load_state()
     verdict = page.get_by_role("region", name="Verdict")
     assert verdict.inner_text().startswith("Service problem: retry.")
     assert "was out" in verdict.inner_text() or "overlap" in verdict.inner_text() or "down" in verdict.inner_text()
@@ -78,6 +79,7 @@ def test_correcting_a_verdict_keeps_both_words(world, shifter, open_as):
     page.get_by_role("combobox", name="Verdict").select_option("code")
     page.get_by_label("Reason").fill("The wrapper calls the old host.")
     page.get_by_role("button", name="Put my verdict in force").click()
+    page.wait_for_load_state()
     verdict = page.get_by_role("region", name="Verdict").inner_text()
     assert verdict.startswith("Code problem: debug.")
     assert "shift-one" in verdict

@@ -1,6 +1,7 @@
 """Writing a request in a browser: saved as one types, cloned, kept as a template, exported, imported and discussed."""
 
 import pytest
+from playwright.sync_api import expect
 
 from apps.production import services
 from apps.production.models import Request
@@ -61,7 +62,7 @@ def test_clone_template_file_and_discussion(
     page.get_by_role("link", name="Discuss stage 1").click()
     page.get_by_label("What you say").fill(f"Why so few? @{liaison.username}")
     page.get_by_role("button", name="Send").click()
-    assert page.get_by_text("1 open of 1", exact=True).is_visible()
+    expect(page.get_by_text("1 open of 1", exact=True)).to_be_visible()
 
     page = open_as(liaison, javascript=javascript)
     page.goto("/requests/NOVA-0001/")
@@ -69,17 +70,17 @@ def test_clone_template_file_and_discussion(
     page.get_by_label("What you say").fill("It is enough.")
     page.get_by_role("button", name="Send").click()
     page.get_by_role("button", name="Resolve").click()
-    assert page.get_by_text("0 open of 1", exact=True).is_visible()
+    expect(page.get_by_text("0 open of 1", exact=True)).to_be_visible()
     page.get_by_role("button", name="Clone").click()
     page.get_by_role("button", name="Use the new names").click()
-    assert page.get_by_label("Output dataset").first.input_value() == "nova.mc.generation_v2"
+    expect(page.get_by_label("Output dataset").first).to_have_value("nova.mc.generation_v2")
     page.goto("/requests/NOVA-0002/")
-    assert page.get_by_role("link", name="NOVA-0001").first.is_visible()
+    expect(page.get_by_role("link", name="NOVA-0001").first).to_be_visible()
     page.get_by_role("link", name="Keep as template").click()
     page.get_by_label("Name").fill("Muons")
     page.get_by_role("button", name="Save").click()
     page.get_by_role("link", name="Use Muons").click()
-    assert page.get_by_label("Output dataset").first.input_value() == "nova.mc.generation_v2"
+    expect(page.get_by_label("Output dataset").first).to_have_value("nova.mc.generation_v2")
 
     page.goto("/requests/NOVA-0002/")
     with page.expect_download() as download:
@@ -88,10 +89,10 @@ def test_clone_template_file_and_discussion(
     page.goto("/requests/import/")
     page.get_by_label("Request in YAML").fill(text.replace("jobs: 4000", "jobs: many", 1))
     page.get_by_role("button", name="Import").click()
-    assert page.get_by_text("stages.0.jobs: ").is_visible()
+    expect(page.get_by_text("stages.0.jobs: ")).to_be_visible()
     page.get_by_label("Request in YAML").fill(text)
     page.get_by_role("button", name="Import").click()
-    assert page.get_by_text("NOVA-0003 is made from the text").is_visible()
+    expect(page.get_by_text("NOVA-0003 is made from the text")).to_be_visible()
     assert content_of(Request.objects.get(key="NOVA-0003")) == content_of(Request.objects.get(key="NOVA-0002"))
     assert [problem for problem in page.problems if "400" not in problem] == []
 

@@ -251,6 +251,7 @@ def judge_quality(life: Life, liaison: User, approver: User) -> None:
     page.get_by_role("link", name="All results" if life.javascript else "What the checks say of its output").click()
     expect(page.get_by_text("not passed").first).to_be_visible()
     life.look(page)
+    page.wait_for_load_state()
     waive = page.get_by_role("link", name="Waive ")
     for left in range(waive.count(), 0, -1):
         waive.first.click()

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from apps.production.models import Request
 from apps.production.tasks import check_waiting
@@ -30,7 +31,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_role("link", name="New request").click()
     page.get_by_label("Title").fill("ND rock muons")
     page.get_by_role("button", name="Submit").first.click()
-    assert page.get_by_role("link", name="Stage 1 · Memory: Say").first.is_visible()
+    expect(page.get_by_role("link", name="Stage 1 · Memory: Say").first).to_be_visible()
     for label, text in STAGE.items():
         page.get_by_label(label, exact=True).fill(text)
     page.get_by_label("SAM web").check()
@@ -39,7 +40,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_label("Needed by", exact=True).fill((timezone.localdate() + timedelta(days=20)).isoformat())
     page.get_by_label("Purpose").fill("For the December freeze.")
     page.get_by_role("button", name="Submit").first.click()
-    assert page.get_by_text("NOVA-0001 is sent for approval.").is_visible()
+    expect(page.get_by_text("NOVA-0001 is sent for approval.")).to_be_visible()
     assert page.problems == []
     check_waiting()
 
@@ -49,7 +50,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_role("link", name="Approve…").click()
     page.get_by_label("Reason").fill("good")
     page.get_by_role("button", name="Approve").click()
-    assert page.get_by_role("link", name="1st of 1 in the queue").is_visible()
+    expect(page.get_by_role("link", name="1st of 1 in the queue")).to_be_visible()
     assert Request.objects.get().state == "queued"
     assert page.problems == []
 
