@@ -4,15 +4,24 @@ from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from rest_framework.test import APIClient
 
 from tests import people
 
 
 def pytest_configure(config):
-    """Set what makes tests quick or self-contained: cheap password hashes, static files without collecting them."""
+    """Set what makes tests quick or self-contained: cheap password hashes, static files without collecting them.
+
+    No example of Hypothesis has a time limit, as it does itself where it finds `CI` in the environment.
+    """
     from django.conf import settings
 
+    hypothesis_settings.register_profile(
+        "unhurried", hypothesis_settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    hypothesis_settings.load_profile("unhurried")
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
