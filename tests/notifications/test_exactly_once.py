@@ -98,7 +98,7 @@ class Play:
         if state == "down":
             self.stop()
         elif self.server is None:
-            self.server = Controller(self.keeper, hostname="127.0.0.1", port=self.port)
+            self.server = Controller(self.keeper, hostname="127.0.0.1", port=self.port, ready_timeout=60)
             self.server.start()
 
     def stop(self) -> None:
@@ -220,7 +220,7 @@ def test_two_workers_at_once_send_each_mail_once(transactional_db, port, setting
         finally:
             connection.close()
 
-    server = Controller(keeper, hostname="127.0.0.1", port=port)
+    server = Controller(keeper, hostname="127.0.0.1", port=port, ready_timeout=60)
     server.start()
     try:
         with ThreadPoolExecutor(3) as pool:

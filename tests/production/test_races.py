@@ -25,7 +25,7 @@ def at_once(*calls):
 
     def run(call):
         try:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             return call()
         except (StaleState, InvalidTransition) as error:
             return error

@@ -51,7 +51,7 @@ class Alertmanager:
     def call(self, path: str, data: object = None) -> object:
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(self.address + path, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
 
     def tell(self, name: str, start, end=None, **labels: str) -> None:
@@ -103,7 +103,7 @@ def alertmanager(tmp_path, live_server, source):
         yield found
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         print(log.read_text()[-2000:])
 
 
@@ -115,7 +115,7 @@ def ready(alertmanager: Alertmanager) -> bool:
     return True
 
 
-def wait(seen: Callable[[], object], what: str, seconds: float = 15) -> None:
+def wait(seen: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait until something is seen; meanwhile do the worker's part of the work."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
