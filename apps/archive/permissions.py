@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from apps.accounts.enums import Role
-from apps.accounts.permissions import logins_of, scope_of
+from apps.accounts.permissions import scope_of
 
 if TYPE_CHECKING:
     from apps.archive.models import ArchivedJob
@@ -13,12 +13,11 @@ _ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
 
 
 def sees_environment(user: Any, job: "ArchivedJob") -> bool:
-    """Tell whether somebody who sees the job may see its environment: its owner, the OPG, who answers for it."""
+    """Tell whether somebody who sees the job may see its environment: the OPG, who answers for it.
+
+    Its owner needs a role too: an environment holds what the site and the experiment put there.
+    """
     scope = scope_of(user)
-    if scope.sees_all or is_own(user, job):
+    if scope.sees_all:
         return True
     return job.experiment_id is not None and any(scope.has(role, job.experiment_id) for role in _ROLES)
-
-
-def is_own(user: Any, job: "ArchivedJob") -> bool:
-    return bool(job.user) and bool({(job.user, ""), (job.user, job.cluster.name)} & logins_of(user))

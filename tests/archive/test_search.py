@@ -219,7 +219,7 @@ def test_environments_want_a_role(client, nova, liaison):
     owner = people.person("owner")
     ClusterLogin.objects.create(user=owner, login="nova", cluster="alps")
 
-    for user, status in ((visitor, 403), (owner, 200), (liaison, 200)):
+    for user, status in ((visitor, 403), (owner, 403), (liaison, 200)):
         client.force_login(user)
         assert client.get(reverse("archive:script", args=[pk])).status_code == 200
         assert client.get(reverse("archive:environment", args=[pk])).status_code == status
