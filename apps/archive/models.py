@@ -152,7 +152,7 @@ class Matches(models.Lookup):
 
 @models.ForeignKey.register_lookup
 class FoundFirst(models.Lookup):
-    """`script__found_first="'a' & 'b'"`: one of the scripts with these words, which are few.
+    """`script__found_first=["'a' & 'b'", "'c'"]`: one of the scripts that all of these match, which are few.
 
     `OFFSET 0` has them looked up before all else: the planner, which takes them for many, would look at job after job.
     """
@@ -162,8 +162,9 @@ class FoundFirst(models.Lookup):
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         left, left_parameters = self.process_lhs(compiler, connection)
-        found = "SELECT script_id FROM archive_scriptwords WHERE words @@ %s::tsquery OFFSET 0"
-        return f"{left} IN ({found})", (*left_parameters, self.rhs)
+        matching = " AND ".join("words @@ %s::tsquery" for _ in self.rhs)
+        found = f"SELECT script_id FROM archive_scriptwords WHERE {matching} OFFSET 0"
+        return f"{left} IN ({found})", (*left_parameters, *self.rhs)
 
 
 class ScriptWords(models.Model):

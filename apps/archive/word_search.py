@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TypeVar
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from apps.archive import words
 from apps.archive.models import ArchivedJob, ScriptWords
@@ -101,18 +101,24 @@ def with_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
     """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`, if there are any."""
-    return rows.filter(script__in=ScriptWords.objects.filter(words__matches=_query(terms, among)).values("script"))
+    matching = [Q(words__matches=query) for query in _queries(terms, among)]
+    return rows.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
 
 
 def with_rare_words(
     rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
     """Keep the same, where few scripts have all of the terms."""
-    return rows.filter(script__found_first=_query(terms, among))
+    return rows.filter(script__found_first=_queries(terms, among))
 
 
-def _query(terms: Sequence[str], among: Sequence[str]) -> str:
-    return words.all_of([*terms, *filter(None, [words.any_of(among)])])
+def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
+    """Return the tsqueries that must all match.
+
+    The days are one of their own: the index leaps from hit to hit of two, but of a single one reads every script of
+    the days where those are its rarest words.
+    """
+    return list(filter(None, [words.all_of(terms), words.any_of(among)]))
 
 
 def are_rare(terms: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ Its parts are words too (`--mem`, `4G`, `gromacs`). Upper and lower case are the
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from functools import lru_cache
 from itertools import accumulate
@@ -159,5 +159,5 @@ def all_of(terms: Iterable[str]) -> str:
     return " & ".join(terms)
 
 
-def any_of(words: Sequence[str]) -> str:
-    return "(" + " | ".join(map(quoted, words)) + ")" if words else ""
+def any_of(words: Iterable[str]) -> str:
+    return " | ".join(map(quoted, words))

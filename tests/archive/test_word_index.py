@@ -1,11 +1,13 @@
 """The index of words is filled behind capture's back, whole and once, whatever happens meanwhile."""
 
+from datetime import date
+
 import pytest
 from django.db import connection
 
 from apps.archive import word_index, words
 from apps.archive.models import ArchivedJob, Blob, ScriptWords, WordIndex
-from apps.archive.word_search import with_words
+from apps.archive.word_search import with_rare_words, with_words
 
 from .conftest import START, captured_job, index_words
 from .test_services import store
@@ -41,6 +43,21 @@ def test_script_is_indexed_once_a_day():
         "2026-11-21",
     ]
     assert with_word("same") == ["1", "2", "3"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("keep", [with_words, with_rare_words])
+def test_words_are_found_among_those_of_days(keep):
+    store(*(captured_job(i, minutes=i * 24 * 60, script=f"both {i}".encode()) for i in range(1, 5)))
+    index()
+
+    def found(*days):
+        among = [words.day_word(date(2026, 11, day)) for day in days]
+        return sorted(keep(ArchivedJob.objects.all(), ["'both'"], among=among).values_list("job_id", flat=True))
+
+    assert found() == ["1", "2", "3", "4"]
+    assert found(22) == ["2"]
+    assert found(22, 24) == ["2", "4"]
 
 
 @pytest.mark.django_db
