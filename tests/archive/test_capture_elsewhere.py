@@ -39,7 +39,7 @@ def elsewhere(spool, tmp_path):
 
 
 def result(process):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out, err
 
 

@@ -212,7 +212,7 @@ def test_two_clusters_with_the_same_ids_at_once(portal, tmp_path):
 
     both = [portal.start(*portal.capture(tmp_path / name, "--once", cluster=name)) for name in ("alps", "jura")]
 
-    assert [process.communicate(timeout=60)[0] for process in both] == [
+    assert [process.communicate(timeout=240)[0] for process in both] == [
         b"captured 299 jobs of alps\n",
         b"captured 299 jobs of jura\n",
     ]
