@@ -173,7 +173,7 @@ def test_search_that_takes_too_long_says_so(find, archived, monkeypatch):
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(5)")
 
-    monkeypatch.setattr(search, "STATEMENT_MS", 50)
+    monkeypatch.setattr(search, "STATEMENT_MS", 1000)
     monkeypatch.setattr(word_search, "are_rare", slow)
 
     assert b"This takes too long" in find(words="gromacs").content

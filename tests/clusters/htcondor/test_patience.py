@@ -14,7 +14,7 @@ from apps.clusters.schedulers.htcondor.patience import Patience
 from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT
 
-PATIENCE_SECONDS = 0.2
+PATIENCE_SECONDS = 1.0
 OWNERS = account_of(OWNER)
 
 
