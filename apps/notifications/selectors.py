@@ -131,17 +131,15 @@ def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
     for role, pk in Membership.objects.filter(here).values_list("role", "user_id"):
         members.setdefault(role, set()).add(pk)
     watchers = Follow.objects.filter(request=request, level=Level.WATCHING).values_list("user_id", flat=True)
-    found = {
+    return {
         Concerned.REQUESTER: requester,
         Concerned.LIAISONS: members.get(Role.LIAISON, set()),
         Concerned.APPROVERS: _signers(event, request)
         if event.kind == "request.pass"
         else members.get(Role.APPROVER, set()) - requester,
         Concerned.WATCHERS: set(watchers),
+        Concerned.MENTIONED: _named(event),
     }
-    if named := _named(event):
-        found[Concerned.MENTIONED] = named
-    return found
 
 
 def _named(event: Event) -> set[int]:
