@@ -1,6 +1,5 @@
 """The marks of a service's days: ninety for each service of a board, so made here and not by a loop of a template."""
 
-from datetime import date
 from functools import lru_cache
 
 from django import template
@@ -19,12 +18,11 @@ def day_marks(row: Row) -> SafeString:
     """A mark for each day, which leads to its incidents."""
     page = escape(reverse("services:service-detail", args=[row.service.slug]))
     marks = (
-        f'<a class="{sign(day.state)}" href="{page}?day={_iso(day.date)}"'
+        f'<a class="{sign(day.state)}" href="{page}?day={day.date.isoformat()}"'
         f' title="{_title(day.words)}" tabindex="-1"></a>'
         for day in row.days
     )
     return mark_safe("".join(marks))  # noqa: S308 – signs and dates are the portal's own, the rest is escaped
 
 
-_iso = lru_cache(maxsize=1_000)(date.isoformat)
 _title = lru_cache(maxsize=4_000)(escape)
