@@ -108,6 +108,13 @@ def test_outputs_that_must_be_located_are_waited_for(alps, made, liaison):
     assert state(request) == "data_quality"
 
 
+def all_quiet(alps, at):
+    """All clusters have said that nothing waits or runs."""
+    Collection.objects.update(last_success_at=at)
+    beat_heart(name=TOTALS_HEART, at=at)
+    QueueReading.objects.update_or_create(cluster=alps, defaults={"at": at})
+
+
 def test_failures_are_final_only_when_nothing_waits_and_all_is_quiet(alps, made):
     request = made("running")
     ran(alps, request, "generation", record(1), failed(2))
@@ -115,9 +122,7 @@ def test_failures_are_final_only_when_nothing_waits_and_all_is_quiet(alps, made)
     later = END + SETTLED
     follow_requests(at=later)
     assert state(request) == "running"  # nobody has said what waits
-    Collection.objects.update(last_success_at=later)
-    beat_heart(name=TOTALS_HEART, at=later)
-    QueueReading.objects.create(cluster=alps, at=later)
+    all_quiet(alps, later)
     waits = QueueCount.objects.create(cluster=alps, request=request, stage="x", queued=1, newest_submitted_at=SENT)
     follow_requests(at=later)
     assert state(request) == "running"
@@ -133,19 +138,10 @@ def test_retried_attempt_is_no_further_job(alps, made):
     ran(alps, request, "generation", failed(1, attempt=1), failed(1, attempt=2))
     ran(alps, request, "simulation", record(3))
     later = END + SETTLED
-    Collection.objects.update(last_success_at=later)
-    beat_heart(name=TOTALS_HEART, at=later)
-    QueueReading.objects.create(cluster=alps, at=later)
+    all_quiet(alps, later)
     follow_requests(at=later)
     assert state(request) == "running"
     assert [stage.row.sums.retried for stage in progress_now(request, at=later).stages] == [1, 0]
-
-
-def all_quiet(alps, at):
-    """All clusters have said that nothing waits or runs."""
-    Collection.objects.update(last_success_at=at)
-    beat_heart(name=TOTALS_HEART, at=at)
-    QueueReading.objects.update_or_create(cluster=alps, defaults={"at": at})
 
 
 def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
