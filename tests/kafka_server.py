@@ -62,7 +62,7 @@ class KafkaServer:
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
             found: list[Message] = []
             while wanted := sum(ends.values()) - len(found):  # offsets have no gaps: nothing is in a transaction
-                batch = consumer.consume(min(wanted, 10_000), timeout=30)
+                batch = consumer.consume(min(wanted, 10_000), timeout=120)
                 assert batch, f"{topic} gives {len(found)} of {ends}"
                 assert not [message.error() for message in batch if message.error()]
                 found += batch
@@ -72,7 +72,7 @@ class KafkaServer:
 
     def _ends(self, consumer: Consumer, topic: str) -> dict[int, int]:
         """Return the number of messages of each partition; a broker that comes back has no partitions at first."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions

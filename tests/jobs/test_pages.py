@@ -247,13 +247,13 @@ def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, 
 
 def test_report_counts_what_ended_in_the_last_seven_days(alps, nova, dune, as_liaison):
     now = timezone.now()
-    hour = timedelta(hours=1)
+    just = now - timedelta(milliseconds=1)  # today too, but for the first moment of a day
     store(
         alps,
-        record(1, ended_at=now - 0.01 * hour),
-        failed(2, ended_at=now - 0.01 * hour),
-        record(3, state=JobState.CANCELLED, ended_at=now - 0.01 * hour),
-        failed(4, account="dune", ended_at=now - 0.01 * hour),
+        record(1, ended_at=just),
+        failed(2, ended_at=just),
+        record(3, state=JobState.CANCELLED, ended_at=just),
+        failed(4, account="dune", ended_at=just),
         failed(5, ended_at=now - timedelta(days=9)),
     )
     recompute_dirty_hours(at=now)
