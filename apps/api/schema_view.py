@@ -1,8 +1,10 @@
 """Where the OpenAPI schema is read."""
 
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any
 
 from django.http import HttpResponse
+from drf_spectacular.settings import spectacular_settings
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
@@ -10,22 +12,27 @@ from rest_framework.request import Request
 
 
 class SchemaView(SpectacularAPIView):
-    """The schema, which each process writes once in each format: it is long, and nothing in it depends on data.
-
-    It tells nothing of anybody, and tools fetch it before they have a token.
-    """
+    """The schema. It tells nothing of anybody, and tools fetch it before they have a token."""
 
     permission_classes = [AllowAny]
-    #: By media type, of which there are four.
-    written: ClassVar[dict[str, str | bytes]] = {}
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         renderer = request.accepted_renderer
-        if renderer.media_type not in self.written:
-            data = super().get(request, *args, **kwargs).data  # type: ignore[no-untyped-call]
-            text = renderer.render(data, renderer.media_type, self.get_renderer_context())
-            self.written[renderer.media_type] = text
         disposition = f'inline; filename="opsportal.{renderer.format}"'
         headers = {"Content-Disposition": disposition, "Vary": "Accept"}
-        return HttpResponse(self.written[renderer.media_type], content_type=renderer.media_type, headers=headers)
+        return HttpResponse(_written(renderer.media_type), content_type=renderer.media_type, headers=headers)
+
+
+def write_ahead() -> None:
+    """Write the schema in the format of who asks for none, who would wait for it."""
+    _written(SchemaView.renderer_classes[0].media_type)
+
+
+@lru_cache
+def _written(media_type: str) -> str | bytes:
+    """Return it in one of four formats, each written once: it is long, and nothing in it depends on data."""
+    renderer = next(form() for form in SchemaView.renderer_classes if form.media_type == media_type)
+    schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
+    text: str | bytes = renderer.render(schema, media_type, {})
+    return text
