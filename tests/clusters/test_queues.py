@@ -1,6 +1,7 @@
 """What waits and runs, asked of the commands of three schedulers; their answers are as their sources write them."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -210,6 +211,16 @@ def test_command_that_hangs_or_never_ends_is_ended(tmp_path):
         asked(tmp_path, "echo begun; sleep 600", timeout_seconds=0.2)  # and waited for: it did not sleep on
     with pytest.raises(SchedulerError, match="more than 100,000 bytes"):
         asked(tmp_path, "exec yes", most_bytes=100_000)
+
+
+def test_what_a_command_leaves_behind_is_ended_too(tmp_path):
+    with pytest.raises(SchedulerError, match=r"no answer within 0\.5 s"):
+        asked(tmp_path, 'sleep 600 & echo $! > "$0.left"', timeout_seconds=0.5)
+    left = Path("/proc", (tmp_path / "tell.left").read_text().strip(), "cmdline")
+    deadline = time.monotonic() + 60
+    while left.exists() and left.read_bytes():  # one that has ended has none
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_command_gets_few_variables(tmp_path, monkeypatch):

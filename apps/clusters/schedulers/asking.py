@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -45,9 +46,10 @@ class Asking:
         with process:
             try:
                 yield from self._answer(program, process)
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+            except BaseException:  # also where nobody takes the rest
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # it, or what it has left behind
+                raise
 
     def _answer(self, program: str, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
         ends_at, said, size = time.monotonic() + self.timeout_seconds, b"", 0
