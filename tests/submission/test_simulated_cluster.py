@@ -19,6 +19,7 @@ from apps.jobs.following import follow_requests
 from apps.jobs.models import Job
 from apps.jobs.services import collect_finished_jobs, recompute_dirty_hours
 from apps.portal.simulation.simulator import Config, Simulator
+from apps.portal.simulation.world import CAMPAIGNS
 from apps.production.enums import Verb
 from apps.production.services import make_move
 from apps.submission.services import retry_failed
@@ -27,6 +28,9 @@ from tests.production import written
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+#: What the cluster runs beside the request of a test, which has the first key.
+OTHERS = tuple(campaign for campaign in CAMPAIGNS if campaign.request != "NOVA-0001")
+
 
 class Demo:
     """The simulation and the portal on one clock, which goes on by some minutes each turn."""
@@ -34,7 +38,7 @@ class Demo:
     def __init__(self, directory, monkeypatch, settings) -> None:
         self.directory, self.now = directory, time.time()
         config = Config(directory=directory, spool=directory / "spool", days=0.01, jobs_per_day=24, pace=100)
-        self.simulator = Simulator(config, self.now)
+        self.simulator = Simulator(config, self.now, OTHERS)
         self.advance(1)
         settings.LOG_ROOTS = [directory]
         options = {"dir": str(directory)}
