@@ -1,6 +1,9 @@
 """`ETag`, `If-None-Match` and `If-Match`: who changes something has seen what it is now."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from apps.production.holds import place_hold
 from apps.production.models import Hold, Request
@@ -97,6 +100,7 @@ def test_a_tag_that_says_nothing_matches_nothing(as_liaison, obj, etag):
 
 
 def test_a_star_is_for_whatever_is_there(as_liaison, obj):
+    Request.objects.filter(pk=obj.pk).update(deadline=timezone.now() + timedelta(days=30))
     assert send(as_liaison, url(obj, "submit/"), {}, "*").status_code == 200
     assert send(as_liaison, "/api/v1/requests/NOVA-0999/submit/", {}, "*").status_code == 404
 
