@@ -1,7 +1,7 @@
 """The whole life of a request in Chromium, with JavaScript and without: from an empty form to a report and a clone."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -77,7 +77,8 @@ def life(open_as, assert_accessible, javascript) -> Life:
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no javascript"])
 def test_life_of_a_request(transactional_db, life, nova, liaison, approver, shifter):
-    history(request_in("queued", by=liaison, experiment=nova, approver=approver, title="Last year's muons"))
+    now = {"later": timezone.now(), "deadline": ahead()}  # of no more urgency than the one to come
+    history(request_in("queued", by=liaison, experiment=nova, approver=approver, title="Last year's muons", **now))
     write(life, liaison)
     take_the_mend(life, liaison)
     submit(life, liaison)
@@ -96,6 +97,10 @@ def test_life_of_a_request(transactional_db, life, nova, liaison, approver, shif
     life.no_problem()
 
 
+def ahead() -> date:
+    return timezone.localdate() + timedelta(days=300)
+
+
 def state() -> str:
     return Request.objects.get(key=KEY).state
 
@@ -108,7 +113,7 @@ def write(life: Life, liaison: User) -> None:
     page.get_by_role("button", name="Add a stage").click()
     page.get_by_label("Title").fill("ND rock muons, 2026 beam")
     page.get_by_label("Purpose").fill("For the December analysis freeze.")
-    page.get_by_label("Needed by", exact=True).fill((timezone.localdate() + timedelta(days=300)).isoformat())
+    page.get_by_label("Needed by", exact=True).fill(ahead().isoformat())
     for place, names in enumerate(STAGES):
         for label, text in (names | SIZES).items():
             page.get_by_label(label, exact=True).nth(place).fill(text)
