@@ -42,7 +42,7 @@ class KeysFirst(Paginator):
     def count(self) -> int:
         if self.all_keys is not None:
             return len(self.all_keys)
-        return self.keys.count() if self.last is None else len(self.keys.order_by()[: self.last])
+        return self.keys.order_by()[: self.last].count()
 
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
