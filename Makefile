@@ -1,15 +1,18 @@
-# The two commands: `make run` and `make test`. See docs/development.md.
+# `make run` and `make test` do all of it; the others are parts of them. See docs/development.md.
 PYTHON ?= python3
 PORT ?= 8000
 VAR ?= var
 
-.PHONY: run test test-fast lint install
+.PHONY: run shell test test-fast lint types fmt install
 .SILENT:
 
 run: .python
 	exec $(PYTHON) -m dev run --port '$(PORT)' --var '$(VAR)'
 
-test test-fast lint install: .python
+shell: .python
+	exec $(PYTHON) -m dev shell --var '$(VAR)'
+
+test test-fast lint types fmt install: .python
 	exec $(PYTHON) -m dev $@
 
 .PHONY: .python

@@ -3,6 +3,10 @@
 
 import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
 
 
 def main() -> None:
@@ -10,10 +14,29 @@ def main() -> None:
         from apps.archive.capture.run import run_planned
 
         sys.exit(run_planned(int(sys.argv[3])))
+    if not all(map(find_spec, ("django", "celery", "pydantic_settings"))):
+        continue_in_environment()
+    if sys.argv[1:] == ["version"]:  # which Django keeps for its own
+        from opsportal.version import VERSION
+
+        sys.stdout.write(f"opsportal {VERSION}\n")
+        return
+    from opsportal.checkout import adopt_settings
+
+    adopt_settings(ROOT, os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
+
+
+def continue_in_environment() -> None:
+    """Start again with the Python of `.venv`, which has the packages that this one lacks. Exits where there is none."""
+    environment = ROOT / ".venv"
+    python = environment / "bin/python"
+    if Path(sys.prefix).resolve() == environment.resolve() or not os.access(python, os.X_OK):
+        sys.exit("error: the packages of the portal are not installed: make install, or see README.md")
+    os.execv(python, [str(python), *sys.argv])  # noqa: S606 - there is no shell on purpose
 
 
 if __name__ == "__main__":

@@ -3,7 +3,19 @@
 import os
 import sys
 
-COMMANDS = ("run", "test", "test-fast", "lint", "install")
+#: The module that does it, once the environment is there, and its first arguments.
+COMMANDS = {
+    "run": ["dev.run"],
+    "shell": ["dev.shell"],
+    "test": ["dev.test"],
+    "test-fast": ["dev.test", "--fast"],
+    "lint": ["dev.checks"],
+    "types": ["dev.checks", "types"],
+    "fmt": ["dev.fmt"],
+    "install": [],
+}
+#: Those that need nothing but what the portal itself needs.
+PORTAL_COMMANDS = ("run", "shell")
 
 
 def main() -> int:
@@ -23,19 +35,14 @@ def main() -> int:
     try:
         if command == "run":
             claim.hand_on(claim.claim(*claim.parse_options(arguments)))
-        python = environment.ensure("requirements.lock" if command == "run" else "requirements-dev.lock")
+        python = environment.ensure("requirements.lock" if command in PORTAL_COMMANDS else "requirements-dev.lock")
     except messages.SetupError as error:
         return messages.fail(error)
     except KeyboardInterrupt:
         return 130
-    if command == "install":
+    if not COMMANDS[command]:
         return 0
-    module = "dev.run" if command == "run" else "dev.test"
-    if command == "test-fast":
-        arguments = ["--fast", *arguments]
-    if command == "lint":
-        arguments = ["--checks"]
-    return os.execv(python, [str(python), "-m", module, *arguments])
+    return os.execv(python, [str(python), "-m", *COMMANDS[command], *arguments])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import http.client
 import os
 import re
 import secrets
-import shlex
 import signal
 import sys
 import time
@@ -13,6 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dev import claim
+from dev.exports import write_exports
 from dev.layout import Layout
 from dev.messages import SetupError, fail, say
 from dev.postgres import Postgres, clean_environment
@@ -161,12 +161,6 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
         "CAPTURE_SPOOL": str(simulation / CLUSTER / "spool"),
         "CAPTURE_JOURNAL": str(layout.var / "journal"),
     }
-
-
-def write_exports(path: Path, settings: dict[str, str]) -> None:
-    """Write what a shell reads to run `manage.py` as this run does; it holds the secret."""
-    path.touch(mode=0o600)
-    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
 
 
 def _secret(path: Path) -> str:

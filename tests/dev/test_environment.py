@@ -11,7 +11,7 @@ import pytest
 from dev import environment
 from dev.messages import SetupError
 from dev.processes import ROOT
-from dev.run import demo_settings, read_procfile, write_exports
+from dev.run import demo_settings, read_procfile
 
 
 @pytest.fixture
@@ -116,13 +116,6 @@ def test_demo_settings_keep_their_secret(layout):
     assert first == again
     assert len(first["SECRET_KEY"]) > 60
     assert (layout.var / "secret").stat().st_mode & 0o777 == 0o600
-
-
-def test_exports_are_read_by_a_shell_as_they_were(tmp_path):
-    write_exports(tmp_path / "env", {"ODD": 'it\'s a $HOME "path"'})
-    done = subprocess.run(["sh", "-c", '. "$0"; printf %s "$ODD"', tmp_path / "env"], capture_output=True, check=True)
-    assert done.stdout.decode() == 'it\'s a $HOME "path"'
-    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
 
 
 def test_link_to_another_environment_is_not_emptied(tmp_path, monkeypatch):

@@ -1,0 +1,55 @@
+"""The checks that need no test: `make lint` runs all of them, `make types` one. `python -m dev.checks [NAME …]`."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dev.messages import say
+from dev.processes import ROOT
+
+BINARIES = Path(sys.executable).parent
+# What production needs; no check connects to anything.
+PRODUCTION = {
+    "SECRET_KEY": "for the checks alone: fifty characters and more, none of them secret",
+    "DATABASE_URL": "postgresql://opsportal@db.example.org/opsportal",
+    "REDIS_URL": "rediss://redis.example.org/0",
+    "PORTAL_URL": "https://opsportal.example.org",
+}
+MANAGE = [sys.executable, "-W", "ignore", "manage.py"]
+CHECKS: dict[str, list[str | Path]] = {
+    "ruff": [BINARIES / "ruff", "check", "--quiet", "."],
+    "format": [BINARIES / "ruff", "format", "--quiet", "--check", "."],
+    "imports": [BINARIES / "lint-imports", "--no-cache"],
+    "templates": [BINARIES / "djlint", "--lint", "--quiet", "templates"],
+    "deploy": [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"],
+    "migrations": [*MANAGE, "makemigrations", "--check", "--dry-run"],
+    "types": [BINARIES / "mypy", "apps", "opsportal", "dev"],
+}
+
+
+def run_checks(names: Sequence[str] = tuple(CHECKS)) -> list[str]:
+    """Run these checks, all at once; print what the failing ones say and return their names."""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_FILE")} | PRODUCTION
+    began = time.monotonic()
+    running = {
+        name: subprocess.Popen(
+            [str(part) for part in CHECKS[name]], cwd=ROOT, env=environment, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for name in names
+    }  # fmt: skip
+    failed = []
+    for name, process in running.items():
+        output, _ = process.communicate(timeout=600)
+        verdict = f"failed:\n{output.rstrip()}" if process.returncode else "passed"
+        say(f"check {name} {verdict}")
+        failed += [name] if process.returncode else []
+    say(f"checks took {time.monotonic() - began:.1f} s")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(run_checks(sys.argv[1:] or tuple(CHECKS))))

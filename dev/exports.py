@@ -1,0 +1,16 @@
+"""The settings of a run as a file that a shell can source: `make run` writes it, `manage.py` and `make shell` read."""
+
+import shlex
+from pathlib import Path
+
+
+def write_exports(path: Path, settings: dict[str, str]) -> None:
+    """Write what a shell reads to run `manage.py` as this run does; it holds the secret."""
+    path.touch(mode=0o600)
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
+
+
+def read_exports(path: Path) -> dict[str, str]:
+    """Return the settings that `write_exports` wrote. Raises `OSError`."""
+    words = shlex.split(path.read_text())
+    return dict(word.split("=", 1) for word in words if word != "export")
