@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from opsportal.env import REQUIRED, BadEnvironment, Environment
+from opsportal.version import VERSION
 
 BASE_DIR = Path(__file__).resolve().parents[1]
 
@@ -29,6 +30,7 @@ def _secret(value: SecretStr | None) -> str:
 SECRET_KEY = _secret(ENV.SECRET_KEY)
 DEBUG = ENV.DEBUG
 DEMO = ENV.DEMO
+PORTAL_VERSION = VERSION
 PORTAL_URL = ENV.PORTAL_URL
 VAR_DIR = ENV.VAR_DIR.absolute()
 LOG_ROOTS = [root.absolute() for root in ENV.LOG_ROOTS]
@@ -253,7 +255,8 @@ REST_KNOX = {"TOKEN_TTL": timedelta(days=365), "TOKEN_LIMIT_PER_USER": 20, "AUTO
 SPECTACULAR_SETTINGS = {
     "TITLE": "opsportal",
     "DESCRIPTION": "Production requests, jobs, archive, verdicts and services.",
-    "VERSION": "1",
+    "VERSION": "1",  # of the API, as in its addresses
+    "EXTENSIONS_INFO": {"x-portal-version": PORTAL_VERSION},
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_NAME_OVERRIDES": {

@@ -6,6 +6,7 @@ from django.core.management import call_command
 from drf_spectacular.generators import SchemaGenerator
 
 from apps.api.schema_view import SchemaView, write_ahead
+from opsportal.version import VERSION
 
 
 def test_schema_has_no_warning(tmp_path):
@@ -18,6 +19,12 @@ def test_schema_names_the_actions_of_requests(client):
     assert {"approve", "reject", "ask-for-changes", "submit", "cancel", "done"} <= {
         path.strip("/").rpartition("/")[2] for path in paths if path.startswith("/api/v1/requests/{key}/")
     }
+
+
+@pytest.mark.django_db
+def test_schema_names_the_version_of_the_portal_beside_its_own(client):
+    info = client.get("/api/v1/schema/", headers={"Accept": "application/json"}).json()["info"]
+    assert (info["version"], info["x-portal-version"]) == ("1", VERSION)
 
 
 def test_first_reader_does_not_wait_for_the_schema_to_be_written(rf, monkeypatch):

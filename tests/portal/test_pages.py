@@ -12,6 +12,7 @@ from apps.jobs.models import Job
 from apps.jobs.services import recompute_dirty_hours
 from apps.services.enums import State
 from apps.services.services.incidents import open_incident
+from opsportal.version import VERSION
 from tests.jobs import accounting
 from tests.services import factories
 
@@ -135,6 +136,12 @@ def test_home_asks_no_more_for_more_services(world, client, shifter, at):
         service = factories.service(name, at - timedelta(days=2))
         open_incident(service=service, state=State.DEGRADED, title="slow", by=shifter, at=at)
     assert queries(client, "/") == before
+
+
+def test_every_page_shows_the_version_at_its_foot(world, client, shifter):
+    foot = f'<footer class="foot">opsportal {VERSION}</footer>'
+    assert foot in client.get("/accounts/login/").content.decode()
+    assert foot in page_of(client, shifter, "/")
 
 
 def test_strip_speaks_on_every_page_only_while_something_is_wrong(world, now, client, shifter, at):

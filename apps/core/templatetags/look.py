@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django import forms, template
+from django.conf import settings
 from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
@@ -176,6 +177,12 @@ _SIGN_OF = {state: name for name, states in SIGNS.items() for state in states}
 def sign(state: str) -> str:
     """Return which of the five signs a state takes."""
     return _SIGN_OF.get(str(state), "unknown")
+
+
+@register.simple_tag
+def portal_version() -> str:
+    """The version of the portal, such as `0.1.0`."""
+    return str(settings.PORTAL_VERSION)
 
 
 @register.simple_tag
