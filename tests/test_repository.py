@@ -8,6 +8,8 @@ import pytest
 from django.conf import settings
 from django.core.management import get_commands
 
+from opsportal.version import VERSION
+
 ROOT = Path(__file__).parents[1]
 SOURCES = [
     path
@@ -16,7 +18,7 @@ SOURCES = [
     if "migrations" not in path.parts
 ]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name(path: Path) -> str:
@@ -68,3 +70,13 @@ def test_every_dependency_says_what_for():
 
 def test_readme_is_short():
     assert (ROOT / "README.md").read_text().count("\n") <= 80
+
+
+def test_changelog_has_the_version_with_its_date_below_what_is_unreleased():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    first, *versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert first == "Unreleased"
+    assert all(re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+ - 20[0-9]{2}-[0-9]{2}-[0-9]{2}", each) for each in versions)
+    assert versions[0].startswith(f"{VERSION} - ")
+    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
