@@ -88,9 +88,9 @@ def make_script(choose, user, number):
 
 def fill(url, scripts):
     """Copy the rows straight into the tables, compressed as the archive does it; return how long it took."""
-    from apps.archive import compression
+    from apps.archive.domain.store import compression
     from apps.archive.models import Dictionary
-    from apps.clusters.services import ensure_cluster
+    from apps.clusters.domain import ensure_cluster
 
     began = time.perf_counter()
     cluster = ensure_cluster(name="benchmark", scheduler="slurm", by="benchmark", at=NEWEST)
@@ -110,7 +110,7 @@ def fill(url, scripts):
 
 
 def copy_environment(connection):
-    from apps.archive import compression
+    from apps.archive.domain.store import compression
 
     content = struct.pack("=I", 1) + b"USER=benchmark\0"
     values = (
@@ -153,7 +153,7 @@ def copy_contents_and_jobs(connection, scripts, choose, packer, dictionary, envi
 
 
 def index(url):
-    from apps.archive import word_index
+    from apps.archive.domain.search import word_index
 
     began = time.perf_counter()
     jobs = word_index.index_for(seconds=10**6, at=NEWEST)
@@ -179,9 +179,9 @@ def measure():
     """Ask everything, print each against its limit; return whether all are within."""
     from django.test import Client, override_settings
 
+    from apps.accounts.domain import ensure_user, grant_role
     from apps.accounts.enums import Role
     from apps.accounts.models import User
-    from apps.accounts.services import ensure_user, grant_role
 
     ensure_user(username="shifter", password_hash="!", by="benchmark", at=NEWEST)
     shifter = User.objects.get(username="shifter")
@@ -222,8 +222,8 @@ def times_in_database(query, user, page):
     from django.db import connection
     from django.http import QueryDict
 
+    from apps.archive.domain.store.contents import jobs_for_list
     from apps.archive.filters import ArchivedJobs
-    from apps.archive.selectors import jobs_for_list
 
     data = QueryDict(mutable=True)
     data.update(query)
@@ -261,8 +261,8 @@ def page_times(client, query):
 
 
 def script_times():
+    from apps.archive.domain.store.contents import newest_job, read_blob
     from apps.archive.models import ArchivedJob
-    from apps.archive.selectors import newest_job, read_blob
 
     choose = random.Random(1)
     count = ArchivedJob.objects.count()

@@ -4,13 +4,13 @@ import hashlib
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from apps.archive.compression import Compressor
+from apps.archive.domain.store.compression import Compressor
 from apps.archive.models import ArchivedJob, Blob
 from apps.diagnosis.models import Evidence, LogHarvest, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.quality.models import QualityResult, QualityRun
-from apps.services.models import Announcement, Incident, Service
+from apps.statusboard.models import Announcement, Incident, Service
 
 if TYPE_CHECKING:
     from benchmarks.production_rows import Filler

@@ -11,32 +11,37 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.hashers import make_password
 
+from apps.accounts.domain import ensure_experiment
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
-from apps.accounts.services import ensure_experiment
 from apps.clusters.models import Cluster, Site
 from apps.core.models import Event
 from apps.jobs.models import Collection, QueueReading
 from apps.notifications.models import Follow, Message, Notification, Preferences, Webhook
-from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
-from apps.production.content import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.plain import plain
+from apps.production.domain.queue.order import SCORED
+from apps.production.domain.queue.scoring import read_shares, score_entry
+from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
 from apps.production.enums import CLOSED, SIGNED, RequestState, Verb
 from apps.production.models import (
+    ApprovalGroup,
+    ApprovalRule,
     Comment,
+    Delegation,
+    QueueEntry,
+    QueueState,
+    Reminder,
     Request,
     RequestCounter,
     RequestRevision,
     RequestTemplate,
+    Signature,
     Stage,
     WorkflowVersion,
 )
-from apps.production.plain import plain
-from apps.production.priority.models import QueueEntry, QueueState
-from apps.production.priority.order import SCORED
-from apps.production.priority.standing import read_shares, score_entry
-from apps.production.workflow_types import load_builtin_workflows, newest_version, workflow_of
-from apps.services.models import DowntimeWindow, Service
-from apps.services.services.history import rebuild
+from apps.statusboard.domain.history import rebuild
+from apps.statusboard.models import DowntimeWindow, Service
 from benchmarks.production_ends import Ends
 from benchmarks.production_runs import Runs
 

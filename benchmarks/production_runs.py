@@ -4,8 +4,8 @@ import itertools
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from apps.jobs.domain.rollups import ends_of
 from apps.jobs.models import HourlyEnds, HourlyTotals, Job, QueueCount
-from apps.jobs.services import ends_of
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Hold, OutputReport, Request, Stage, StageCounts, StageHistory, StageLocation
 from apps.submission.models import Assignment, Submission

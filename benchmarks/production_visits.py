@@ -18,17 +18,16 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.archive.models import ArchivedJob
-from apps.core.pagination import _write
+from apps.core.domain.pagination import _write
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Notification, Webhook
-from apps.notifications.signing import feed_token
-from apps.production.approval_models import Delegation
-from apps.production.content import FIELDS, STAGE_FIELDS
-from apps.production.models import Hold, Request, RequestTemplate
-from apps.production.priority.order import in_line
-from apps.production.selectors import content_of
-from apps.services.models import Announcement, DowntimeWindow, Incident
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS
+from apps.production.domain.queue.order import in_line
+from apps.production.domain.requests.stages import content_of
+from apps.production.models import Delegation, Hold, Request, RequestTemplate
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident
 from tests.routes import Route, all_routes
 
 ROLES = {
@@ -43,8 +42,8 @@ ROLES = {
 PARTS = ("production:", "submission:", "notifications:", "quality:", "portal:", "api:")
 ALSO = (
     "jobs:", "diagnosis:request-report", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
-    "accounts:settings", "archive:jobs", "services:board", "services:service-detail", "services:sources",
-    "services:report-incident", "services:schedule-window", "services:post-announcement",
+    "accounts:settings", "archive:jobs", "statusboard:board", "statusboard:service-detail", "statusboard:sources",
+    "statusboard:report-incident", "statusboard:schedule-window", "statusboard:post-announcement",
 )  # fmt: skip
 NOT = ("api:feed", "api:capture", "api:archived-job-tar", "notifications:change-webhook")
 #: Whose row is meant by `pk` (of a verdict: `job`), by the beginning of the route; elsewhere it is a hold's.

@@ -91,7 +91,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "apps.core",
     "apps.accounts",
-    "apps.services",
+    "apps.statusboard",
     "apps.clusters",
     "apps.production",
     "apps.jobs",
@@ -102,6 +102,7 @@ INSTALLED_APPS = [
     "apps.submission",
     "apps.portal",
     "apps.api",
+    *(["apps.demo"] if DEMO else []),
 ]
 
 # What the processes of capture load that need models at all: the script store, and what it refers to.
@@ -111,7 +112,7 @@ CAPTURE_APPS = [
     "django.contrib.postgres",
     "apps.core",
     "apps.accounts",
-    "apps.services",
+    "apps.statusboard",
     "apps.clusters",
     "apps.production",
     "apps.jobs",
@@ -121,14 +122,14 @@ CAPTURE_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    *(["apps.core.middleware.TrustedProxyMiddleware"] if ENV.TRUST_PROXY else []),
-    "apps.core.middleware.CleanRequestMiddleware",
+    *(["apps.core.web.middleware.TrustedProxyMiddleware"] if ENV.TRUST_PROXY else []),
+    "apps.core.web.middleware.CleanRequestMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "apps.accounts.middleware.LoginMiddleware",
-    "apps.accounts.middleware.TimeZoneMiddleware",
+    "apps.accounts.web.middleware.LoginMiddleware",
+    "apps.accounts.web.middleware.TimeZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -151,13 +152,25 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "apps.portal.context.frame",
+                "apps.portal.web.context.frame",
             ],
-            "builtins": ["apps.core.templatetags.look"],
+            "builtins": ["apps.core.web.templatetags.look"],
+            "libraries": {
+                "day_marks": "apps.statusboard.web.templatetags.day_marks",
+                "discussion": "apps.production.web.templatetags.discussion",
+                "estimates": "apps.production.web.templatetags.estimates",
+                "pins": "apps.archive.web.templatetags.pins",
+                "progress_rows": "apps.jobs.web.templatetags.progress_rows",
+                "quality": "apps.quality.web.templatetags.quality",
+                "queue": "apps.production.web.templatetags.queue",
+                "reports": "apps.diagnosis.web.templatetags.reports",
+                "requests": "apps.production.web.templatetags.requests",
+                "sent_jobs": "apps.submission.web.templatetags.sent_jobs",
+            },
         },
     }
 ]
-FORM_RENDERER = "apps.core.rendering.FieldRenderer"
+FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
 
 HAS_DATABASE = ENV.DATABASE_URL is not None
 DATABASES: dict[str, Any] = {}
@@ -200,7 +213,7 @@ AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
-AXES_USERNAME_CALLABLE = "apps.accounts.forms.typed_username"
+AXES_USERNAME_CALLABLE = "apps.accounts.web.forms.typed_username"
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
@@ -245,11 +258,11 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["apps.core.api.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["apps.core.api.input.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
-    "DEFAULT_PAGINATION_CLASS": "apps.core.pagination.NewestFirst",
+    "DEFAULT_PAGINATION_CLASS": "apps.core.api.pagination.NewestFirst",
     "DEFAULT_SCHEMA_CLASS": "apps.api.schema.Schema",
-    "EXCEPTION_HANDLER": "apps.core.api.handle_error",
+    "EXCEPTION_HANDLER": "apps.core.api.errors.handle_error",
 }
 REST_KNOX = {"TOKEN_TTL": timedelta(days=365), "TOKEN_LIMIT_PER_USER": 20, "AUTO_REFRESH": False}
 SPECTACULAR_SETTINGS = {
@@ -265,7 +278,7 @@ SPECTACULAR_SETTINGS = {
         "OutcomeEnum": "apps.quality.enums.Outcome.choices",
         "ExternalOutcomeEnum": "apps.quality.enums.External.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
-        "ServiceStateEnum": "apps.services.enums.State.choices",
+        "ServiceStateEnum": "apps.statusboard.enums.State.choices",
         "TroubleEnum": [("down", "Down"), ("degraded", "Degraded")],
         "VerdictEnum": [(kind, kind) for kind in ("service", "code", "resource", "user", "unknown")],
     },
@@ -307,9 +320,9 @@ _EVERY_SECONDS = {
     "apps.archive.tasks.delete_expired": 86_400,
     "apps.diagnosis.tasks.requeue_waiting": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
-    "apps.services.tasks.parse_waiting": 30,
-    "apps.services.tasks.watch_clock": 30,
-    "apps.services.tasks.drop_old_payloads": 86_400,
+    "apps.statusboard.tasks.parse_waiting": 30,
+    "apps.statusboard.tasks.watch_clock": 30,
+    "apps.statusboard.tasks.drop_old_payloads": 86_400,
     "apps.production.tasks.check_waiting": 30,
     "apps.production.tasks.count_reports": 5,
     "apps.production.tasks.define_waiting": 30,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from django.contrib.auth.hashers import make_password
 
-from apps.accounts import services
+from apps.accounts import domain
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 
@@ -13,12 +13,12 @@ PASSWORD = "correct horse battery staple"
 
 
 def experiment(key: str, name: str = "") -> Experiment:
-    return services.ensure_experiment(key=key, name=name or key, by="test", at=LONG_AGO)
+    return domain.ensure_experiment(key=key, name=name or key, by="test", at=LONG_AGO)
 
 
 def person(username: str, *roles: tuple[str, Experiment | None]) -> User:
     """A user with these roles: pairs of role and experiment, None for all."""
-    user = services.ensure_user(username=username, password_hash=make_password(PASSWORD), by="test", at=LONG_AGO)
+    user = domain.ensure_user(username=username, password_hash=make_password(PASSWORD), by="test", at=LONG_AGO)
     for role, of in roles:
-        services.grant_role(user=user, role=Role(role), experiment=of, by="test", at=LONG_AGO)
+        domain.grant_role(user=user, role=Role(role), experiment=of, by="test", at=LONG_AGO)
     return user

@@ -10,9 +10,8 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from apps.jobs.models import DirtyHour, Job
-from apps.production.approval_models import Signature
-from apps.production.models import Comment, Hold, Request, RequestRevision, RequestTemplate, Stage
-from apps.production.selectors import content_of
+from apps.production.domain.requests.stages import content_of
+from apps.production.models import Comment, Hold, Request, RequestRevision, RequestTemplate, Signature, Stage
 
 AT = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 FIRST = [("production", "0001_initial"), ("jobs", "0001_initial")]
@@ -65,7 +64,7 @@ def _fill_first_version(model):
     nova = model("accounts", "Experiment").objects.create(key="NOVA", name="NOvA")
     users = model("accounts", "User").objects
     writer, signer = users.create(username="writer"), users.create(username="signer")
-    samweb = model("services", "Service").objects.create(slug="samweb", name="SAM web")
+    samweb = model("statusboard", "Service").objects.create(slug="samweb", name="SAM web")
     model("production", "RequestCounter").objects.create(experiment=nova, last=len(STATES))
     requests = {}
     for number, (state, (_, priority)) in enumerate(STATES.items(), start=1):

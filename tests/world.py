@@ -5,28 +5,29 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from apps.accounts.models import Experiment, User
-from apps.archive.capture.entry import CapturedJob
+from apps.archive.domain.store.jobs import store_jobs
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob
-from apps.archive.services import store_jobs
 from apps.clusters.models import Cluster
 from apps.core import tasks
+from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.harvest import harvest_log
 from apps.diagnosis.models import LogHarvest
-from apps.diagnosis.services import harvest_log, recount_dirty_hours
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.jobs.services import recompute_dirty_hours
+from apps.notifications.domain.webhooks import add_webhook
 from apps.notifications.models import Webhook
-from apps.notifications.services import add_webhook
-from apps.production.holds import place_hold
+from apps.production.domain.holds import place_hold
 from apps.production.models import Hold, Request
-from apps.services.enums import State
-from apps.services.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
-from apps.services.services.announcements import post_announcement
-from apps.services.services.incidents import open_incident
-from apps.services.services.windows import schedule_window
+from apps.statusboard.domain.announcements import post_announcement
+from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.enums import State
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
 from tests.archive.spool_writer import environment_bytes
 from tests.jobs import accounting
 from tests.production import written
-from tests.services import factories
+from tests.statusboard import factories
 
 SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=<b>reco</b>\nreco -c prod.fcl\n"
 LOG = """Begin processing the 1st record. run: 1 subRun: 0 event: 1
@@ -64,7 +65,7 @@ class World:
             "pk": {
                 "archive": self.archived.pk,
                 "api:archived-job": self.archived.pk,
-                "services:map-alert": self.alert.pk,
+                "statusboard:map-alert": self.alert.pk,
                 "webhook": self.webhook.pk,
                 "window": self.window.pk,
                 "announcement": self.announcement.pk,

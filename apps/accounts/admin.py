@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.accounts import services
+from apps.accounts import domain
 from apps.accounts.enums import Role
 from apps.accounts.models import ClusterLogin, Experiment, Membership, User
 
@@ -41,7 +41,7 @@ class UserAdmin(DjangoUserAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         if any(formset.has_changed() for formset in formsets):
-            services.tell_logins(user=form.instance, by=request.user, at=timezone.now())
+            domain.tell_logins(user=form.instance, by=request.user, at=timezone.now())
 
 
 @admin.register(Experiment)
@@ -90,14 +90,14 @@ class MembershipAdmin(admin.ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         role = Role(obj.role)
-        granted = services.grant_role(
+        granted = domain.grant_role(
             user=obj.user, role=role, experiment=obj.experiment, by=request.user, at=timezone.now()
         )
         obj.pk = granted.pk
 
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
-        services.revoke_role(membership=obj, by=request.user, at=timezone.now())
+        domain.revoke_role(membership=obj, by=request.user, at=timezone.now())
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
         for membership in queryset:
-            services.revoke_role(membership=membership, by=request.user, at=timezone.now())
+            domain.revoke_role(membership=membership, by=request.user, at=timezone.now())

@@ -3,9 +3,9 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.accounts import services
+from apps.accounts import domain
 
 
 @shared_task
 def forget_expired() -> None:
-    services.forget_expired(at=timezone.now())
+    domain.forget_expired(at=timezone.now())

@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.accounts.models import User
-from apps.api.idempotency import HEADER, answer_once, key_of
-from apps.core.conditional import SAFE
+from apps.api.domain import HEADER, answer_once, key_of
+from apps.core.api.conditional import SAFE
 
 _UNKNOWN = "This address knows no If-Match: nothing was changed."
 

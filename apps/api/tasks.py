@@ -3,9 +3,9 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.api import idempotency
+from apps.api import domain
 
 
 @shared_task
 def drop_old_calls() -> None:
-    idempotency.drop_old_calls(at=timezone.now())
+    domain.drop_old_calls(at=timezone.now())

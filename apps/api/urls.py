@@ -2,39 +2,27 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
-from apps.api.schema_view import SchemaView
-from apps.archive.api_views import ArchivedJobViewSet
-from apps.archive.capture_api import ReceiveJobs, Report
-from apps.diagnosis.api_views import VerdictViewSet
-from apps.diagnosis.report_api import RequestReportViewSet
-from apps.jobs.api_views import JobViewSet
-from apps.jobs.progress_api import ProgressViewSet
-from apps.notifications.api_views import (
-    FeedsView,
-    FollowView,
-    NotificationViewSet,
-    PreferencesView,
-    WebhookViewSet,
-)
-from apps.production.api_views import RequestViewSet
-from apps.production.approval_api import DelegationViewSet, InboxViewSet
-from apps.production.check_api import CheckRequest, EstimateRequest
-from apps.production.clone_api import TemplateViewSet
-from apps.production.count_api import Located, Outputs
-from apps.production.discussion_api import CommentViewSet
-from apps.production.history_api import Rules
-from apps.production.hold_api import HoldViewSet
-from apps.production.priority.api import QueueViewSet, SharesPreview, SharesView
-from apps.production.workflow_api import WorkflowViewSet
-from apps.quality.api_views import QualityViewSet
-from apps.services.api_views import (
-    AnnouncementViewSet,
-    IncidentViewSet,
-    ServiceViewSet,
-    WindowViewSet,
-    receive_feed,
-)
-from apps.submission.api_views import SubmissionViewSet
+from apps.api.views import SchemaView
+from apps.archive.api.capture import ReceiveJobs, Report
+from apps.archive.api.jobs import ArchivedJobViewSet
+from apps.diagnosis.api.reports import RequestReportViewSet
+from apps.diagnosis.api.views import VerdictViewSet
+from apps.jobs.api.progress import ProgressViewSet
+from apps.jobs.api.views import JobViewSet
+from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
+from apps.production.api.approvals import DelegationViewSet, InboxViewSet
+from apps.production.api.checks import CheckRequest, EstimateRequest
+from apps.production.api.discussion import CommentViewSet
+from apps.production.api.history import Rules
+from apps.production.api.holds import HoldViewSet
+from apps.production.api.outputs import Located, Outputs
+from apps.production.api.queue import QueueViewSet, SharesPreview, SharesView
+from apps.production.api.requests import RequestViewSet
+from apps.production.api.templates import TemplateViewSet
+from apps.production.api.types import WorkflowViewSet
+from apps.quality.api.views import QualityViewSet
+from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
+from apps.submission.api.views import SubmissionViewSet
 
 app_name = "api"
 router = DefaultRouter()

@@ -7,15 +7,15 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.archive.capture_hosts import (
+from apps.archive.domain.capture_hosts import (
     add_host_token,
     change_capture_host,
     create_capture_host,
     revoke_host_tokens,
 )
-from apps.archive.masking_rules import delete_masking_rule, save_masking_rule, start_trial
+from apps.archive.domain.masking_rules import delete_masking_rule, save_masking_rule, start_trial
+from apps.archive.domain.retention import delete_retention_rule, save_retention_rule
 from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingRule, MaskingTrial, Pin, RetentionRule
-from apps.archive.retention import delete_retention_rule, save_retention_rule
 from apps.core.admin import ReadOnlyAdmin
 
 

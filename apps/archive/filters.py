@@ -10,10 +10,10 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 from django.utils import timezone
 
+from apps.archive.domain.search.search import Search, find
 from apps.archive.models import ArchivedJob
-from apps.archive.search import Search, find
 from apps.clusters.models import Cluster
-from apps.core.pagination import Page, newest_first
+from apps.core.domain.pagination import Page, newest_first
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
 
 LONGEST_LINE = 2000  # an address holds no more than 4,000 characters

@@ -15,7 +15,7 @@ from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.accounts.permissions import logins_of, scope_of
 from apps.archive.enums import BlobKind, MaskedPart
 from apps.clusters.models import Cluster
-from apps.core.masking import Rule
+from apps.core.domain.masking import Rule
 
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
 

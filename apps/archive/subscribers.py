@@ -1,12 +1,12 @@
 """What the archive does when something happens elsewhere, or in itself."""
 
-from apps.archive.linking import link_jobs
-from apps.archive.masking_rules import current_rules
-from apps.core.masking import take_rules_from
+from apps.archive.domain.links import link_jobs
+from apps.archive.domain.masking_rules import current_rules
+from apps.core.domain.masking import take_rules_from
+from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.core.outbox import subscribe
+from apps.jobs.domain.jobs import jobs_in_spool
 from apps.jobs.models import Job
-from apps.jobs.selectors import jobs_in_spool
 
 take_rules_from(current_rules)
 

@@ -5,10 +5,11 @@ import logging
 from celery import shared_task
 from django.utils import timezone
 
-from apps.archive import linking, masking_rules, queue_reading, retention, word_index
+from apps.archive.domain import links, masking_rules, queue_reading, retention
+from apps.archive.domain.search import word_index
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.core.queue import enqueue
+from apps.core.domain.queue import enqueue
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def describe_captured() -> None:
 def describe_cluster(*, cluster_id: int) -> None:
     cluster = Cluster.objects.get(pk=cluster_id)
     try:
-        linking.describe_jobs(cluster=cluster, at=timezone.now())
+        links.describe_jobs(cluster=cluster, at=timezone.now())
     except SchedulerError as error:  # what is missing comes with accounting, or a minute later
         log.info("cluster %s cannot be asked for its jobs: %s", cluster.name, error)
 

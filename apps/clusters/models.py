@@ -3,8 +3,8 @@
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from apps.clusters.submission import problems_of_options
-from apps.services.models import Service
+from apps.clusters.schedulers.options import problems_of_options
+from apps.statusboard.models import Service
 
 
 class Site(models.Model):

@@ -8,9 +8,9 @@ class CoreConfig(AppConfig):
 
     def ready(self) -> None:
         if getattr(settings, "SUBSCRIBERS_ELSEWHERE", False):
-            from apps.core import outbox
+            from apps.core.domain import subscriptions
 
-            outbox.leave_to_workers()
+            subscriptions.leave_to_workers()
             return
         # Each app's subscribers register themselves; services enqueue tasks by name, so these must be known too.
         autodiscover_modules("subscribers", "tasks")

@@ -1,8 +1,8 @@
 """What the event log does with events of processes that do not know the subscribers, such as capture's."""
 
+from apps.core.domain.outbox import hand_on
+from apps.core.domain.subscriptions import SPREAD, subscribe
 from apps.core.models import Event
-from apps.core.outbox import SPREAD, subscribe
-from apps.core.services import hand_on
 
 
 @subscribe(SPREAD)

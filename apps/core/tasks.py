@@ -3,13 +3,13 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.core import services
+from apps.core.domain import health, outbox
 from apps.core.models import Delivery
 
 
 @shared_task
 def deliver(*, delivery_id: int) -> None:
-    services.deliver(delivery_id=delivery_id, at=timezone.now())
+    outbox.deliver(delivery_id=delivery_id, at=timezone.now())
 
 
 @shared_task
@@ -18,15 +18,15 @@ def deliver_waiting() -> None:
     now = timezone.now()
     due = Delivery.objects.filter(delivered_at=None, due_at__lte=now).order_by("due_at")
     for pk in list(due.values_list("pk", flat=True)[:500]):
-        services.deliver(delivery_id=pk, at=timezone.now())
+        outbox.deliver(delivery_id=pk, at=timezone.now())
 
 
 @shared_task
 def drop_old_deliveries() -> None:
-    services.drop_old_deliveries(at=timezone.now())
+    outbox.drop_old_deliveries(at=timezone.now())
 
 
 @shared_task
 def beat_heart() -> None:
     """Sent by beat, done by a worker: so its age tells that both live."""
-    services.beat_heart(name="beat", at=timezone.now())
+    health.beat_heart(name="beat", at=timezone.now())

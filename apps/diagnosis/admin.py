@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
+from apps.diagnosis.domain.harvest import harvest_again
 from apps.diagnosis.models import (
     CauseTotals,
     DirtyCauseHour,
@@ -16,7 +17,6 @@ from apps.diagnosis.models import (
     RequestReport,
     Verdict,
 )
-from apps.diagnosis.services import harvest_again
 
 
 @admin.register(LogHarvest)

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
-from apps.core.moments import MomentFilter
+from apps.core.web.moments import MomentFilter
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, Verdict
 from apps.jobs.enums import NONE

@@ -1,12 +1,13 @@
 """What diagnosis does when something happens elsewhere."""
 
-from apps.archive.linking import link_jobs
+from apps.archive.domain.links import link_jobs
+from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.core.outbox import subscribe
-from apps.diagnosis.request_report import freeze_report
-from apps.diagnosis.services import follow_experiments, queue_harvests
+from apps.diagnosis.domain.harvest import queue_harvests
+from apps.diagnosis.domain.request_report import freeze_report
+from apps.diagnosis.domain.verdicts import follow_experiments
+from apps.jobs.domain.jobs import jobs_in_spool
 from apps.jobs.models import Job
-from apps.jobs.selectors import jobs_in_spool
 from apps.production.models import Request
 
 

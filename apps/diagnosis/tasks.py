@@ -3,7 +3,8 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.diagnosis import services
+from apps.diagnosis.domain import harvest as harvest_module
+from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.models import LogHarvest
 
 
@@ -11,14 +12,14 @@ from apps.diagnosis.models import LogHarvest
 def harvest_log(*, harvest_id: int) -> None:
     harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
     if harvest is not None:
-        services.harvest_log(harvest=harvest, at=timezone.now())
+        harvest_module.harvest_log(harvest=harvest, at=timezone.now())
 
 
 @shared_task
 def requeue_waiting() -> None:
-    services.requeue_waiting(at=timezone.now())
+    harvest_module.requeue_waiting(at=timezone.now())
 
 
 @shared_task
 def recount_causes() -> None:
-    services.recount_dirty_hours()
+    recount_dirty_hours()

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
-from apps.jobs import services
+from apps.jobs.domain.origin import map_account
 from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading
 
 MOST_ROWS = 2000
@@ -55,7 +55,7 @@ class AccountMapAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: AccountMap, form: Any, change: bool) -> None:
-        stored = services.map_account(
+        stored = map_account(
             account=obj.account, experiment=obj.experiment, cluster=obj.cluster, by=request.user, at=timezone.now()
         )
         obj.pk = stored.pk

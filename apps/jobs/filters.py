@@ -9,7 +9,8 @@ from django.db.models import QuerySet
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster, Site
-from apps.core.moments import MomentFilter
+from apps.core.web.moments import MomentFilter
+from apps.jobs.domain.jobs import matches_id
 from apps.jobs.enums import (
     ANY_FAILURE,
     FAILED_STATES,
@@ -20,7 +21,6 @@ from apps.jobs.enums import (
     TAKEN_AWAY_STATES,
 )
 from apps.jobs.models import Job
-from apps.jobs.selectors import matches_id
 
 _GROUPS = {
     ANY_FAILURE: FAILED_STATES,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from apps.jobs.models import Job, QueueCount
-from apps.production.sent import sign_of_work
+from apps.production.domain.lifecycle.sent import sign_of_work
 
 
 @sign_of_work("jobs")

@@ -4,8 +4,10 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.clusters.models import Cluster
-from apps.core.queue import enqueue
-from apps.jobs import following, services, share_use, stage_history
+from apps.core.domain.queue import enqueue
+from apps.jobs.domain import following, share_use, stage_history
+from apps.jobs.domain.collection import collect_finished_jobs
+from apps.jobs.domain.rollups import recompute_dirty_hours
 
 
 @shared_task
@@ -19,12 +21,12 @@ def collect_all() -> None:
 def collect_cluster(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id, collects=True).first()
     if cluster is not None:
-        services.collect_finished_jobs(cluster=cluster, at=timezone.now())
+        collect_finished_jobs(cluster=cluster, at=timezone.now())
 
 
 @shared_task
 def recompute_totals() -> None:
-    services.recompute_dirty_hours(at=timezone.now())
+    recompute_dirty_hours(at=timezone.now())
 
 
 @shared_task

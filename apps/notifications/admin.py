@@ -6,9 +6,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
+from apps.notifications.domain.delivery import retry_messages
+from apps.notifications.domain.webhook_addresses import host_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
-from apps.notifications.services import retry_messages
-from apps.notifications.targets import host_of
 
 
 @admin.register(Message)

@@ -1,9 +1,9 @@
 """What notifications do when something happens to a request, or to many."""
 
+from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.core.outbox import subscribe
-from apps.notifications.kinds import is_wide
-from apps.notifications.services import notify_of_event, notify_of_hold
+from apps.notifications.domain.kinds import is_wide
+from apps.notifications.domain.notifications import notify_of_event, notify_of_hold
 from apps.production.models import Request
 
 

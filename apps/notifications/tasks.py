@@ -5,9 +5,9 @@ from time import monotonic
 from celery import shared_task
 from django.utils import timezone
 
-from apps.notifications import sending
-from apps.notifications.mail import MailServer
-from apps.notifications.selectors import mail_is_configured
+from apps.notifications.domain import delivery
+from apps.notifications.domain.health import mail_is_configured
+from apps.notifications.domain.mail import MailServer
 
 #: So many in one go, and no longer than so many seconds.
 BATCH = 200
@@ -19,23 +19,23 @@ def send_mail() -> None:
     """Form digests and send mail; where the server does not answer the rest waits for the next turn."""
     if not mail_is_configured():
         return
-    sending.form_digests(at=timezone.now())
+    delivery.form_digests(at=timezone.now())
     until = monotonic() + SECONDS
     with MailServer() as server:
-        for pk in list(sending.due_mail(timezone.now()).values_list("pk", flat=True)[:BATCH]):
-            if monotonic() > until or not sending.send_mail(message_id=pk, server=server, at=timezone.now()):
+        for pk in list(delivery.due_mail(timezone.now()).values_list("pk", flat=True)[:BATCH]):
+            if monotonic() > until or not delivery.send_mail(message_id=pk, server=server, at=timezone.now()):
                 return
 
 
 @shared_task
 def call_webhooks() -> None:
     until = monotonic() + SECONDS
-    for pk in list(sending.due_calls(timezone.now()).values_list("pk", flat=True)[:BATCH]):
+    for pk in list(delivery.due_calls(timezone.now()).values_list("pk", flat=True)[:BATCH]):
         if monotonic() > until:
             return
-        sending.call_webhook(message_id=pk, at=timezone.now())
+        delivery.call_webhook(message_id=pk, at=timezone.now())
 
 
 @shared_task
 def drop_old() -> None:
-    sending.drop_old(at=timezone.now())
+    delivery.drop_old(at=timezone.now())

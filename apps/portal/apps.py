@@ -6,6 +6,6 @@ class PortalConfig(AppConfig):
     name = "apps.portal"
 
     def ready(self) -> None:
-        from apps.portal.health import check_plugins
+        from apps.portal.pages.health import check_plugins
 
         checks.register(check_plugins)

@@ -2,13 +2,11 @@
 
 from django.urls import path
 
-from apps.production import approval_views
+from apps.production.web.views import approvals
 
 patterns = [
-    path("requests/inbox/", approval_views.inbox, name="inbox"),
-    path("requests/inbox/hand-over/", approval_views.hand_over, name="hand-over"),
-    path("requests/inbox/delegations/<int:pk>/revoke/", approval_views.take_back, name="delegation-revoke"),
-    path(
-        "requests/<str:key>/signatures/<int:pk>/withdraw/", approval_views.withdraw_signature, name="signature-withdraw"
-    ),
+    path("requests/inbox/", approvals.inbox, name="inbox"),
+    path("requests/inbox/hand-over/", approvals.hand_over, name="hand-over"),
+    path("requests/inbox/delegations/<int:pk>/revoke/", approvals.take_back, name="delegation-revoke"),
+    path("requests/<str:key>/signatures/<int:pk>/withdraw/", approvals.withdraw_signature, name="signature-withdraw"),
 ]

@@ -15,8 +15,8 @@ class ProductionConfig(AppConfig):
 
 def _load_workflows(**_: Any) -> None:
     """Make the workflow types that this version of the portal brings."""
+    from apps.production.domain.types.versions import load_builtin_workflows
     from apps.production.models import WorkflowVersion
-    from apps.production.workflow_types import load_builtin_workflows
 
     if WorkflowVersion._meta.db_table in connection.introspection.table_names():
         load_builtin_workflows(at=timezone.now())

@@ -1,8 +1,5 @@
 """The states of a request and the one table of its moves. Who may make them is worked out in `permissions`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from django.db import models
 
 
@@ -136,77 +133,3 @@ WRITTEN = frozenset({Verb.CHANGE})
 
 #: The name under which the portal itself moves requests.
 PORTAL = "opsportal"
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One move: from where to where, by which verb, by whom, whether a reason is needed, and what else must hold.
-
-    `guard` is the name of a function of `guards`, which says why the move cannot be made now.
-    """
-
-    old: RequestState
-    verb: Verb
-    new: RequestState
-    who: Who
-    reason_needed: bool = False
-    guard: str = ""
-
-
-def _open() -> list[RequestState]:
-    return [state for state in _S if state not in CLOSED and state != _S.DRAFT]
-
-
-#: Every move there is. Services, pages, API, admin, docs/requests.md and tests all read this table.
-TRANSITIONS: tuple[Transition, ...] = (
-    Transition(_S.DRAFT, Verb.SUBMIT, _S.SUBMITTED, Who.LIAISON),
-    Transition(_S.CHANGES_ASKED, Verb.SUBMIT, _S.SUBMITTED, Who.LIAISON),
-    Transition(_S.SUBMITTED, Verb.CHECK, _S.CHECKING, Who.PORTAL),
-    Transition(_S.CHECKING, Verb.PASS, _S.AWAITING_APPROVAL, Who.PORTAL),
-    Transition(_S.CHECKING, Verb.FAIL, _S.CHANGES_ASKED, Who.PORTAL, reason_needed=True),
-    Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Who.SIGNER),
-    Transition(_S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, _S.CHANGES_ASKED, Who.DECIDER, reason_needed=True),
-    Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Who.DECIDER, reason_needed=True),
-    *(Transition(old, Verb.CHANGE, _S.SUBMITTED, Who.LIAISON) for old in CHANGEABLE),
-    Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Who.PORTAL),
-    Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Who.OPERATOR, reason_needed=True),
-    Transition(_S.QUEUED, Verb.START, _S.RUNNING, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.TESTING, Verb.START, _S.RUNNING, Who.OPERATOR_OR_PORTAL),
-    *(Transition(old, Verb.HOLD, _S.HELD, Who.OPERATOR_OR_PORTAL, reason_needed=True) for old in HOLDABLE),
-    *(Transition(_S.HELD, Verb.RELEASE, new, Who.OPERATOR, guard="held_from_there") for new in HOLDABLE),
-    Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.COMPLETING, Verb.EXAMINE, _S.DATA_QUALITY, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
-    Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
-    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Who.OPERATOR_OR_PORTAL, guard="output_is_good"),
-    Transition(
-        _S.DATA_QUALITY,
-        Verb.DONE_PARTIAL,
-        _S.DONE_PARTIAL,
-        Who.OPERATOR_OR_PORTAL,
-        reason_needed=True,
-        guard="output_is_good",
-    ),
-    Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Who.EITHER),
-    *(Transition(old, Verb.CANCEL, _S.CANCELLED, Who.EITHER, reason_needed=True) for old in _open()),
-    *(
-        Transition(old, Verb.SUPERSEDE, _S.SUPERSEDED, Who.EITHER, reason_needed=True, guard="has_successor")
-        for old in [*_open(), _S.DONE, _S.DONE_PARTIAL]
-    ),
-)
-
-#: The same as `core.workflow.move` wants it: from each state, the states that follow.
-MOVES: Mapping[str, frozenset[str]] = {
-    state: frozenset(t.new for t in TRANSITIONS if t.old == state) for state in RequestState
-}
-
-
-def transitions_from(state: str, verb: Verb) -> list[Transition]:
-    """Return the moves that `verb` may make from `state`; where there are several, guards tell them apart."""
-    return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
-
-
-def actor_of(verb: Verb) -> Who:
-    """Return who makes moves of this verb: the same from every state."""
-    return next(t.who for t in TRANSITIONS if t.verb == verb)

@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
+from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
-from apps.production.selectors import waiting_for
 
 
 def _experiments(request: Any) -> QuerySet[Experiment]:

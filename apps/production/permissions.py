@@ -1,24 +1,11 @@
 """Who may write, move and prioritise which request."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import is_admin, is_approver, is_liaison, scope_of
-from apps.production.enums import (
-    BY_ARGUMENT,
-    EDITABLE,
-    PORTAL,
-    PRIORITISED,
-    TRANSITIONS,
-    WRITTEN,
-    RequestState,
-    Transition,
-    Verb,
-    Who,
-)
-from apps.production.guards import refusal_of
+from apps.production.enums import BY_ARGUMENT, EDITABLE, PORTAL, PRIORITISED, RequestState, Who
 
 if TYPE_CHECKING:
     from apps.production.models import Request
@@ -63,33 +50,6 @@ PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {
     Who.EITHER: _either,
     Who.PORTAL: _portal,
 }
-
-
-def may(user: Any, who: Who, request: "Request", at: datetime | None = None) -> bool:
-    """Tell whether this person is, for this request, the one that a move needs.
-
-    What was handed over to the person at the moment `at` counts for signing and deciding; without it, own rights alone.
-    """
-    if who is Who.SIGNER:
-        return request.may_be_signed_by(user, at)
-    if who is Who.DECIDER:
-        return _approver(user, request) or request.may_be_signed_by(user, at)
-    return PREDICATES[who](user, request)
-
-
-def moves_for(user: Any, request: "Request", at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
-    """Return the moves that this person may make now, but for those that come along with writing.
-
-    `slots` are the signatures that it needs, as `approvals.slots_of` tells for this person, where they are known.
-    """
-    steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in WRITTEN]
-    asked = {t.who for t in steps}
-    allowed = {who: may(user, who, request, at) for who in asked - {Who.SIGNER, Who.DECIDER}}
-    if asked & {Who.SIGNER, Who.DECIDER}:
-        signs, misses = request.signing_of(user, at, slots=slots)
-        allowed |= {Who.SIGNER: signs, Who.DECIDER: signs or _approver(user, request)}
-        steps = [t for t in steps if misses or t.verb is not Verb.APPROVE]
-    return [t for t in steps if allowed[t.who] and not refusal_of(t, request, offered=True)]
 
 
 def may_edit(user: Any, request: "Request") -> bool:

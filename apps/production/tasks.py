@@ -4,10 +4,12 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
-from apps.production import counts, dataset_parts, reminders, services
+from apps.production.domain.approvals import reminders
+from apps.production.domain.lifecycle import moves
+from apps.production.domain.outputs import counts, dataset_parts
+from apps.production.domain.queue import scoring
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.production.priority import standing
 
 
 @shared_task(acks_late=True)
@@ -16,7 +18,7 @@ def check_request(*, request_id: int) -> None:
     request = Request.objects.filter(pk=request_id).first()
     if request is not None:
         try:
-            services.check_request(request=request, at=timezone.now())
+            moves.check_request(request=request, at=timezone.now())
         except InvalidTransition:
             return
 
@@ -49,4 +51,4 @@ def remind_of_waiting() -> None:
 @shared_task
 def rescore_queue() -> None:
     """Score the queue anew: deadlines come nearer, shares are used, estimates change."""
-    standing.rescore_all(at=timezone.now())
+    scoring.rescore_all(at=timezone.now())

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin
 from apps.quality.checks.registry import checks
+from apps.quality.domain.thresholds import problems_of, save_thresholds
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityResult, QualityRun, Thresholds, Waiver
-from apps.quality.thresholds import problems_of, save_thresholds
 
 
 class ThresholdsForm(forms.ModelForm):

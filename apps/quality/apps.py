@@ -5,7 +5,7 @@ class QualityConfig(AppConfig):
     name = "apps.quality"
 
     def ready(self) -> None:
-        from apps.production import guards
-        from apps.quality.closing import refusal_to_close
+        from apps.production.domain.lifecycle import guards
+        from apps.quality.domain.closure import refusal_to_close
 
         guards.CLOSING["quality"] = refusal_to_close

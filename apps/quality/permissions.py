@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from apps.production.domain.lifecycle.actors import may
 from apps.production.enums import Who
 from apps.production.models import Request
-from apps.production.permissions import may
 
 
 def may_run(user: Any, request: Request) -> bool:

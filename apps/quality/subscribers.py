@@ -1,12 +1,12 @@
 """What data quality does when something happens elsewhere."""
 
+from apps.core.domain.subscriptions import subscribe
 from apps.core.errors import InvalidTransition
 from apps.core.models import Event
-from apps.core.outbox import subscribe
 from apps.production.enums import PORTAL
 from apps.production.models import Request
-from apps.quality.services import ask_for_run
-from apps.quality.standing import current_run
+from apps.quality.domain.runs import ask_for_run
+from apps.quality.domain.standing import current_run
 
 
 @subscribe("quality.run_checks", "request.examine")

@@ -8,8 +8,8 @@ from django.utils import timezone
 from apps.core.errors import DomainError
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
-from apps.quality import services
-from apps.quality.standing import current_run
+from apps.quality.domain import runs
+from apps.quality.domain.standing import current_run
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,10 @@ def check_request(*, request_id: int) -> None:
         return
     try:
         run = current_run(request)
-        if run is None or services.must_run_again(run, request, timezone.now()):
-            services.ask_for_run(request=request, by=PORTAL, at=timezone.now())
-        services.run_checks(request=request, at=timezone.now())
-        services.close_if_passed(request=request, at=timezone.now())
+        if run is None or runs.must_run_again(run, request, timezone.now()):
+            runs.ask_for_run(request=request, by=PORTAL, at=timezone.now())
+        runs.run_checks(request=request, at=timezone.now())
+        runs.close_if_passed(request=request, at=timezone.now())
     except DomainError:  # somebody has moved it on meanwhile
         return
 

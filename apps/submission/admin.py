@@ -5,12 +5,12 @@ from typing import Any
 from django.contrib import admin
 
 from apps.core.admin import ReadOnlyAdmin
-from apps.production.admin_actions import Asked, ReasonAction, ReasonActionsAdmin, each
+from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
+from apps.production.domain.lifecycle.actors import may
 from apps.production.enums import Who
-from apps.production.permissions import may
+from apps.submission.domain.assignment import send_refused_again
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission, TakenFile
-from apps.submission.services import send_refused_again
 
 
 @admin.register(Assignment)

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from django.db.models import Count, F, Max, Q, Sum
 from django.db.models.functions import Coalesce
 
-from apps.jobs.totals import SENT_AGAIN, SENT_HERE
+from apps.jobs.domain.totals import SENT_AGAIN, SENT_HERE
+from apps.production.domain.lifecycle.sent import STUCK, STUCK_SINCE, sign_of_work
 from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
-from apps.production.sent import STUCK, STUCK_SINCE, sign_of_work
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
 

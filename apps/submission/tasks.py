@@ -7,18 +7,18 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
+from apps.core.domain.locks import alone_with
 from apps.core.errors import InvalidFields
-from apps.core.locks import alone_with
-from apps.submission import sending
+from apps.submission.domain import dispatch
+from apps.submission.domain.limits import cut_planned
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.recall import recall_sent
+from apps.submission.domain.retries import retry_by_verdict
+from apps.submission.domain.start import start_next
+from apps.submission.domain.submissions import SENDABLE, clusters_to_look_at
+from apps.submission.domain.trials import end_kept_up, judge_tests
 from apps.submission.enums import SubmissionState
-from apps.submission.limits import cut_planned
 from apps.submission.models import Assignment
-from apps.submission.planning import plan_next
-from apps.submission.recalling import recall_sent
-from apps.submission.retrying import retry_by_verdict
-from apps.submission.selectors import SENDABLE, clusters_to_look_at
-from apps.submission.starting import start_next
-from apps.submission.testing import end_kept_up, judge_tests
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def send_to(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
-    with alone_with(sending.SENDING_LOCK, cluster.pk) as alone:  # one that hangs must not keep a worker for each turn
+    with alone_with(dispatch.SENDING_LOCK, cluster.pk) as alone:  # one that hangs must not keep a worker for each turn
         if alone:
             _look(cluster)
             _send_due(cluster)
@@ -47,8 +47,8 @@ def send_to(*, cluster_id: int) -> None:
 
 def _look(cluster: Cluster) -> None:
     """See what became of what was sent, and do what follows from it."""
-    sending.refresh_progress(cluster=cluster, at=timezone.now())
-    sending.look_for_lost(cluster=cluster, at=timezone.now())
+    dispatch.refresh_progress(cluster=cluster, at=timezone.now())
+    dispatch.look_for_lost(cluster=cluster, at=timezone.now())
     recall_sent(cluster=cluster, at=timezone.now())
     try:
         end_kept_up(cluster=cluster, at=timezone.now())
@@ -64,13 +64,13 @@ def _send_due(cluster: Cluster) -> None:
         try:
             _plan(cluster)
             cut_planned(cluster=cluster, at=timezone.now())
-            submission = sending.claim_next(cluster=cluster, at=timezone.now())
+            submission = dispatch.claim_next(cluster=cluster, at=timezone.now())
             if submission is None and start_next(cluster=cluster, at=timezone.now()) is None:
                 return
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
             return
-        if submission and sending.send(submission=submission, at=timezone.now()).state == SubmissionState.UNKNOWN:
+        if submission and dispatch.send(submission=submission, at=timezone.now()).state == SubmissionState.UNKNOWN:
             return
 
 

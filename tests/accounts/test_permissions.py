@@ -3,7 +3,7 @@
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.accounts import services
+from apps.accounts import domain
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import is_admin, is_approver, is_liaison, is_opg, scope_of
@@ -52,7 +52,7 @@ def test_roles_are_read_once(liaison):
 
 def test_admin_role_opens_and_shuts_the_back_office(db, at, admin):
     assert User.objects.get(pk=admin.pk).is_superuser
-    services.revoke_role(membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at)
+    domain.revoke_role(membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at)
     assert not User.objects.get(pk=admin.pk).is_superuser
     assert not User.objects.get(pk=admin.pk).is_staff
     assert [event.kind for event in Event.objects.filter(target_label="admin-one")] == [
@@ -63,7 +63,7 @@ def test_admin_role_opens_and_shuts_the_back_office(db, at, admin):
 
 
 def test_role_granted_twice_is_one(db, at, liaison, nova):
-    services.grant_role(user=liaison, role=Role.LIAISON, experiment=nova, by="test", at=at)
-    services.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
-    services.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
+    domain.grant_role(user=liaison, role=Role.LIAISON, experiment=nova, by="test", at=at)
+    domain.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
+    domain.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
     assert Membership.objects.filter(user=liaison).count() == 2

@@ -8,25 +8,25 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from knox.models import AuthToken
 
-from apps.accounts import services
+from apps.accounts import domain
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
-from apps.production.content import RequestContent
-from apps.production.services import create_draft
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.requests.drafts import create_draft
 
 
 def test_superuser_of_the_command_line_stays_one_with_any_other_role(db, at):
     first = User.objects.create_superuser("first", password="x")
-    approver = services.grant_role(user=first, role=Role.APPROVER, experiment=None, by="test", at=at)
-    services.revoke_role(membership=approver, by="test", at=at)
+    approver = domain.grant_role(user=first, role=Role.APPROVER, experiment=None, by="test", at=at)
+    domain.revoke_role(membership=approver, by="test", at=at)
     first.refresh_from_db()
     assert (first.is_staff, first.is_superuser) == (True, True)
 
 
 def test_admin_of_one_experiment_may_not_enter_the_back_office(db, at, nova, liaison):
-    services.grant_role(user=liaison, role=Role.ADMIN, experiment=nova, by="test", at=at)
+    domain.grant_role(user=liaison, role=Role.ADMIN, experiment=nova, by="test", at=at)
     liaison.refresh_from_db()
     assert not liaison.is_staff
 
@@ -44,9 +44,9 @@ def test_token_is_not_made_without_its_event(liaison, at, monkeypatch):
     def fail(**_):
         raise RuntimeError
 
-    monkeypatch.setattr(services, "publish", fail)
+    monkeypatch.setattr(domain, "publish", fail)
     with pytest.raises(RuntimeError):
-        services.create_token(user=liaison, days=1, by=liaison, at=at)
+        domain.create_token(user=liaison, days=1, by=liaison, at=at)
     assert not AuthToken.objects.exists()
 
 
@@ -54,9 +54,9 @@ def test_what_has_expired_is_forgotten(client, liaison):
     now = timezone.now()
     client.force_login(liaison)
     Session.objects.create(session_key="old", session_data="", expire_date=now - timedelta(hours=1))
-    services.create_token(user=liaison, days=1, by=liaison, at=now)
-    services.create_token(user=liaison, days=30, by=liaison, at=now)
-    services.forget_expired(at=now + timedelta(days=2))
+    domain.create_token(user=liaison, days=1, by=liaison, at=now)
+    domain.create_token(user=liaison, days=30, by=liaison, at=now)
+    domain.forget_expired(at=now + timedelta(days=2))
     assert AuthToken.objects.count() == 1
     assert list(Session.objects.values_list("session_key", flat=True)) == [client.session.session_key]
 
@@ -64,7 +64,7 @@ def test_what_has_expired_is_forgotten(client, liaison):
 def test_too_many_tokens_say_what_to_do(liaison, at, settings):
     settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 0}
     with pytest.raises(InvalidFields, match="revoke one"):
-        services.create_token(user=liaison, days=1, by=liaison, at=at)
+        domain.create_token(user=liaison, days=1, by=liaison, at=at)
 
 
 def test_unknown_zone_in_the_back_office_is_refused(admin, client):

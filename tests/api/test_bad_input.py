@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.accounts.models import Membership
-from apps.core.selectors import events_of
+from apps.core.domain.events import events_of
 from apps.production.models import Request
 from tests import people
 from tests.production.written import draft, request_in

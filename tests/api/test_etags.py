@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.production.holds import place_hold
+from apps.production.domain.holds import place_hold
+from apps.production.domain.lifecycle.moves import set_priority
+from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Hold, Request
-from apps.production.services import save_draft, set_priority
 from tests.production.written import AT, content, draft, request_in
 
 

@@ -4,7 +4,7 @@ from django.db import transaction
 from django.urls import reverse
 from drf_spectacular.generators import SchemaGenerator
 
-from apps.production import services
+from apps.production.domain.lifecycle.moves import SERVICES
 from tests.routes import all_routes
 
 ROUTES = all_routes()
@@ -74,7 +74,7 @@ def test_every_action_of_a_page_has_a_route_of_the_api(world, client, liaison):
 
 
 def test_every_move_has_a_route_of_the_api():
-    assert {f"api:request-{verb.value}" for verb in services.SERVICES} <= NAMES
+    assert {f"api:request-{verb.value}" for verb in SERVICES} <= NAMES
 
 
 def test_every_change_takes_a_key():

@@ -13,7 +13,7 @@ from knox.models import AuthToken
 
 from apps.api.models import KeyedCall
 from apps.api.tasks import drop_old_calls
-from apps.core.selectors import events_of
+from apps.core.domain.events import events_of
 from apps.production.models import Request
 from tests.production.written import draft
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from apps.production.clones import save_template
+from apps.production.domain.lifecycle.moves import submit_request
+from apps.production.domain.lineage.templates import save_template
+from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Comment, Request, RequestTemplate
-from apps.production.services import save_draft, submit_request
 from tests.production.written import AT, content, draft, request_in
 
 JSON = "application/json"

@@ -5,7 +5,7 @@ import yaml
 from django.core.management import call_command
 from drf_spectacular.generators import SchemaGenerator
 
-from apps.api.schema_view import SchemaView, write_ahead
+from apps.api.views import SchemaView, write_ahead
 from opsportal.version import VERSION
 
 

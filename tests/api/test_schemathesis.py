@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from apps.production.clones import save_template
-from apps.production.discussion import write_comment
+from apps.production.domain.discussion import write_comment
+from apps.production.domain.lineage.templates import save_template
 from apps.production.enums import RequestState as S
 from tests.api.schema_walk import Walk
 from tests.production.written import AT, request_in

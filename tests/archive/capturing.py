@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.archive.capture.capture import Capture
-from apps.archive.capture.drain import Drain
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import Keeper
+from apps.archive.capture.delivery.drain import Drain
+from apps.archive.capture.delivery.keeper import Keeper
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable, Writer
 from apps.clusters.schedulers.base import Spool
-from apps.core.masking import Masker
+from apps.core.domain.masking import Masker
 
 
 class MemorySink:

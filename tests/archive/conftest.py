@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connection
 
-from apps.archive import word_index
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture.journal import Journal
-from apps.archive.capture.packing import Batch
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.domain.search import word_index
+from apps.archive.handover.batches import Batch
+from apps.archive.handover.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
 from tests.archive.spool_writer import environment_bytes, script_of
 

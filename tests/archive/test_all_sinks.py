@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from django.db import connection
 
+from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import read_blob
 
 from .elasticsearch_reading import job_of
 from .kafka_reading import jobs_of

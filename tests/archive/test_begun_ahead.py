@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from apps.archive.capture.drain import Drain
-from apps.archive.capture.isolation import Nursery
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.delivery.drain import Drain
+from apps.archive.capture.delivery.isolation import Nursery
+from apps.archive.capture.journal.journal import Journal
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from tests.archive.conftest import captured_job, with_identity
 

@@ -10,15 +10,15 @@ from contextlib import closing
 import pytest
 
 from apps.archive.capture import watcher as watcher_module
-from apps.archive.capture.heart import report_of
-from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import Keeper
-from apps.archive.capture.report import CaptureReport
-from apps.archive.capture.waiting import WaitingEntries
+from apps.archive.capture.delivery.keeper import Keeper
+from apps.archive.capture.heartbeat import report_of
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.capture.queues import WaitingEntries
 from apps.archive.capture.watcher import Watcher
+from apps.archive.handover.report import CaptureReport
 from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.masking import Masker
+from apps.core.domain.masking import Masker
 
 from .capturing import MemorySink, capture_of, running
 from .conftest import wait_for

@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.archive.capture.journal import Journal
-from apps.archive.capture_hosts import create_capture_host
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.domain.capture_hosts import create_capture_host
+from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob, MaskingRule
-from apps.archive.selectors import read_blob
 from apps.core.models import Heartbeat
 from tests.archive.conftest import ROOT, captured_job, wait_for, with_identity
 from tests.archive.spool_writer import environment_bytes, script_of, write_job

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from apps.archive.capture.dead_letters import running_capture
-from apps.archive.capture.drain import FIRST_DELAY_SECONDS
-from apps.archive.capture.isolation import Nursery
-from apps.archive.capture.journal import RESERVE_BYTES, Journal
+from apps.archive.capture.delivery.drain import FIRST_DELAY_SECONDS
+from apps.archive.capture.delivery.isolation import Nursery
+from apps.archive.capture.journal.dead_letters import running_capture
+from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal
+from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import read_blob
 from apps.archive.sinks.base import SinkUnavailable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from dev.postgres import Postgres

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zstandard import ZstdCompressor
 
-from apps.archive import capture_hosts
-from apps.archive.capture.packing import BadBatch, pack
-from apps.archive.capture.report import CaptureReport
-from apps.archive.capture_hosts import add_host_token, create_capture_host
+from apps.archive.domain import capture_hosts
+from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
+from apps.archive.handover import wire
+from apps.archive.handover.batches import BadBatch, pack
+from apps.archive.handover.report import CaptureReport
+from apps.archive.handover.wire import BatchTooLarge, unpack
 from apps.archive.models import ArchivedJob, CaptureHost, MaskingRule
-from apps.archive.sinks import wire
-from apps.archive.sinks.wire import BatchTooLarge, unpack
 from apps.core.models import Event, Heartbeat
 from tests.contracts.sink import SUBMITTED, a_job
 
@@ -131,7 +131,7 @@ def test_batch_that_is_too_large_is_said_so(send, monkeypatch):
     bomb = ZstdCompressor().compress(b"x" * (wire.MOST_BYTES + 1))
     assert len(bomb) < 10_000
     assert send(JOBS, bomb, wire.MEDIA_TYPE).status_code == 413
-    monkeypatch.setattr("apps.archive.capture_api.MOST_SENT_BYTES", 100)
+    monkeypatch.setattr("apps.archive.api.capture.MOST_SENT_BYTES", 100)
     assert send(JOBS, b"x" * 101, wire.MEDIA_TYPE).status_code == 413
     with pytest.raises(BatchTooLarge):
         unpack(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * wire.MOST_JOBS)))

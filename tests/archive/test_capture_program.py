@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from apps.archive.capture.isolation import Nursery
-from apps.archive.capture.opening import LaterSink
+from apps.archive.capture.delivery.isolation import Nursery
+from apps.archive.capture.delivery.opener import LaterSink
 from apps.archive.capture.plan import Plan, PlannedSink
 from apps.archive.sinks.base import SinkUnavailable
-from apps.core.masking import Rule
+from apps.core.domain.masking import Rule
 
 from .conftest import ROOT, captured_job, wait_for
 
 LOADED = """
 import sys
-import apps.archive.capture.run
+import apps.archive.capture.program
 from apps.clusters.schedulers.registry import SCHEDULERS
 for name in ("slurm", "torque", "htcondor"):
     SCHEDULERS.get(name)

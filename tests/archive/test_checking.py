@@ -5,15 +5,15 @@ from datetime import timedelta
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.archive.checking import Kind, check_copies
+from apps.archive.domain.retention import delete_expired, save_retention_rule
+from apps.archive.domain.store.jobs import store_jobs
+from apps.archive.domain.store.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob, RetentionRule
-from apps.archive.retention import delete_expired, save_retention_rule
-from apps.archive.services import store_jobs
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import StoredCopy
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.slurm.scheduler import Slurm
-from apps.core.masking import Masker
+from apps.core.domain.masking import Masker
 
 from .conftest import START, captured_job
 

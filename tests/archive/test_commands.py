@@ -12,7 +12,7 @@ import time
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.journal.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
 

@@ -1,6 +1,13 @@
 import pytest
 
-from apps.archive.contents import SHOWN_BYTES, SHOWN_LINES, ShownEnvironment, Variable, show_environment, show_script
+from apps.archive.domain.shown_contents import (
+    SHOWN_BYTES,
+    SHOWN_LINES,
+    ShownEnvironment,
+    Variable,
+    show_environment,
+    show_script,
+)
 
 from .spool_writer import environment_bytes
 

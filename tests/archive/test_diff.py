@@ -8,8 +8,8 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.archive.comparison import compare_lines, compare_variables, normalised
-from apps.archive.diffs import difference
+from apps.archive.domain.comparison import compare_lines, compare_variables, normalised
+from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
 from tests import people
 

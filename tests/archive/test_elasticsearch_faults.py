@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from apps.archive.capture import drain as drain_module
 from apps.archive.capture.capture import Capture
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.delivery import drain as drain_module
+from apps.archive.capture.journal.journal import Journal
 from apps.archive.sinks.elasticsearch import sink as sink_module
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.schedulers.slurm.spool import SlurmSpool

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.archive.capture.entry import CapturedJob
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from tests.archive.elasticsearch_reading import job_of

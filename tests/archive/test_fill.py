@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.archive import filling
-from apps.archive.filling import batches, jobs_after
+from apps.archive.domain.store import backfill
+from apps.archive.domain.store.backfill import batches, jobs_after
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob, Blob
-from apps.archive.services import store_jobs
 from apps.archive.sinks.files import FilesSink
 from tests.contracts.sink import SUBMITTED, a_job
 
@@ -66,8 +66,8 @@ def test_what_comes_out_is_what_was_stored(root):
 
 
 def test_batches_are_bounded_by_number_and_size(monkeypatch):
-    monkeypatch.setattr(filling, "BATCH_JOBS", 3)
-    monkeypatch.setattr(filling, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(backfill, "BATCH_JOBS", 3)
+    monkeypatch.setattr(backfill, "BATCH_BYTES", 10_000)
     store(*(a_job(number, script=b"x" * (20_000 if number == 4 else 10) + b"%d" % number) for number in range(1, 9)))
     assert [[job.job_id for job in batch.jobs] for batch in batches(jobs_after(last=0))] == [
         ["1", "2", "3"],
@@ -84,7 +84,7 @@ def test_cluster_and_date_choose(fill, root):
 
 
 def test_started_again_it_goes_on_where_it_was(fill, root, written, monkeypatch):
-    monkeypatch.setattr(filling, "BATCH_JOBS", 2)
+    monkeypatch.setattr(backfill, "BATCH_JOBS", 2)
     store(*(a_job(number) for number in range(1, 6)))
     root.mkdir()
     aside = root.with_name("aside")

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.archive.capture import heart
-from apps.archive.capture.heart import Heart, report_of
-from apps.archive.capture.journal import Journal
-from apps.archive.capture.rules import KnownRules
+from apps.archive.capture import heartbeat
+from apps.archive.capture.heartbeat import Heart, report_of
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.capture.known_rules import KnownRules
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.masking import Masker, Rule
+from apps.core.domain.masking import Masker, Rule
 
 from .capturing import MemorySink, capture_of
 from .conftest import captured_job, wait_for, with_identity
@@ -49,7 +49,7 @@ def capture(spool, journal):
 
 
 def test_rules_arrive_and_the_heart_beats_on_where_the_journal_cannot_be_asked(capture, journal, tmp_path, monkeypatch):
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
     journal.close()
     place, rules = Place(), KnownRules(tmp_path)
     beating = Heart(cluster="alps", places=[place], rules=rules, masker=masker)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.archive.contents import SHOWN_BYTES, show_script
-from apps.archive.highlight import coloured
+from apps.archive.domain.highlight import coloured
+from apps.archive.domain.shown_contents import SHOWN_BYTES, show_script
 
 SHELL = st.text(alphabet="ab1 $\"'`{}()<>&|;#\\=/-\t!", max_size=120)
 

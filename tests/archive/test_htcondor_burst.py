@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from apps.archive.linking import link_jobs
+from apps.archive.domain.links import link_jobs
+from apps.archive.domain.store.contents import archived_job_for
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import archived_job_for
-from apps.archive.services import store_jobs
+from apps.clusters.domain import ensure_cluster
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.script import COPIED
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
-from apps.clusters.services import ensure_cluster
+from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.models import Job
-from apps.jobs.services import collect_finished_jobs
 from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 

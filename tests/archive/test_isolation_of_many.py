@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from apps.archive.capture.isolation import Nursery
+from apps.archive.capture.delivery.isolation import Nursery
 from tests.contracts.sink import a_job
 
 

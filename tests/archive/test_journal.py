@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.archive.capture.journal import Journal, JournalError
-from apps.archive.capture.packing import Batch
+from apps.archive.capture.journal.journal import Journal, JournalError
+from apps.archive.handover.batches import Batch
 from apps.clusters.schedulers.base import Identity
 
 from .conftest import START, captured_job, with_identity
@@ -184,7 +184,7 @@ import sys
 from pathlib import Path
 import django
 django.setup()
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.journal.journal import Journal
 from tests.archive.conftest import captured_job, with_identity
 journal = Journal(Path(sys.argv[1]), sinks=["store"])
 for number in range(1, 100_000):

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.journal.journal import Journal
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.archive.capture.rules import KnownRules
-from apps.core.masking import Rule
+from apps.archive.capture.known_rules import KnownRules
+from apps.core.domain.masking import Rule
 
 RULES = [Rule("name", "^PIN$"), Rule("value", "s3cr3t")]
 

@@ -9,19 +9,19 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from apps.archive.linking import describe_jobs, link_jobs
+from apps.archive.domain.links import describe_jobs, link_jobs
+from apps.archive.domain.store.contents import archived_job_for
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob, MaskingRule
-from apps.archive.selectors import archived_job_for
-from apps.archive.services import store_jobs
 from apps.archive.tasks import describe_cluster
+from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState, Submission
 from apps.clusters.schedulers.slurm.scheduler import Slurm
-from apps.clusters.services import ensure_cluster
+from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
-from apps.core.services import deliver
+from apps.jobs.domain.collection import store_records
 from apps.jobs.models import Collection, Job
-from apps.jobs.services import store_records
 
 from .conftest import START, captured_job
 

@@ -4,11 +4,11 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 
-from apps.archive import masking_rules
-from apps.archive.masking_rules import continue_trial, current_rules, save_masking_rule, start_trial
+from apps.archive.domain import masking_rules
+from apps.archive.domain.masking_rules import continue_trial, current_rules, save_masking_rule, start_trial
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import Blob, MaskingRule, MaskingTrial
-from apps.archive.services import store_jobs
-from apps.core.masking import Rule
+from apps.core.domain.masking import Rule
 from apps.core.models import Event
 from tests.archive.conftest import START, captured_job
 from tests.archive.spool_writer import environment_bytes

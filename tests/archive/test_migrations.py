@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 from zstandard import ZstdCompressor
 
-from apps.archive.capture.journal import Journal
-from apps.archive.capture.packing import Batch
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.handover.batches import Batch
 from apps.clusters.schedulers.base import Identity
 
 from .conftest import START, captured_job, with_identity

@@ -1,6 +1,6 @@
 """Captured jobs in one piece, as journal and sinks get them."""
 
-from apps.archive.capture.packing import PackedJobs, pack, pieces_of, unpack
+from apps.archive.handover.batches import PackedJobs, pack, pieces_of, unpack
 
 from .conftest import captured_job
 

@@ -7,12 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from apps.archive.capture.report import CaptureReport
+from apps.archive.handover.report import CaptureReport
+from apps.archive.handover.wire import unpack
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.archive.sinks.portal import PortalClient
 from apps.archive.sinks.registry import open_sink
-from apps.archive.sinks.wire import unpack
-from apps.core.masking import Rule
+from apps.core.domain.masking import Rule
 from tests.certificates import self_signed, speak_tls
 from tests.contracts.sink import a_job
 

@@ -7,9 +7,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.queue_reading import read_queue, store_queue
-from apps.archive.services import store_jobs
+from apps.archive.domain.queue_reading import read_queue, store_queue
+from apps.archive.domain.store.jobs import store_jobs
+from apps.archive.handover.entry import CapturedJob
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS

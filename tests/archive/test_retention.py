@@ -8,10 +8,17 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.urls import reverse
 
-from apps.archive import retention
+from apps.archive.domain import retention
+from apps.archive.domain.retention import (
+    content_size,
+    delete_expired,
+    excesses,
+    pin_job,
+    save_retention_rule,
+    unpin_job,
+)
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob, Blob, Pin, RetentionRule, ScriptWords
-from apps.archive.retention import content_size, delete_expired, excesses, pin_job, save_retention_rule, unpin_job
-from apps.archive.services import store_jobs
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
 from apps.core.models import Event

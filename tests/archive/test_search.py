@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from apps.accounts.models import ClusterLogin
-from apps.archive import search, word_search
+from apps.archive.domain.search import search, word_search
 from apps.archive.models import ArchivedJob
 from tests import people
 

@@ -5,10 +5,10 @@ import pytest
 from django.db import IntegrityError, OperationalError, ProgrammingError
 
 from apps.accounts.models import Experiment
-from apps.archive import services
+from apps.archive.domain.store import jobs as services
+from apps.archive.domain.store.contents import damaged_blobs, newest_job, read_blob
+from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
 from apps.archive.models import ArchivedJob, Blob, Dictionary
-from apps.archive.selectors import damaged_blobs, newest_job, read_blob
-from apps.archive.services import store_jobs, train_dictionaries
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster

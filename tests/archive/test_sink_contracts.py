@@ -9,10 +9,10 @@ from urllib.parse import unquote
 import pytest
 from django.db import connection
 
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture_hosts import create_capture_host
+from apps.archive.domain.capture_hosts import create_capture_host
+from apps.archive.domain.store.contents import read_blob
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import read_blob
 from tests.archive.switch import Switch
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job
 

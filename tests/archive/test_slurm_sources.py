@@ -8,16 +8,16 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from apps.archive.checking import Kind, check_copies
-from apps.archive.linking import describe_jobs
+from apps.archive.domain.links import describe_jobs
+from apps.archive.domain.store.contents import archived_job_for, read_blob
+from apps.archive.domain.store.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import archived_job_for, read_blob
+from apps.clusters.domain import ensure_cluster
 from apps.clusters.schedulers.environment import variables_in
-from apps.clusters.services import ensure_cluster
+from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
-from apps.core.services import deliver
+from apps.jobs.domain.collection import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
-from apps.jobs.services import collect_again, collect_finished_jobs
 from tests.slurm_server import SlurmServer
 
 pytestmark = [

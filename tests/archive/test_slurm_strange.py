@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from apps.archive.checking import Kind, check_copies
+from apps.archive.domain.store.contents import archived_job_for, read_blob
+from apps.archive.domain.store.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import archived_job_for, read_blob
 from apps.clusters.models import Cluster
+from apps.jobs.domain.collection import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
-from apps.jobs.services import collect_again, collect_finished_jobs
 from tests.slurm_server import BIN, running_slurm
 
 from .conftest import wait_for

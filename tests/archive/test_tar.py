@@ -6,7 +6,7 @@ import tarfile
 import pytest
 from django.urls import reverse
 
-from apps.archive import bundle
+from apps.archive.domain import bundle
 from apps.archive.models import ArchivedJob, Blob
 from tests import people
 

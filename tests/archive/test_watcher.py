@@ -6,7 +6,7 @@ from contextlib import closing
 
 from apps.archive.capture import watcher
 from apps.archive.capture.inotify import Inotify
-from apps.archive.capture.journal import Journal
+from apps.archive.capture.journal.journal import Journal
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
 from .capturing import capture_of, running

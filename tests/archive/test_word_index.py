@@ -5,9 +5,9 @@ from datetime import date
 import pytest
 from django.db import connection
 
-from apps.archive import word_index, words
+from apps.archive.domain.search import word_index, words
+from apps.archive.domain.search.word_search import with_rare_words, with_words
 from apps.archive.models import ArchivedJob, Blob, ScriptWords, WordIndex
-from apps.archive.word_search import with_rare_words, with_words
 
 from .conftest import START, captured_job, index_words
 from .test_services import store

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.archive import words
+from apps.archive.domain.search import words
 
 LETTERS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\n"), max_size=80)
 SHELL = st.text(alphabet="aZ09_-./+=\"'$ {}():;|&<>,@%*é\t#", max_size=60)

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from django.utils import timezone
 
-from apps.services.services.incidents import close_incident
+from apps.statusboard.domain.incidents import close_incident
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

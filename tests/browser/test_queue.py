@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from apps.core.selectors import events_of
-from apps.production.priority.order import in_line
+from apps.core.domain.events import events_of
+from apps.production.domain.queue.order import in_line
 from tests.production.written import request_in
 
 

@@ -3,9 +3,9 @@
 import pytest
 from playwright.sync_api import expect
 
-from apps.production import services
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
-from apps.production.selectors import content_of
 from tests.production.written import AT, content, draft
 
 
@@ -22,7 +22,7 @@ def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
     made = Request.objects.get()
     assert (made.title, made.stages.get().memory_bytes) == ("Rock muons", 6_000_000_000)
 
-    services.save_draft(request=made, content=content(title="theirs"), version=made.version, by=liaison, at=AT)
+    save_draft(request=made, content=content(title="theirs"), version=made.version, by=liaison, at=AT)
     page.get_by_label("Title").fill("mine")
     page.get_by_text("Nothing was overwritten. What you typed is still here.").wait_for()
     assert Request.objects.get().title == "theirs"

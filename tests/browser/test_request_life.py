@@ -10,9 +10,10 @@ from playwright.sync_api import Page, expect
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.core import tasks
-from apps.jobs.following import follow_requests
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.production.counts import count_reports, report_output
+from apps.jobs.domain.following import follow_requests
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.production.domain.outputs.counts import count_reports, report_output
 from apps.production.models import Request, Stage
 from apps.production.tasks import check_waiting
 from apps.quality.tasks import check_all

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from apps.services.enums import State, Watch
-from apps.services.models import Incident
-from apps.services.services.announcements import post_announcement
-from apps.services.services.incidents import close_incident, open_incident
-from apps.services.services.windows import schedule_window
-from tests.services.factories import alert, post, service, source, watchdog
+from apps.statusboard.domain.announcements import post_announcement
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.enums import State, Watch
+from apps.statusboard.models import Incident
+from tests.statusboard.factories import alert, post, service, source, watchdog
 
 HOUR = timedelta(hours=1)
 PAGES = {

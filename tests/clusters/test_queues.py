@@ -8,8 +8,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from apps.clusters.schedulers.asking import Asking
 from apps.clusters.schedulers.base import CurrentState, SchedulerError
+from apps.clusters.schedulers.command import Asking
 from apps.clusters.schedulers.htcondor.queue import read_queue as read_condor_q
 from apps.clusters.schedulers.htcondor.scheduler import HTCondor
 from apps.clusters.schedulers.slurm.scheduler import Slurm

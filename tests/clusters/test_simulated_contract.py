@@ -10,8 +10,8 @@ import pytest
 
 from apps.clusters.schedulers.base import JobRecord, SpoolEntry
 from apps.clusters.schedulers.simulated import Simulated, add_records, mark_complete, open_accounting
-from apps.portal.simulation.scripts import spooled_environment
-from apps.portal.simulation.spool import SpoolWriter
+from apps.demo.simulation.scripts import spooled_environment
+from apps.demo.simulation.spool import SpoolWriter
 from tests.contracts.scheduler import Harness, Job, SchedulerContract
 
 

@@ -5,7 +5,14 @@ Derive a test class from `CatalogueContract` and give it a fixture `catalogue` t
 
 import pytest
 
-from apps.production.datasets import CatalogueError, DataFile, Dataset, DatasetCatalogue, DefinesDatasets, ListsFiles
+from apps.production.domain.outputs.datasets import (
+    CatalogueError,
+    DataFile,
+    Dataset,
+    DatasetCatalogue,
+    DefinesDatasets,
+    ListsFiles,
+)
 
 HELD = (
     Dataset("nova.raw.2026", files=1200, events=24_000_000, size_bytes=6 * 10**12),

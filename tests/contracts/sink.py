@@ -16,7 +16,7 @@ from typing import Protocol
 
 import pytest
 
-from apps.archive.capture.entry import CapturedJob
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 

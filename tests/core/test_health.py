@@ -7,9 +7,8 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from apps.core import services
+from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, readiness_heard
 from apps.core.models import Heartbeat
-from apps.core.selectors import HEARTBEAT_LIMIT, readiness_heard
 
 
 def test_healthz_asks_no_database(client, django_assert_num_queries, db):
@@ -27,13 +26,13 @@ def test_readyz_is_503_before_beat_was_heard(client, db):
 
 
 def test_readyz_is_200_when_all_is_well(client, db):
-    services.beat_heart(name="beat", at=timezone.now())
-    services.beat_heart(name="capture main", at=timezone.now(), detail={"waiting": 0})
+    beat_heart(name="beat", at=timezone.now())
+    beat_heart(name="capture main", at=timezone.now(), detail={"waiting": 0})
     assert checks(client) == (200, {"database": True, "queue": True, "beat": True, "capture main": True})
 
 
 def test_readyz_waits_for_the_capture_of_this_installation(client, db, settings):
-    services.beat_heart(name="beat", at=timezone.now())
+    beat_heart(name="beat", at=timezone.now())
     settings.CAPTURE_CLUSTER = "farm"
     assert checks(client) == (503, {"database": True, "queue": True, "beat": True, "capture farm": False})
 
@@ -41,8 +40,8 @@ def test_readyz_waits_for_the_capture_of_this_installation(client, db, settings)
 @pytest.mark.parametrize("silent", ["beat", "capture main"])
 def test_readyz_is_503_when_a_heart_stops(client, db, silent):
     for name in ("beat", "capture main"):
-        services.beat_heart(name=name, at=timezone.now())
-    services.beat_heart(name=silent, at=timezone.now() - HEARTBEAT_LIMIT - timedelta(seconds=1))
+        beat_heart(name=name, at=timezone.now())
+    beat_heart(name=silent, at=timezone.now() - HEARTBEAT_LIMIT - timedelta(seconds=1))
     status, found = checks(client)
     assert (status, found[silent]) == (503, False)
 
@@ -62,7 +61,7 @@ def test_healthz_asks_no_database_for_somebody_with_a_session_either(client, lia
 
 
 def test_heart_of_a_capture_that_is_gone_can_be_deleted(client, admin):
-    services.beat_heart(name="capture gone", at=timezone.now())
+    beat_heart(name="capture gone", at=timezone.now())
     client.force_login(admin)
     heart = Heartbeat.objects.get()
     client.post(f"/admin/core/heartbeat/{heart.pk}/delete/", {"post": "yes"})
@@ -91,7 +90,7 @@ def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings):
     now = timezone.now()
     told = {check.name: (check.ok, check.detail) for check in readiness_heard(now)}
     assert told["queue"] == (False, "has carried nothing yet")
-    services.beat_heart(name="beat", at=now - timedelta(seconds=7))
+    beat_heart(name="beat", at=now - timedelta(seconds=7))
     assert {check.name: check.detail for check in readiness_heard(now)}["queue"] == "carried a message 7 s ago"
     late = now + HEARTBEAT_LIMIT
     assert not {check.name: check.ok for check in readiness_heard(late)}["queue"]

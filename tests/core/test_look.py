@@ -8,7 +8,7 @@ import time_machine
 from django import forms
 from django.utils import timezone
 
-from apps.core.templatetags import look
+from apps.core.web.templatetags import look
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from apps.core.masking import Masker, Rule, value_of
+from apps.core.domain.masking import Masker, Rule, value_of
 from opsportal.env import Environment
 
 NAMES = Environment.model_fields["CAPTURE_MASK_NAMES"].default

@@ -4,7 +4,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import RequestFactory
 
-from apps.core.middleware import TrustedProxyMiddleware
+from apps.core.web.middleware import TrustedProxyMiddleware
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,21 @@ import pytest
 from django.db import IntegrityError, InternalError, connection, transaction
 from django.db.utils import ProgrammingError
 
-from apps.core import outbox, services, tasks
+from apps.core import tasks
+from apps.core.domain import events, subscriptions
+from apps.core.domain.outbox import deliver, drop_old_deliveries
 from apps.core.models import Delivery, Event, Heartbeat
 
 
 @pytest.fixture
 def subscriber(monkeypatch):
     """A subscriber of `thing.happened` that notes what it was told and fails as often as asked."""
-    monkeypatch.setattr(outbox, "_handlers", dict(outbox._handlers))
-    monkeypatch.setattr(outbox, "_by_kind", dict(outbox._by_kind))
+    monkeypatch.setattr(subscriptions, "_handlers", dict(subscriptions._handlers))
+    monkeypatch.setattr(subscriptions, "_by_kind", dict(subscriptions._by_kind))
     told: list[int] = []
     failures: list[Exception] = []
 
-    @outbox.subscribe("test.note", "thing.happened")
+    @subscriptions.subscribe("test.note", "thing.happened")
     def note(event: Event) -> None:
         Heartbeat.objects.create(name=f"told {event.pk}", at=event.at)
         if failures:
@@ -30,7 +32,7 @@ def subscriber(monkeypatch):
 
 def publish(at):
     target = Heartbeat.objects.create(name=f"thing {Heartbeat.objects.count()}", at=at)
-    return services.publish(kind="thing.happened", target=target, by="test", at=at, old="a", new="b", reason="why")
+    return events.publish(kind="thing.happened", target=target, by="test", at=at, old="a", new="b", reason="why")
 
 
 def test_publish_delivers_once_on_commit(db, at, subscriber, django_capture_on_commit_callbacks):
@@ -39,8 +41,8 @@ def test_publish_delivers_once_on_commit(db, at, subscriber, django_capture_on_c
         event = publish(at)
     assert len(sends) == 1
     delivery = Delivery.objects.get()
-    assert services.deliver(delivery_id=delivery.pk, at=at)
-    assert not services.deliver(delivery_id=delivery.pk, at=at)
+    assert deliver(delivery_id=delivery.pk, at=at)
+    assert not deliver(delivery_id=delivery.pk, at=at)
     assert told == [event.pk]
 
 
@@ -49,13 +51,13 @@ def test_failed_subscriber_leaves_nothing_and_is_tried_again(db, at, subscriber)
     failures.append(RuntimeError("no luck"))
     event = publish(at)
     delivery = Delivery.objects.get()
-    assert not services.deliver(delivery_id=delivery.pk, at=at)
+    assert not deliver(delivery_id=delivery.pk, at=at)
     delivery.refresh_from_db()
     assert (delivery.attempts, delivery.delivered_at) == (1, None)
     assert delivery.last_error == "RuntimeError: no luck"
     assert delivery.due_at == at + timedelta(seconds=5)
     assert not Heartbeat.objects.filter(name__startswith="told").exists()
-    assert services.deliver(delivery_id=delivery.pk, at=at)
+    assert deliver(delivery_id=delivery.pk, at=at)
     assert told == [event.pk]
 
 
@@ -69,14 +71,14 @@ def test_sweep_delivers_what_was_never_sent(db, at, subscriber):
 
 def test_subscriber_that_is_gone_is_recorded(db, at, subscriber):
     publish(at)
-    del outbox._handlers["test.note"]
-    services.deliver(delivery_id=Delivery.objects.get().pk, at=at)
+    del subscriptions._handlers["test.note"]
+    deliver(delivery_id=Delivery.objects.get().pk, at=at)
     assert "no subscriber is named test.note" in Delivery.objects.get().last_error
 
 
 def test_two_subscribers_of_one_name_are_refused(subscriber):
     with pytest.raises(ValueError, match=r"two subscribers are named test\.note"):
-        outbox.subscribe("test.note", "other")(lambda event: None)
+        subscriptions.subscribe("test.note", "other")(lambda event: None)
 
 
 @pytest.mark.parametrize("statement", ["update core_event set actor = 'x'", "delete from core_event"])
@@ -93,9 +95,9 @@ def test_event_cannot_be_changed(db, at, subscriber, statement):
 
 def test_deliveries_are_dropped_a_month_after_they_were_made(db, at, subscriber):
     made, waiting = publish(at), publish(at)
-    assert services.deliver(delivery_id=made.deliveries.get().pk, at=at)
-    assert services.drop_old_deliveries(at=at + timedelta(days=29)) == 0
-    assert services.drop_old_deliveries(at=at + timedelta(days=31)) == 1
+    assert deliver(delivery_id=made.deliveries.get().pk, at=at)
+    assert drop_old_deliveries(at=at + timedelta(days=29)) == 0
+    assert drop_old_deliveries(at=at + timedelta(days=31)) == 1
     assert Delivery.objects.get().event == waiting
     assert Event.objects.filter(kind="thing.happened").count() == 2
 
@@ -105,13 +107,13 @@ def test_event_of_a_process_without_subscribers_reaches_them_through_a_worker(
 ):
     told, _ = subscriber
     with monkeypatch.context() as elsewhere, django_capture_on_commit_callbacks() as sends:
-        elsewhere.setattr(outbox, "_left_to_workers", [])
-        outbox.leave_to_workers()
+        elsewhere.setattr(subscriptions, "_left_to_workers", [])
+        subscriptions.leave_to_workers()
         event = publish(at)
     assert sends == []
     delivery = Delivery.objects.get()
     for _ in range(2):
-        services.deliver(delivery_id=delivery.pk, at=at)
+        deliver(delivery_id=delivery.pk, at=at)
     assert told == []
-    services.deliver(delivery_id=Delivery.objects.get(subscriber="test.note").pk, at=at)
+    deliver(delivery_id=Delivery.objects.get(subscriber="test.note").pk, at=at)
     assert told == [event.pk]

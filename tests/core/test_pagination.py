@@ -8,8 +8,8 @@ from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.core.domain.pagination import newest_first
 from apps.core.models import Heartbeat
-from apps.core.pagination import newest_first
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

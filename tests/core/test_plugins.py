@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.core import plugins
-from apps.core.plugins import Registry, UnknownPlugin
+from apps.core.domain import plugins
+from apps.core.domain.plugins import Registry, UnknownPlugin
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from django.forms.renderers import DjangoTemplates, get_default_renderer
 from django.utils.functional import lazystr
 from django.utils.safestring import mark_safe
 
-from apps.core.rendering import FieldRenderer
+from apps.core.web.rendering import FieldRenderer
 
 NASTY = '<b title="it\'s">&amp; é\r\n</b>'
 VALUES = [None, "", "a", NASTY, mark_safe("<i>&amp;</i>"), lazystr(NASTY), 0, 12_345.5, True]

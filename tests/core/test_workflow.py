@@ -2,9 +2,9 @@
 
 import pytest
 
+from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, StaleState
 from apps.core.models import Heartbeat
-from apps.core.workflow import move
 
 TABLE = {"open": frozenset({"shut"}), "shut": frozenset()}
 

@@ -3,15 +3,15 @@
 import pytest
 from rest_framework.test import APIClient
 
-from apps.diagnosis import services
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest
 
 
 @pytest.fixture
 def job(make_job, at):
     made = make_job(log="[FATAL] Auth failed\n")
-    services.queue_harvests(job_ids=[made.pk], at=at)
-    services.harvest_log(harvest=LogHarvest.objects.get(), at=at)
+    queue_harvests(job_ids=[made.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(), at=at)
     return made
 
 

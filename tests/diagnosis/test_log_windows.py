@@ -2,9 +2,9 @@
 
 import pytest
 
-from apps.diagnosis import services
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.enums import Stream
-from apps.diagnosis.log_windows import log_view
 from apps.diagnosis.models import LogHarvest
 
 LINES = [f"line {n} " + "x" * 90 for n in range(1, 3001)]
@@ -16,8 +16,8 @@ def read(make_job, at):
 
     def make(log: str, number: int = 1, **fields):
         job = make_job(number, log=log, **fields)
-        services.queue_harvests(job_ids=[job.pk], at=at)
-        services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+        queue_harvests(job_ids=[job.pk], at=at)
+        harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
         return job
 
     return make

@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from apps.diagnosis import services
+from apps.diagnosis.domain.facts import needed_services, outages_while
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Overlap
 from apps.diagnosis.models import LogHarvest, Verdict
-from apps.diagnosis.selectors import needed_services, outages_while
+from apps.production.domain.types.versions import newest_version
 from apps.production.models import Request, Stage
-from apps.production.workflow_types import newest_version
-from apps.services.enums import State, Watch
-from apps.services.services.incidents import close_incident, open_incident
-from apps.services.services.tree import ensure_service
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.tree import ensure_service
+from apps.statusboard.enums import State, Watch
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def outage(samweb, shifter, at):
 
 
 def judge(job, at) -> Verdict:
-    services.queue_harvests(job_ids=[job.pk], at=at)
-    services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     return Verdict.objects.get(job=job)
 
 

@@ -7,7 +7,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.diagnosis import services
+from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest, Verdict
 
 HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
@@ -16,8 +17,8 @@ HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
 @pytest.fixture
 def job(make_job, at):
     made = make_job(log=HOSTILE)
-    services.queue_harvests(job_ids=[made.pk], at=at)
-    services.harvest_log(harvest=LogHarvest.objects.get(), at=at)
+    queue_harvests(job_ids=[made.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(), at=at)
     return made
 
 
@@ -67,7 +68,7 @@ def test_odd_query_shows_the_end(client, job, shifter, query):
 
 def test_job_being_read_says_so_and_looks_again(client, make_job, at, shifter):
     job = make_job(5, log="x\n")
-    services.queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_ids=[job.pk], at=at)
     html = get(client, shifter, "verdict", job.pk).content.decode()
     assert "Its log is being read." in html
     assert 'hx-trigger="every 3s"' in html
@@ -107,9 +108,9 @@ def failed(make_job):
     for number, log in enumerate(logs * 2):
         fields = {"experiment": None} if number == 7 else {}
         job = make_job(number, log=log, ended_at=now - timedelta(hours=number * 2), **fields)
-        services.queue_harvests(job_ids=[job.pk], at=now)
-        services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
-    services.recount_dirty_hours()
+        queue_harvests(job_ids=[job.pk], at=now)
+        harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
+    recount_dirty_hours()
 
 
 def numbers_and_lists(client, html):

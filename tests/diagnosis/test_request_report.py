@@ -10,11 +10,11 @@ from django.utils.html import strip_tags
 
 from apps.clusters.models import Cluster, Site
 from apps.core import tasks
+from apps.diagnosis.domain.request_report import digest_of, freeze_report, read_frozen, report_of
 from apps.diagnosis.models import RequestReport, Verdict
-from apps.diagnosis.request_report import digest_of, freeze_report, read_frozen, report_of
+from apps.jobs.domain.origin import attach_origin
 from apps.jobs.models import Job
-from apps.jobs.services import attach_origin
-from apps.production import services
+from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
 from tests.jobs.accounting import AT, failed, record, store
 from tests.production.written import pass_quality, request_in
@@ -64,7 +64,7 @@ def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, li
     page = reverse("diagnosis:request-report", args=[ran.key])
     assert b"as of" in client.get(page).content
     pass_quality(ran, approver)
-    services.SERVICES[Verb.DONE](request=ran, by=approver, at=AT + timedelta(days=1))
+    SERVICES[Verb.DONE](request=ran, by=approver, at=AT + timedelta(days=1))
     for _ in range(3):
         tasks.deliver_waiting()
     kept = RequestReport.objects.get()

@@ -5,15 +5,26 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, OperationalError, transaction
 
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import Blob
-from apps.archive.services import store_jobs
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.diagnosis import services, tasks
+from apps.diagnosis import tasks
+from apps.diagnosis.domain import harvest as harvest_module
+from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.facts import submission_of
+from apps.diagnosis.domain.harvest import (
+    ATTEMPTS,
+    HELD_FOR_DEAD,
+    harvest_again,
+    harvest_log,
+    queue_harvests,
+    requeue_waiting,
+)
+from apps.diagnosis.domain.verdicts import follow_experiments, override_verdict
 from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
 from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
-from apps.diagnosis.selectors import submission_of
 from apps.jobs.models import Job
 from tests.archive.conftest import captured_job
 
@@ -22,9 +33,9 @@ FATAL = "start\n---- FileOpenError BEGIN\n    [FATAL] Auth failed\n"
 
 def harvest(job, at) -> LogHarvest:
     """Queue and run one harvest; return its row as it is then."""
-    services.queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_ids=[job.pk], at=at)
     row = LogHarvest.objects.get(job=job)
-    services.harvest_log(harvest=row, at=at)
+    harvest_log(harvest=row, at=at)
     row.refresh_from_db()
     return row
 
@@ -75,7 +86,7 @@ def test_harvest_twice_gives_the_same_rows_once(make_job, at):
 
 def test_task_delivered_twice_reads_once(make_job, at, django_capture_on_commit_callbacks):
     job = make_job(log=FATAL)
-    services.queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_ids=[job.pk], at=at)
     row = LogHarvest.objects.get()
     tasks.harvest_log(harvest_id=row.pk)
     tasks.harvest_log(harvest_id=row.pk)
@@ -88,35 +99,35 @@ def test_task_of_a_harvest_that_is_gone_does_nothing(db):
 
 
 def test_two_workers_with_the_same_row_store_once(make_job, at):
-    services.queue_harvests(job_ids=[make_job(log=FATAL).pk], at=at)
+    queue_harvests(job_ids=[make_job(log=FATAL).pk], at=at)
     first, second = LogHarvest.objects.get(), LogHarvest.objects.get()
-    assert services.harvest_log(harvest=first, at=at) is HarvestState.DONE
-    assert services.harvest_log(harvest=second, at=at) is None
+    assert harvest_log(harvest=first, at=at) is HarvestState.DONE
+    assert harvest_log(harvest=second, at=at) is None
 
 
 def test_completed_jobs_are_not_asked_for_and_others_are(make_job, at):
     jobs = [make_job(n, state=state) for n, state in enumerate(["completed", "failed", "cancelled", "preempted"])]
-    assert services.queue_harvests(job_ids=[job.pk for job in jobs], at=at) == 3
+    assert queue_harvests(job_ids=[job.pk for job in jobs], at=at) == 3
 
 
 def test_log_of_a_completed_job_is_read_when_asked_and_judges_nothing(make_job, at, shifter):
     job = make_job(log="all fine\n", state="completed", exit_code=0)
-    row = services.harvest_again(job=job, by=shifter, at=at)
-    services.harvest_log(harvest=row, at=at)
+    row = harvest_again(job=job, by=shifter, at=at)
+    harvest_log(harvest=row, at=at)
     assert bytes(LogExcerpt.objects.get().data) == b"all fine\n"
     assert not Verdict.objects.exists()
 
 
 def test_completed_job_with_a_cause_in_its_log_is_judged(make_job, at, shifter):
     job = make_job(log=FATAL, state="completed", exit_code=0)
-    services.harvest_log(harvest=services.harvest_again(job=job, by=shifter, at=at), at=at)
+    harvest_log(harvest=harvest_again(job=job, by=shifter, at=at), at=at)
     assert Verdict.objects.get().cause == "XRD-AUTH"
 
 
 def test_missing_log_is_looked_for_three_times(make_job, at):
     job = make_job()
     for expected in ("queued", "queued", "no_log"):
-        services.harvest_log(harvest=LogHarvest.objects.filter(job=job).first() or queued(job, at), at=at)
+        harvest_log(harvest=LogHarvest.objects.filter(job=job).first() or queued(job, at), at=at)
         assert LogHarvest.objects.get().state == expected
     verdict = Verdict.objects.get()
     assert verdict.verdict == "unknown"
@@ -124,15 +135,15 @@ def test_missing_log_is_looked_for_three_times(make_job, at):
 
 
 def queued(job, at) -> LogHarvest:
-    services.queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_ids=[job.pk], at=at)
     return LogHarvest.objects.get(job=job)
 
 
 def test_log_that_comes_late_is_read(make_job, at, roots):
     job = make_job()
-    assert services.harvest_log(harvest=queued(job, at), at=at) is HarvestState.QUEUED
+    assert harvest_log(harvest=queued(job, at), at=at) is HarvestState.QUEUED
     (roots / "1.out").write_text(FATAL)
-    assert services.harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
+    assert harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "{roots}/../secret", "{roots}/link", "{roots}"])
@@ -174,31 +185,31 @@ def test_excerpt_of_a_large_log_is_its_last_whole_lines(make_job, at):
 
 def test_killed_harvest_starts_again(make_job, at, django_capture_on_commit_callbacks):
     row = queued(make_job(log=FATAL), at)
-    LogHarvest.objects.filter(pk=row.pk).update(state="running", attempts=1, due_at=at + services.HELD_FOR_DEAD)
-    assert services.requeue_waiting(at=at + timedelta(minutes=5)) == 0
+    LogHarvest.objects.filter(pk=row.pk).update(state="running", attempts=1, due_at=at + HELD_FOR_DEAD)
+    assert requeue_waiting(at=at + timedelta(minutes=5)) == 0
     with django_capture_on_commit_callbacks() as sends:
-        assert services.requeue_waiting(at=at + timedelta(minutes=13)) == 1
+        assert requeue_waiting(at=at + timedelta(minutes=13)) == 1
     assert len(sends) == 1
-    assert services.harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
+    assert harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
 
 
 def test_lost_message_is_sent_again_but_not_at_once(make_job, at):
     queued(make_job(log=FATAL), at)
-    assert services.requeue_waiting(at=at + timedelta(seconds=30)) == 0
-    assert services.requeue_waiting(at=at + timedelta(seconds=61)) == 1
-    assert services.requeue_waiting(at=at + timedelta(seconds=62)) == 0
+    assert requeue_waiting(at=at + timedelta(seconds=30)) == 0
+    assert requeue_waiting(at=at + timedelta(seconds=61)) == 1
+    assert requeue_waiting(at=at + timedelta(seconds=62)) == 0
 
 
 def test_harvest_that_keeps_killing_its_worker_is_given_up(make_job, at):
     row = queued(make_job(log=FATAL, state="timeout"), at)
-    LogHarvest.objects.filter(pk=row.pk).update(attempts=services.ATTEMPTS)
+    LogHarvest.objects.filter(pk=row.pk).update(attempts=ATTEMPTS)
     row.refresh_from_db()
-    assert services.harvest_log(harvest=row, at=at) is HarvestState.FAILED
+    assert harvest_log(harvest=row, at=at) is HarvestState.FAILED
     assert Verdict.objects.get().verdict == "resource"
 
 
 def test_error_of_the_reader_ends_the_harvest_with_a_verdict(make_job, at, monkeypatch):
-    monkeypatch.setattr(services, "read_log", lambda *_: 1 / 0)
+    monkeypatch.setattr(harvest_module, "read_log", lambda *_: 1 / 0)
     row = harvest(make_job(log=FATAL, state="timeout"), at)
     assert (row.state, row.last_error) == ("failed", "ZeroDivisionError: division by zero")
     assert Verdict.objects.get().verdict == "resource"
@@ -208,11 +219,11 @@ def test_file_system_that_fails_is_tried_again_then_said(make_job, at, monkeypat
     def unreadable(*_):
         raise LogUnreadable("stale file handle")
 
-    monkeypatch.setattr(services, "read_log", unreadable)
+    monkeypatch.setattr(harvest_module, "read_log", unreadable)
     job = make_job(log=FATAL)
     row = queued(job, at)
     for _ in range(3):
-        services.harvest_log(harvest=LogHarvest.objects.get(), at=at)
+        harvest_log(harvest=LogHarvest.objects.get(), at=at)
     row.refresh_from_db()
     assert (row.state, row.last_error) == ("failed", "stale file handle")
 
@@ -221,10 +232,10 @@ def test_database_error_leaves_the_harvest_to_be_found_again(make_job, at, monke
     def fail(*_):
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr(services, "_store_verdict", fail)
+    monkeypatch.setattr(harvest_module, "_store_verdict", fail)
     row = queued(make_job(log=FATAL), at)
     with pytest.raises(OperationalError):
-        services.harvest_log(harvest=row, at=at)
+        harvest_log(harvest=row, at=at)
     assert LogHarvest.objects.get().state == "running"
     assert LogExcerpt.objects.count() == 0
 
@@ -232,7 +243,7 @@ def test_database_error_leaves_the_harvest_to_be_found_again(make_job, at, monke
 def test_person_has_the_last_word(make_job, at, liaison):
     job = make_job(log=FATAL)
     harvest(job, at)
-    services.override_verdict(job=job, verdict=VerdictKind.CODE, by=liaison, at=at, reason="Our proxy was wrong.")
+    override_verdict(job=job, verdict=VerdictKind.CODE, by=liaison, at=at, reason="Our proxy was wrong.")
     harvest(job, at + timedelta(hours=1))
     verdict = Verdict.objects.get()
     assert (verdict.verdict, verdict.advice, verdict.machine_verdict) == ("code", "debug", "service")
@@ -246,28 +257,28 @@ def test_only_opg_and_own_liaisons_may_judge(make_job, at, other_liaison, shifte
     job = make_job(log=FATAL)
     harvest(job, at)
     with pytest.raises(NotAllowed):
-        services.override_verdict(job=job, verdict=VerdictKind.CODE, by=other_liaison, at=at, reason="x")
+        override_verdict(job=job, verdict=VerdictKind.CODE, by=other_liaison, at=at, reason="x")
     with pytest.raises(NotAllowed):
-        services.harvest_again(job=job, by=other_liaison, at=at)
-    services.override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
+        harvest_again(job=job, by=other_liaison, at=at)
+    override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
 
 
 def test_correction_needs_a_reason_and_a_verdict(make_job, at, shifter):
     job = make_job(log=FATAL)
     with pytest.raises(NotAllowed, match="no verdict yet"):
-        services.override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
+        override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
     harvest(job, at)
     with pytest.raises(InvalidFields):
-        services.override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="  ")
+        override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="  ")
 
 
 def test_harvest_again_starts_from_the_first_attempt(make_job, at, shifter):
     job = make_job(log=FATAL)
     harvest(job, at)
-    row = services.harvest_again(job=job, by=shifter, at=at)
+    row = harvest_again(job=job, by=shifter, at=at)
     assert (row.state, row.attempts) == ("queued", 0)
     with pytest.raises(InvalidTransition):
-        services.harvest_again(job=job, by=shifter, at=at)
+        harvest_again(job=job, by=shifter, at=at)
 
 
 @pytest.mark.parametrize("old", HarvestState)
@@ -283,7 +294,8 @@ def test_half_a_correction_is_refused_by_the_database(make_job, at):
 
 
 def test_collected_jobs_are_queued_by_the_event(make_job, at):
-    from apps.core.services import deliver, publish
+    from apps.core.domain.events import publish
+    from apps.core.domain.outbox import deliver
 
     job = make_job(log=FATAL)
     event = publish(
@@ -298,8 +310,8 @@ def test_collected_jobs_are_queued_by_the_event(make_job, at):
 def test_verdict_follows_the_experiment_that_its_job_gets_later(make_job, at, nova):
     job = make_job(log=FATAL, experiment=None)
     harvest(job, at)
-    services.recount_dirty_hours()
+    recount_dirty_hours()
     Job.objects.update(experiment=nova)
-    assert services.follow_experiments() == 1
-    assert services.recount_dirty_hours() == 1
+    assert follow_experiments() == 1
+    assert recount_dirty_hours() == 1
     assert (Verdict.objects.get().experiment, CauseTotals.objects.get().experiment) == (nova, nova)

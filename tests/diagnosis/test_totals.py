@@ -6,10 +6,12 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.diagnosis import services
+from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts import override_verdict
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyCauseHour, LogHarvest, Verdict
-from apps.jobs.records import hour_of
+from apps.jobs.domain.records import hour_of
 
 LOGS = ["[FATAL] Auth failed\n", "KeyError: 'x'\n", "nothing\n", "---- BadAlloc BEGIN\n"]
 
@@ -37,8 +39,8 @@ def stored():
 
 
 def harvest(job, at):
-    services.queue_harvests(job_ids=[job.pk], at=at)
-    services.harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
 
 
 STEPS = st.lists(
@@ -70,7 +72,7 @@ def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
             jobs.append(new)
         elif step == "correct" and job:
             kind = list(VerdictKind)[which % len(VerdictKind)]
-            services.override_verdict(job=job, verdict=kind, by=shifter, at=at, reason=f"step {number}")
+            override_verdict(job=job, verdict=kind, by=shifter, at=at, reason=f"step {number}")
         elif step == "reread" and job:
             harvest(job, at)
         elif step == "move" and job:
@@ -78,14 +80,14 @@ def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
             job.save(update_fields=["ended_at"])
             harvest(job, at)
         elif step == "recount":
-            services.recount_dirty_hours()
-    services.recount_dirty_hours()
+            recount_dirty_hours()
+    recount_dirty_hours()
     assert stored() == recount()
     assert not DirtyCauseHour.objects.exists()
 
 
 def test_recount_without_a_note_changes_nothing(make_job, at):
     harvest(make_job(log=LOGS[0]), at)
-    assert services.recount_dirty_hours() == 1
-    assert services.recount_dirty_hours() == 0
+    assert recount_dirty_hours() == 1
+    assert recount_dirty_hours() == 0
     assert CauseTotals.objects.aggregate(Sum("jobs"))["jobs__sum"] == 1

@@ -11,15 +11,16 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from apps.archive.domain.store.contents import archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import archived_job_for, read_blob
-from apps.clusters.services import ensure_cluster
+from apps.clusters.domain import ensure_cluster
 from apps.core import tasks as core_tasks
 from apps.diagnosis import tasks as diagnosis_tasks
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest
+from apps.jobs.domain.collection import LAG, collect_finished_jobs
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.jobs.services import LAG, collect_finished_jobs, recompute_dirty_hours
 from tests import people
 from tests.slurm_server import SlurmServer
 

@@ -9,28 +9,29 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
+from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.selectors import read_blob
-from apps.clusters.services import ensure_cluster
+from apps.clusters.domain import ensure_cluster
 from apps.core import tasks as core_tasks
 from apps.core.models import Event
+from apps.diagnosis.domain.request_report import read_frozen
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest, RequestReport
-from apps.diagnosis.request_report import read_frozen
 from apps.diagnosis.tasks import harvest_log
-from apps.jobs.following import follow_requests
+from apps.jobs.domain.collection import LAG, collect_finished_jobs
+from apps.jobs.domain.following import follow_requests
+from apps.jobs.domain.progress import progress_now
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.jobs.progress import progress_now
-from apps.jobs.services import LAG, collect_finished_jobs, recompute_dirty_hours
-from apps.production.counts import count_reports
+from apps.production.domain.outputs.counts import count_reports
+from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
-from apps.production.workflow_types import save_workflow, workflow_of
 from apps.quality import tasks as quality_tasks
-from apps.submission import sending
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
-from apps.submission.planning import plan_next
-from apps.submission.services import assign_request
 from apps.submission.tasks import send_to
 from tests import people
 from tests.production import written
@@ -103,7 +104,7 @@ class Portal:
         sent = list(Submission.objects.filter(settled_at=None).order_by("pk"))
         for submission in sent:
             assert submission.state == "sent", submission.last_error
-            assert sending.adapter_that_submits(self.cluster).find_submitted(submission.name) == submission.spool_id
+            assert dispatch.adapter_that_submits(self.cluster).find_submitted(submission.name) == submission.spool_id
         call_command(
             "capture",
             cluster=self.cluster.name,
@@ -240,7 +241,7 @@ def test_what_slurm_refuses_is_told(slurm, cluster, request_of_three, approver):
         request=request_of_three, cluster=cluster, by=approver, at=timezone.now(), verb=Verb.START
     )
     plan_next(assignment=assignment, at=timezone.now())
-    refused = sending.send(submission=sending.claim_next(cluster=cluster, at=timezone.now()), at=timezone.now())
+    refused = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=timezone.now()), at=timezone.now())
     assert refused.state == "failed"
     assert "nvalid partition" in refused.last_error
-    assert sending.adapter_that_submits(cluster).find_submitted(refused.name) is None
+    assert dispatch.adapter_that_submits(cluster).find_submitted(refused.name) is None

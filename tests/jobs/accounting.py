@@ -7,8 +7,8 @@ from pathlib import Path
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState, LogPaths, SchedulerError
+from apps.jobs.domain.collection import store_records
 from apps.jobs.models import Collection, Job
-from apps.jobs.services import store_records
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

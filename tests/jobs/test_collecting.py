@@ -9,12 +9,13 @@ from django.db import connection
 from apps.archive.models import MaskingRule
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
-from apps.core.locks import alone_with
+from apps.core.domain.locks import alone_with
 from apps.core.models import Event
-from apps.jobs import services
+from apps.jobs.domain import collection as collection_module
+from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_finished_jobs, store_records
+from apps.jobs.domain.origin import locate_log, map_account
+from apps.jobs.domain.records import record_of
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job
-from apps.jobs.records import record_of
-from apps.jobs.services import collect_again, collect_finished_jobs, locate_log, map_account, store_records
 from tests.jobs.accounting import AT, failed, record, store
 
 
@@ -68,9 +69,9 @@ def test_late_correction_updates_only_that_job_and_both_its_hours(alps, planned)
 
 
 def test_kill_between_chunks_loses_and_doubles_nothing(alps, planned, monkeypatch):
-    monkeypatch.setattr(services, "CHUNK", 3)
+    monkeypatch.setattr(collection_module, "CHUNK", 3)
     planned.records = [record(number) for number in range(1, 11)]
-    real, calls = services.store_records, []
+    real, calls = collection_module.store_records, []
 
     def killed_at_the_third(**arguments):
         calls.append(1)
@@ -78,7 +79,7 @@ def test_kill_between_chunks_loses_and_doubles_nothing(alps, planned, monkeypatc
             raise KeyboardInterrupt
         return real(**arguments)
 
-    monkeypatch.setattr(services, "store_records", killed_at_the_third)
+    monkeypatch.setattr(collection_module, "store_records", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         collect_finished_jobs(cluster=alps, at=AT)
     assert Job.objects.count() == 6
@@ -94,7 +95,7 @@ def test_failure_inside_a_chunk_leaves_neither_job_nor_event_nor_note(alps, plan
         raise RuntimeError("killed")
 
     planned.records = [record(1)]
-    monkeypatch.setattr(services, "publish", broken)
+    monkeypatch.setattr(collection_module, "publish", broken)
     with pytest.raises(RuntimeError):
         collect_finished_jobs(cluster=alps, at=AT)
     assert (Job.objects.count(), DirtyHour.objects.count(), events()) == (0, 0, [])
@@ -235,7 +236,7 @@ def test_second_collector_at_once_leaves_the_cluster_to_the_first(planned):
         answers.append(collect_finished_jobs(cluster=cluster, at=AT))
         connection.close()
 
-    with alone_with(services._COLLECTOR_LOCK, cluster.pk):
+    with alone_with(_COLLECTOR_LOCK, cluster.pk):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=20)

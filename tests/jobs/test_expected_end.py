@@ -6,12 +6,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.jobs.progress import progress_now
-from apps.production import services
-from apps.production.acceptance import accept_as_it_is
-from apps.production.counts import MUST_BE_LOCATED
+from apps.jobs.domain.progress import progress_now
+from apps.production.domain.holds import place_hold
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.outputs.acceptance import accept_as_it_is
+from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
-from apps.production.holds import place_hold
 from apps.production.models import Request, Stage
 from tests.jobs.accounting import failed, record
 from tests.jobs.test_following import END, SENT, ran
@@ -121,7 +121,7 @@ def test_what_is_held_has_no_end(alps, running, approver):
     assert second.basis == f"stage simulation of {running.key} is held"
     assert third.basis == "waits for simulation, whose end is not known"
     held = fresh(running)
-    services.SERVICES[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
+    SERVICES[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
     assert {end.basis for end in ends(running)} == {"the request is “held”"}
 
 

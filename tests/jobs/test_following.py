@@ -6,15 +6,16 @@ from datetime import timedelta
 import pytest
 
 from apps.clusters.models import Cluster
-from apps.core.selectors import events_of
-from apps.core.services import beat_heart
-from apps.jobs.following import SETTLED, follow_requests
+from apps.core.domain.events import events_of
+from apps.core.domain.health import beat_heart
+from apps.jobs.domain.following import SETTLED, follow_requests
+from apps.jobs.domain.jobs import TOTALS_HEART
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.progress import progress_now
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
-from apps.jobs.progress import progress_now
-from apps.jobs.selectors import TOTALS_HEART
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.production import services
-from apps.production.counts import say_located
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.outputs.counts import say_located
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from tests.jobs.accounting import AT, failed, record, store
@@ -151,7 +152,7 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     first = progress_now(request, at=END).stages[0].row
     assert (first.completed, first.left_out.tests, first.sums.failed) == (0, 1, 1), "all is of the test while it lasts"
     begins = END + timedelta(minutes=10)
-    services.SERVICES[Verb.START](request=request, by=approver, at=begins)
+    SERVICES[Verb.START](request=request, by=approver, at=begins)
 
     def end(number, stage, **changes):
         moments = {"submitted_at": begins, "ended_at": begins + timedelta(minutes=30)}
@@ -199,7 +200,7 @@ def test_request_that_somebody_resumed_waits_for_another_job(alps, made, approve
     ran(alps, request, "simulation", record(3))
     follow_requests(at=END)
     fresh = Request.objects.get(pk=request.pk)
-    services.SERVICES[Verb.RESUME](request=fresh, by=approver, at=END + timedelta(minutes=5), reason="Two files lack.")
+    SERVICES[Verb.RESUME](request=fresh, by=approver, at=END + timedelta(minutes=5), reason="Two files lack.")
     follow_requests(at=END + timedelta(minutes=6))
     assert state(request) == "running"
     ran(alps, request, "generation", record(4, submitted_at=END, ended_at=END + timedelta(minutes=10)))

@@ -2,10 +2,11 @@
 
 import pytest
 
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import DirtyHour
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.production.content import RequestContent
-from apps.production.services import create_draft
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.requests.drafts import create_draft
 from tests.jobs.accounting import AT, record, store
 
 

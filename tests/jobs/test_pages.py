@@ -13,13 +13,14 @@ from django.utils.html import escape
 
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain.jobs import array_siblings, jobs_for_list, other_attempts, totals_as_of
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals import hours_lost, production_now
 from apps.jobs.models import Job
-from apps.jobs.selectors import array_siblings, jobs_for_list, other_attempts, totals_as_of
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.jobs.totals import hours_lost, production_now
-from apps.production.content import RequestContent, StageContent
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request
-from apps.production.services import create_draft
 from tests.jobs.accounting import AT, failed, record, store
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ x }}"

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain.collection import store_records
+from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.models import Collection, DirtyHour, HourlyEnds, HourlyTotals, Job
-from apps.jobs.records import hour_of
-from apps.jobs.selectors import totals_as_of
-from apps.jobs.services import attach_origin, mark_dirty, recompute_dirty_hours, store_records
 from tests.jobs.accounting import AT, record, store
 
 SUMS = ("jobs", "wall_seconds", "core_seconds", "cpu_seconds", "retried")

@@ -1,6 +1,6 @@
 import pytest
 
-from apps.production import services
+from apps.production.domain.lifecycle.moves import check_request, submit_request
 from tests.notifications.mail_server import MailServerProcess
 from tests.notifications.told import deliver, with_address
 from tests.production.written import AT, draft
@@ -27,8 +27,8 @@ def waiting(nova, liaison, approver):
     """A request that waits for approval; nothing was told of it yet but what is delivered later."""
     with_address(liaison, approver)
     request = draft(liaison, nova)
-    services.submit_request(request=request, by=liaison, at=AT)
-    return services.check_request(request=request, at=AT)
+    submit_request(request=request, by=liaison, at=AT)
+    return check_request(request=request, at=AT)
 
 
 @pytest.fixture

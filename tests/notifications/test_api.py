@@ -3,9 +3,9 @@
 import pytest
 
 from apps.api.models import KeyedCall
-from apps.core.selectors import events_of
+from apps.core.domain.events import events_of
+from apps.notifications.domain.notifications import notify_of_event
 from apps.notifications.models import Notification, Webhook
-from apps.notifications.services import notify_of_event
 from tests.production.written import draft, request_in
 
 JSON = "application/json"

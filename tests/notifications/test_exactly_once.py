@@ -14,12 +14,12 @@ from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from apps.core.services import publish
-from apps.notifications import sending, services
+from apps.core.domain.events import publish
+from apps.notifications.domain import delivery
+from apps.notifications.domain.mail import MailServer
+from apps.notifications.domain.preferences import hours_of, save_preferences
 from apps.notifications.enums import Channel, Group, MessageState, When
-from apps.notifications.mail import MailServer
 from apps.notifications.models import Message, Notification
-from apps.notifications.selectors import hours_of
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY, deliver, send, with_address
 from tests.people import person
@@ -91,7 +91,7 @@ class Play:
 
     def _save(self, name, **changes) -> None:
         values = {"digest_hour": 8, "quiet_from": None, "quiet_until": None, "rules": {}}
-        services.save_preferences(user=self.users[name], **(values | changes))
+        save_preferences(user=self.users[name], **(values | changes))
 
     def do_server(self, state) -> None:
         self.keeper.defers = state == "defer"
@@ -212,7 +212,7 @@ def test_two_workers_at_once_send_each_mail_once(transactional_db, port, setting
         mail = Message.objects.create(channel=Channel.MAIL, user=user, created_at=FRIDAY, due_at=FRIDAY)
         event = publish(kind="webhook.disabled", target=user, by="x", at=FRIDAY)
         Notification.objects.create(user=user, event=event, group=Group.TROUBLE, at=FRIDAY, message=mail)
-    assert sending.due_mail(FRIDAY).count() == 20
+    assert delivery.due_mail(FRIDAY).count() == 20
 
     def work(_):
         try:

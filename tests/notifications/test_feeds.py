@@ -6,10 +6,10 @@ import pytest
 from defusedxml import ElementTree
 from django.test import Client
 
-from apps.core.services import publish
-from apps.notifications import services
+from apps.core.domain.events import publish
+from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
+from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Preferences
-from apps.notifications.signing import feed_token
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
 from tests.people import person
@@ -21,7 +21,7 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 
 @pytest.fixture
 def token(asked, liaison):
-    services.make_feed_address(user=liaison, by=liaison, at=AT)
+    make_feed_address(user=liaison, by=liaison, at=AT)
     return feed_token(Preferences.objects.get(user=liaison).feed_name)
 
 
@@ -73,11 +73,11 @@ def test_token_is_not_to_be_guessed(read, token, change):
 
 
 def test_new_address_and_revoking_shut_the_old_one(read, token, liaison):
-    services.make_feed_address(user=liaison, by=liaison, at=AT)
+    make_feed_address(user=liaison, by=liaison, at=AT)
     assert read(f"/feeds/{token}/inbox.atom").status_code == 404
     new = feed_token(Preferences.objects.get(user=liaison).feed_name)
     assert read(f"/feeds/{new}/inbox.atom").status_code == 200
-    services.revoke_feed_address(user=liaison, by=liaison, at=AT)
+    revoke_feed_address(user=liaison, by=liaison, at=AT)
     assert read(f"/feeds/{new}/inbox.atom").status_code == 404
 
 
@@ -107,7 +107,7 @@ def test_what_people_write_is_escaped(read, token, asked):
 
 def test_empty_feed_is_a_feed(read, db):
     nobody = person("nobody")
-    services.make_feed_address(user=nobody, by=nobody, at=AT)
+    make_feed_address(user=nobody, by=nobody, at=AT)
     token = feed_token(Preferences.objects.get(user=nobody).feed_name)
     assert titles(read(f"/feeds/{token}/inbox.atom")) == []
 

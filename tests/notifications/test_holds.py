@@ -6,14 +6,14 @@ import pytest
 
 from apps.accounts.models import Membership
 from apps.core.models import Event
-from apps.notifications import services
+from apps.notifications.domain.feed_addresses import make_feed_address
+from apps.notifications.domain.notifications import notify_of_hold, unread_count
+from apps.notifications.domain.preferences import follow_request, save_preferences
+from apps.notifications.domain.secrets import feed_token
 from apps.notifications.enums import Channel, Group, Level, When
-from apps.notifications.models import Message, Notification, Preferences
-from apps.notifications.selectors import unread_count
-from apps.notifications.services import notify_of_hold
-from apps.notifications.signing import feed_token
-from apps.production.holds import lift_hold, place_hold
-from apps.production.reminders import remind_of_holds
+from apps.notifications.models import Message, Notification, Preferences, Webhook
+from apps.production.domain.approvals.reminders import remind_of_holds
+from apps.production.domain.holds import lift_hold, place_hold
 from tests.notifications.mail_server import text_of
 from tests.notifications.test_feeds import titles
 from tests.notifications.told import FRIDAY as AT
@@ -89,11 +89,11 @@ def test_hold_of_a_stage_is_told_once_as_before(bring, shifter):
 
 def test_whoever_muted_all_requests_under_it_is_not_told_and_watchers_are(bring, liaison, shifter, approver, nova):
     one, two = bring("running"), bring("queued")
-    services.follow_request(request=one, user=liaison, level=Level.MUTED)
-    services.follow_request(request=one, user=approver, level=Level.WATCHING)
+    follow_request(request=one, user=liaison, level=Level.MUTED)
+    follow_request(request=one, user=approver, level=Level.WATCHING)
     placed = hold(shifter, experiment=nova)
     assert told() == trouble("nova-liaison", "opg-one")
-    services.follow_request(request=two, user=liaison, level=Level.MUTED)
+    follow_request(request=two, user=liaison, level=Level.MUTED)
     Notification.objects.all().delete()
     lift_hold(hold=placed, by=shifter, at=AT)
     deliver()
@@ -106,7 +106,7 @@ def test_mail_by_the_persons_rules(bring, mail_server, liaison, other_liaison, s
     bring("running")
     bring("running", dune)
     rules = {(Channel.MAIL, Group.TROUBLE): When.NEVER}
-    services.save_preferences(user=other_liaison, digest_hour=8, quiet_from=None, quiet_until=None, rules=rules)
+    save_preferences(user=other_liaison, digest_hour=8, quiet_from=None, quiet_until=None, rules=rules)
     placed = hold(shifter)
     assert send(AT)
     (mail,) = mail_server.mails
@@ -151,7 +151,7 @@ def test_list_and_feeds_have_it(bring, browse, client, liaison, other_liaison, s
     assert {(row["about"], row["request"]) for row in rows} == {("NOvA", None), ("All production", None)}
     held = ["All production is held: no new jobs start", "NOvA is held: no new jobs start"]
     for user, key, wanted in ((liaison, "NOVA", held), (other_liaison, "DUNE", held[:1])):
-        services.make_feed_address(user=user, by=user, at=AT)
+        make_feed_address(user=user, by=user, at=AT)
         token = feed_token(Preferences.objects.get(user=user).feed_name)
         assert titles(client.get(f"/feeds/{token}/inbox.atom")) == wanted
         assert titles(client.get(f"/feeds/{token}/experiments/{key}.atom"))[: len(wanted)] == wanted
@@ -169,7 +169,7 @@ def test_told_once_and_in_as_many_queries_however_many_there_are(
             bring("queued")
             some = person(f"nova-{number}", ("liaison", nova))
             with_address(some)
-            services.Webhook.objects.create(user=some, url="https://a.example.org/", created_at=AT, created_by=some)
+            Webhook.objects.create(user=some, url="https://a.example.org/", created_at=AT, created_by=some)
         Notification.objects.all().delete()
         Message.objects.all().delete()
         with django_assert_num_queries(15):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.notifications.hours import Hours
+from apps.notifications.domain.quiet_hours import Hours
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/Chicago", "Asia/Kathmandu", "Australia/Lord_Howe"]).map(

@@ -4,12 +4,14 @@ from datetime import time, timedelta
 
 import pytest
 
-from apps.accounts import services as accounts
-from apps.core.services import publish
-from apps.notifications import sending, services
+from apps.accounts import domain as accounts
+from apps.core.domain.events import publish
+from apps.notifications.domain import delivery
+from apps.notifications.domain.delivery import retry_messages
+from apps.notifications.domain.preferences import save_preferences
 from apps.notifications.enums import Channel, Group, MessageState, When
 from apps.notifications.models import Message, Notification
-from apps.production import services as production
+from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver, send, with_address
@@ -40,7 +42,7 @@ def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_ser
 
 
 def test_reason_comes_along_escaped_and_the_thread_holds_together(mail_server, asked, liaison, approver):
-    production.SERVICES["ask-for-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
+    SERVICES["ask-for-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
     deliver()
     assert send(AT)
     question, answer = mail_server.mails
@@ -84,7 +86,7 @@ def test_worker_that_dies_before_the_commit_sends_the_same_message_id(mail_serve
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sending, "_settle", die)
+        patch.setattr(delivery, "_settle", die)
         with pytest.raises(KeyboardInterrupt):
             send(AT)
     assert Message.objects.get().state == MessageState.WAITING
@@ -98,14 +100,14 @@ def test_worker_that_dies_before_the_commit_sends_the_same_message_id(mail_serve
 def test_refused_mail_keeps_no_other_back_and_is_set_aside_in_the_end(mail_server, asked, mode, liaison):
     mail_server.behave(mode)
     at = AT
-    for _ in range(sending.MOST_REFUSALS):
+    for _ in range(delivery.MOST_REFUSALS):
         assert send(at)
         at += timedelta(hours=1, seconds=1)
     message = Message.objects.order_by("pk").first()
     assert message.state == MessageState.REFUSED
     assert message.last_error[:3] in {"550", "450", "554"}
     mail_server.behave("")
-    services.retry_messages(pks=[message.pk], at=at)
+    retry_messages(pks=[message.pk], at=at)
     assert send(at)
     message.refresh_from_db()
     assert message.state == MessageState.SENT
@@ -115,8 +117,8 @@ def test_removed_member_and_inactive_one_get_nothing(mail_server, asked, liaison
     second = person("opg-two", ("approver", None))
     with_address(second)
     other = draft(liaison, nova)
-    production.submit_request(request=other, by=liaison, at=AT)
-    production.check_request(request=other, at=AT)
+    submit_request(request=other, by=liaison, at=AT)
+    check_request(request=other, at=AT)
     deliver()
     accounts.revoke_role(membership=second.memberships.get(), by="test", at=AT)
     approver.is_active = False
@@ -147,7 +149,7 @@ def test_title_and_reason_cannot_add_a_header(mail_server, asked, approver):
 
 
 def test_quiet_hours_hold_mail_back_also_what_a_dead_server_left(mail_server, asked, approver):
-    services.save_preferences(user=approver, digest_hour=8, quiet_from=time(20), quiet_until=time(7), rules={})
+    save_preferences(user=approver, digest_hour=8, quiet_from=time(20), quiet_until=time(7), rules={})
     mail_server.kill()
     assert not send(AT)
     mail_server.start()
@@ -161,16 +163,16 @@ def test_quiet_hours_hold_mail_back_also_what_a_dead_server_left(mail_server, as
 def test_zone_of_the_person_counts(mail_server, waiting, approver):
     approver.time_zone = "America/Chicago"
     approver.save()
-    services.save_preferences(user=approver, digest_hour=8, quiet_from=time(0), quiet_until=time(8), rules={})
+    save_preferences(user=approver, digest_hour=8, quiet_from=time(0), quiet_until=time(8), rules={})
     deliver()  # 12:00 UTC is 06:00 there
     assert Message.objects.get().due_at == AT.replace(hour=14)
 
 
 def test_rules_say_who_is_told_when(mail_server, waiting, approver, liaison):
     rules = {(Channel.MAIL, Group.TURN): When.DIGEST}
-    services.save_preferences(user=approver, digest_hour=13, quiet_from=None, quiet_until=None, rules=rules)
+    save_preferences(user=approver, digest_hour=13, quiet_from=None, quiet_until=None, rules=rules)
     never = {(Channel.MAIL, group): When.NEVER for group in Group}
-    services.save_preferences(user=liaison, digest_hour=8, quiet_from=None, quiet_until=None, rules=never)
+    save_preferences(user=liaison, digest_hour=8, quiet_from=None, quiet_until=None, rules=never)
     deliver()
     assert send(AT)
     assert mail_server.mails == []
@@ -185,8 +187,8 @@ def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(mail
     accounts.grant_role(user=liaison, role="liaison", experiment=dune, by="test", at=AT)
     for experiment in (nova, nova, dune):
         request = draft(liaison, experiment)
-        production.submit_request(request=request, by=liaison, at=AT)
-        production.check_request(request=request, at=AT)
+        submit_request(request=request, by=liaison, at=AT)
+        check_request(request=request, at=AT)
     deliver()
     accounts.revoke_role(membership=liaison.memberships.get(experiment=dune), by="test", at=AT)
     assert send(later(days=1))
@@ -206,9 +208,9 @@ def test_without_mail_server_nothing_is_planned(waiting, approver, settings):
 def test_old_rows_are_dropped_and_what_waits_stays(mail_server, asked):
     mail_server.kill()
     assert not send(AT)
-    assert sending.drop_old(at=later(days=400)) == 0
+    assert delivery.drop_old(at=later(days=400)) == 0
     mail_server.start()
     assert send(later(days=400))
-    assert sending.drop_old(at=later(days=800)) > 0
+    assert delivery.drop_old(at=later(days=800)) > 0
     assert not Message.objects.exists()
     assert not Notification.objects.exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.core.services import publish
+from apps.core.domain.events import publish
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 from tests import people
 from tests.notifications.told import FRIDAY as AT

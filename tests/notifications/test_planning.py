@@ -4,17 +4,16 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.domain.events import publish
 from apps.core.models import Event
-from apps.core.services import publish
-from apps.notifications import services
+from apps.notifications.domain.kinds import KINDS, kind_of
+from apps.notifications.domain.notifications import notify_of_event, unread_count, visible_notifications
+from apps.notifications.domain.preferences import follow_request
 from apps.notifications.enums import Group, Level
-from apps.notifications.kinds import KINDS, kind_of
 from apps.notifications.models import Follow, Notification
-from apps.notifications.selectors import unread_count, visible_notifications
-from apps.notifications.services import notify_of_event
-from apps.production.approval_models import ApprovalGroup, ApprovalRule
-from apps.production.delegations import delegate
+from apps.production.domain.approvals.delegations import delegate
 from apps.production.enums import Verb
+from apps.production.models import ApprovalGroup, ApprovalRule
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
 from tests.people import person
@@ -50,7 +49,7 @@ def test_groups_that_must_sign_are_asked_and_who_signs_for_them_but_no_other_app
 
 def test_requester_who_may_approve_is_not_asked(waiting, nova):
     liaison = waiting.created_by
-    from apps.accounts.services import grant_role
+    from apps.accounts.domain import grant_role
 
     grant_role(user=liaison, role="approver", experiment=None, by="test", at=AT)
     deliver()
@@ -66,16 +65,16 @@ def test_liaisons_are_told_but_who_did_it_and_other_experiments_are_not(asked, n
 
 
 def test_unknown_kind_is_told_to_requester_and_watchers(asked, approver, shifter):
-    services.follow_request(request=asked, user=shifter, level=Level.WATCHING)
+    follow_request(request=asked, user=shifter, level=Level.WATCHING)
     assert happen(asked, "request.split_up") == {"nova-liaison": Group.OTHER, "shift-one": Group.OTHER}
     assert kind_of(Event.objects.get(kind="request.split_up")).words == "– split up"
 
 
 def test_muted_request_is_told_to_nobody_who_muted_it(asked, liaison, shifter):
-    services.follow_request(request=asked, user=liaison, level=Level.MUTED)
-    services.follow_request(request=asked, user=shifter, level=Level.WATCHING)
+    follow_request(request=asked, user=liaison, level=Level.MUTED)
+    follow_request(request=asked, user=shifter, level=Level.WATCHING)
     assert happen(asked, "request.done") == {"shift-one": Group.OUTCOME}
-    services.follow_request(request=asked, user=shifter, level="")
+    follow_request(request=asked, user=shifter, level="")
     assert not Follow.objects.filter(user=shifter).exists()
 
 

@@ -11,14 +11,16 @@ from ipaddress import ip_address
 
 import pytest
 
-from apps.accounts import services as accounts
+from apps.accounts import domain as accounts
+from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
-from apps.core.services import publish
-from apps.notifications import services, targets
+from apps.notifications.domain import webhook_addresses
+from apps.notifications.domain.preferences import follow_request, save_preferences
+from apps.notifications.domain.webhooks import add_webhook, enable_webhook
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
-from apps.production.holds import place_hold
+from apps.production.domain.holds import place_hold
 from tests.certificates import self_signed, speak_tls
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import call, deliver
@@ -69,7 +71,7 @@ def receiver(settings):
 @pytest.fixture
 def hook(receiver, waiting, approver):
     """A webhook of the approver, its secret, and a call that waits."""
-    found, secret = services.add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
+    found, secret = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
     deliver()
     return found, secret
 
@@ -96,7 +98,7 @@ def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(
     request_in("queued", by=other_liaison, experiment=dune, approver=approver)
     deliver()
     for by, of in ((liaison, None), (other_liaison, None), (approver, nova)):
-        services.add_webhook(url=receiver.url, experiment=of, by=by, at=AT)
+        add_webhook(url=receiver.url, experiment=of, by=by, at=AT)
     place_hold(by=shifter, at=AT, reason="Power cut.", experiment=nova)
     place_hold(by=shifter, at=AT, reason="Farm is full.")
     deliver()
@@ -156,7 +158,7 @@ def test_one_message_that_is_refused_keeps_no_other_back(receiver, hook, waiting
     receiver.status = 400
     call(AT)
     publish(kind="request.resubmit", target=waiting, by="x", at=AT)
-    services.follow_request(request=waiting, user=hook[0].user, level="watching")
+    follow_request(request=waiting, user=hook[0].user, level="watching")
     deliver()
     receiver.status = 200
     call(AT + timedelta(seconds=11))
@@ -176,7 +178,7 @@ def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(recei
     again = Receiver(receiver.server_port)
     call(AT + timedelta(days=4))
     assert again.told == []
-    services.enable_webhook(webhook=Webhook.objects.get(), by=approver, at=AT + timedelta(days=4))
+    enable_webhook(webhook=Webhook.objects.get(), by=approver, at=AT + timedelta(days=4))
     call(AT + timedelta(days=4))
     assert [json.loads(body)["kind"] for _, body in again.told] == ["request.pass"]  # what waited was not lost
     again.shutdown()
@@ -184,8 +186,8 @@ def test_receiver_that_is_down_for_days_is_switched_off_and_its_owner_told(recei
 
 
 def test_experiment_is_told_of_all_its_requests(receiver, waiting, nova, dune, shifter):
-    services.add_webhook(url=receiver.url, experiment=nova, by=shifter, at=AT)
-    services.add_webhook(url=receiver.url, experiment=dune, by=shifter, at=AT)
+    add_webhook(url=receiver.url, experiment=nova, by=shifter, at=AT)
+    add_webhook(url=receiver.url, experiment=dune, by=shifter, at=AT)
     deliver()
     call(AT)
     kinds = [json.loads(body)["kind"] for _, body in receiver.told]
@@ -200,7 +202,7 @@ def test_removed_member_is_told_no_more(receiver, hook, approver):
 
 
 def test_quiet_hours_hold_calls_back_too(receiver, hook, approver):
-    services.save_preferences(user=approver, digest_hour=8, quiet_from=time(11), quiet_until=time(13), rules={})
+    save_preferences(user=approver, digest_hour=8, quiet_from=time(11), quiet_until=time(13), rules={})
     call(AT)
     assert receiver.told == []
     call(AT + timedelta(hours=1))
@@ -208,7 +210,7 @@ def test_quiet_hours_hold_calls_back_too(receiver, hook, approver):
 
 
 def test_drip_is_cut_off(receiver, hook, monkeypatch):
-    monkeypatch.setattr("apps.notifications.wire.LIMIT_SECONDS", 1)
+    monkeypatch.setattr("apps.notifications.domain.webhook_posts.LIMIT_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         Webhook.objects.update(url=f"http://127.0.0.1:{silent.getsockname()[1]}/")
         call(AT)
@@ -217,14 +219,14 @@ def test_drip_is_cut_off(receiver, hook, monkeypatch):
 
 def test_only_the_opg_adds_those_of_experiments(liaison, nova, receiver):
     with pytest.raises(NotAllowed):
-        services.add_webhook(url=receiver.url, experiment=nova, by=liaison, at=AT)
+        add_webhook(url=receiver.url, experiment=nova, by=liaison, at=AT)
 
 
 def test_there_are_at_most_five(liaison, receiver):
     for _ in range(5):
-        services.add_webhook(url=receiver.url, experiment=None, by=liaison, at=AT)
+        add_webhook(url=receiver.url, experiment=None, by=liaison, at=AT)
     with pytest.raises(InvalidFields):
-        services.add_webhook(url=receiver.url, experiment=None, by=liaison, at=AT)
+        add_webhook(url=receiver.url, experiment=None, by=liaison, at=AT)
 
 
 BAD = [
@@ -249,14 +251,14 @@ BAD = [
 @pytest.mark.parametrize("url", BAD)
 def test_bad_address_is_refused(url, settings):
     settings.WEBHOOK_HTTP, settings.WEBHOOK_NETWORKS = False, []
-    with pytest.raises(targets.BadAddress):
-        targets.check_address(url)
+    with pytest.raises(webhook_addresses.BadAddress):
+        webhook_addresses.check_address(url)
 
 
 @pytest.mark.parametrize("url", ["https://localhost:1/", "https://nothing.invalid/"])
 def test_name_that_leads_inside_or_nowhere_is_refused(url):
-    with pytest.raises(targets.BadAddress):
-        targets.resolve(targets.check_address(url))
+    with pytest.raises(webhook_addresses.BadAddress):
+        webhook_addresses.resolve(webhook_addresses.check_address(url))
 
 
 @pytest.mark.parametrize(
@@ -278,10 +280,12 @@ def test_name_that_leads_inside_or_nowhere_is_refused(url):
 )
 def test_inside_and_outside(address, allowed, settings):
     settings.WEBHOOK_NETWORKS = []
-    assert targets.may_call(ip_address(address)) is allowed
+    assert webhook_addresses.may_call(ip_address(address)) is allowed
 
 
 def test_network_of_the_inside_may_be_allowed(settings):
     settings.WEBHOOK_NETWORKS = ["10.1.0.0/16", "fd00::/8"]
-    found = [targets.may_call(ip_address(each)) for each in ("10.1.2.3", "10.2.0.1", "fd00::1", "::ffff:10.1.0.1")]
+    found = [
+        webhook_addresses.may_call(ip_address(each)) for each in ("10.1.2.3", "10.2.0.1", "fd00::1", "::ffff:10.1.0.1")
+    ]
     assert found == [True, False, True, True]

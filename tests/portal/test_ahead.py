@@ -1,7 +1,7 @@
 from django.template import engines
 
-from apps.portal import ahead
-from apps.portal.health import PLUGINS
+from apps.portal.pages.health import PLUGINS
+from apps.portal.web import warm_up
 
 
 def test_templates_and_plugins_are_loaded_before_the_first_visitor(settings, tmp_path):
@@ -9,7 +9,7 @@ def test_templates_and_plugins_are_loaded_before_the_first_visitor(settings, tmp
     (tmp_path / "broken" / "page.html").write_text("{% no_such_tag %}")
     (tmp_path / "whole.html").write_text("whole")
     settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]
-    ahead.load_ahead()
+    warm_up.load_ahead()
     loader = engines["django"].engine.template_loaders[0]
     assert list(loader.get_template_cache) == ["whole.html"]
     assert all(registry.names() for registry in PLUGINS)

@@ -8,12 +8,13 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from apps.clusters.models import Cluster
-from apps.core import plugins
+from apps.core.domain import plugins
+from apps.core.domain.events import publish
+from apps.core.domain.health import beat_heart
+from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery
-from apps.core.plugins import Registry
-from apps.core.services import beat_heart, publish
 from apps.jobs.models import Collection
-from apps.portal import health
+from apps.portal.pages import health
 
 
 def page_of(client, user) -> str:

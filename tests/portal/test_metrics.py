@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
+from apps.core.domain.events import publish
+from apps.core.domain.health import beat_heart
 from apps.core.models import Delivery
-from apps.core.services import beat_heart, publish
 from apps.jobs.models import Collection
 
 SINK = {"behind": 7, "lag_seconds": 90.5, "written": 12, "retry_seconds": 4.0, "refused": 2, "last_error": "away"}

@@ -8,13 +8,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.archive.models import Blob
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.jobs.services import recompute_dirty_hours
-from apps.services.enums import State
-from apps.services.services.incidents import open_incident
+from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.enums import State
 from opsportal.version import VERSION
 from tests.jobs import accounting
-from tests.services import factories
+from tests.statusboard import factories
 
 
 def page_of(client, user, path: str) -> str:
@@ -145,7 +145,7 @@ def test_every_page_shows_the_version_at_its_foot(world, client, shifter):
 
 
 def test_strip_speaks_on_every_page_only_while_something_is_wrong(world, now, client, shifter, at):
-    from apps.services.services.incidents import close_incident
+    from apps.statusboard.domain.incidents import close_incident
 
     assert "is down since" in page_of(client, shifter, "/accounts/settings/")
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")

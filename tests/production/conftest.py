@@ -1,6 +1,6 @@
 import pytest
 
-from apps.services.models import Service
+from apps.statusboard.models import Service
 from tests.people import person
 from tests.production.written import AT
 

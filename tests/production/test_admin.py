@@ -2,8 +2,8 @@
 
 import pytest
 
+from apps.accounts.domain import grant_role
 from apps.accounts.enums import Role
-from apps.accounts.services import grant_role
 from apps.production.models import Request, RequestCounter
 from tests.production.written import AT, draft, request_in
 

@@ -10,23 +10,31 @@ from django.urls import reverse
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
+from apps.core.domain.events import publish
 from apps.core.models import Event
-from apps.core.services import publish
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
-from apps.production import services
-from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
+from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.enums import Verb
 from apps.production.models import (
+    ApprovalGroup,
+    ApprovalRule,
     Comment,
     DatasetPart,
+    Delegation,
+    ExperimentShare,
     FormKey,
     Hold,
     OutputReport,
+    QueueEntry,
+    QueueState,
+    Reminder,
     Request,
     RequestCounter,
     RequestLink,
     RequestRevision,
     RequestTemplate,
+    ShareUse,
+    Signature,
     Stage,
     StageAcceptance,
     StageCounts,
@@ -35,7 +43,6 @@ from apps.production.models import (
     WorkflowType,
     WorkflowVersion,
 )
-from apps.production.priority.models import ExperimentShare, QueueEntry, QueueState, ShareUse
 from apps.submission.models import Assignment, Submission, TakenFile
 from tests.people import person
 from tests.production.written import AT, draft, request_in
@@ -207,7 +214,7 @@ def test_who_must_sign_is_changed_with_an_event(admin, browse, nova):
 
 
 def test_reason_page_says_what_each_would_become_and_leaves_out_what_is_not_possible(admin, browse, nova, liaison):
-    from apps.accounts.services import grant_role
+    from apps.accounts.domain import grant_role
 
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     opg = person("opg-x", ("approver", None))
@@ -233,12 +240,12 @@ def test_person_without_the_role_is_told_before_anything_is_asked(admin, browse,
 
 
 def test_action_on_what_somebody_changed_meanwhile_is_refused(admin, browse, nova, liaison, approver):
-    from apps.accounts.services import grant_role
+    from apps.accounts.domain import grant_role
 
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     queued = request_in("queued", by=liaison, experiment=nova, approver=approver)
     seen = queued.version
-    services.set_priority(request=Request.objects.get(), priority=9, by=approver, at=AT, reason="soon")
+    set_priority(request=Request.objects.get(), priority=9, by=approver, at=AT, reason="soon")
     sent = {"action": "hold", "_selected_action": [queued.pk], "reason": "x", f"version-{queued.pk}": seen}
     page = browse(admin).post("/admin/production/request/", sent, follow=True).content.decode()
     assert "was changed by opg-one meanwhile" in page
@@ -246,7 +253,7 @@ def test_action_on_what_somebody_changed_meanwhile_is_refused(admin, browse, nov
 
 
 def test_supersede_names_the_successor(admin, browse, nova, liaison, approver):
-    from apps.accounts.services import grant_role
+    from apps.accounts.domain import grant_role
 
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     queued, other = request_in("queued", by=liaison, experiment=nova, approver=approver), draft(liaison, nova)
@@ -258,10 +265,10 @@ def test_supersede_names_the_successor(admin, browse, nova, liaison, approver):
 
 
 def test_hold_is_lifted_and_refused_jobs_are_sent_again_by_their_services(admin, browse):
-    from apps.accounts.services import grant_role
+    from apps.accounts.domain import grant_role
 
     request = one_of_each(1)
-    services.SERVICES[Verb.START](request=request, by=person("opg-y", ("approver", None)), at=AT)
+    SERVICES[Verb.START](request=request, by=person("opg-y", ("approver", None)), at=AT)
     hold, jobs = Hold.objects.get(), Submission.objects.get()
     acts = [("production/hold", "lift", hold), ("submission/submission", "send_again", jobs)]
     for path, action, row in acts:

@@ -3,7 +3,8 @@
 import pytest
 from rest_framework.test import APIClient
 
-from apps.production import services
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Request
 from apps.production.tasks import check_waiting
 from tests.production.written import AT, content, draft, pass_quality, request_in
@@ -162,7 +163,7 @@ def test_move_from_the_wrong_state_is_a_conflict(nova, liaison, approver, api):
 
 def test_stale_version_is_a_conflict(nova, liaison, approver, api):
     made = draft(liaison, nova)
-    services.save_draft(request=made, content=content(title="New"), version=1, by=liaison, at=AT)
+    save_draft(request=made, content=content(title="New"), version=1, by=liaison, at=AT)
     assert api(liaison).patch(one(made), {"version": 1, "title": "Old"}, format="json").status_code == 409
     assert api(liaison).post(one(made, "submit/"), {"version": 1}, format="json").status_code == 409
     assert Request.objects.get().title == "New"
@@ -210,7 +211,7 @@ def test_schema_names_every_route_without_a_warning(db):
     assert warnings == []
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
     signing = {"signatures", "withdraw-signature"}
-    moves = {*(verb.value for verb in services.SERVICES), "set-priority", "outputs", "located", "yaml", *signing}
+    moves = {*(verb.value for verb in SERVICES), "set-priority", "outputs", "located", "yaml", *signing}
     assert verbs >= {"{key}"} | moves
 
 

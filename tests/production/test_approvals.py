@@ -5,19 +5,25 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, transaction
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation, Signature
-from apps.production.approval_pages import approval_of
-from apps.production.delegations import delegate, revoke_delegation
+from apps.production.domain.approvals.delegations import delegate, revoke_delegation
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.overview import approval_of
+from apps.production.domain.approvals.reminders import remind_of_waiting
+from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.lifecycle.actors import moves_for
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    approve_request,
+    check_request,
+    submit_request,
+    withdraw_signature,
+)
+from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
-from apps.production.models import Request
-from apps.production.permissions import moves_for
-from apps.production.reminders import remind_of_waiting
-from apps.production.selectors import waiting_for
-from apps.production.turns import turns_of
+from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Request, Signature
 from tests.people import person
 from tests.production.written import AT, content, request_in, stage
 
@@ -54,7 +60,7 @@ def waiting(nova, liaison, approver):
 
 
 def approve(request, by, at=AT, **more):
-    return services.approve_request(request=Request.objects.get(pk=request.pk), by=by, at=at, **more)
+    return approve_request(request=Request.objects.get(pk=request.pk), by=by, at=at, **more)
 
 
 def away(by, to_user, **more):
@@ -85,7 +91,7 @@ def test_who_is_of_no_group_cannot_sign_but_an_approver_can_still_refuse(nova, p
     assert {m.verb for m in moves_for(approver, waiting)} >= {Verb.REJECT, Verb.ASK_FOR_CHANGES}
     assert Verb.APPROVE not in {m.verb for m in moves_for(approver, waiting)}
     assert Verb.APPROVE in {m.verb for m in moves_for(convener, waiting)}
-    assert services.SERVICES[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state == "rejected"
+    assert SERVICES[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state == "rejected"
 
 
 def test_second_of_a_group_is_told_who_signed(rule, waiting, approver, second_approver):
@@ -93,7 +99,7 @@ def test_second_of_a_group_is_told_who_signed(rule, waiting, approver, second_ap
     with pytest.raises(InvalidTransition, match=r"opg-one signed for OPG. Missing: Physics of NOvA"):
         approve(waiting, second_approver)
     with pytest.raises(StaleState, match="changed by opg-one meanwhile"):
-        services.approve_request(request=waiting, by=second_approver, at=AT)
+        approve_request(request=waiting, by=second_approver, at=AT)
     assert Signature.objects.count() == 1
 
 
@@ -151,8 +157,8 @@ def test_group_sees_what_changed_since_others_signed_before_there_was_a_rule(
     signed = request_in("queued", by=liaison, experiment=nova, approver=approver)
     ApprovalRule.objects.create(experiment=nova).groups.add(physics)
     heavier = content(stages=(stage("generation", jobs=8000), stage("simulation")))
-    services.save_draft(request=signed, content=heavier, version=signed.version, by=liaison, at=AT)
-    waiting = services.check_request(request=signed, at=AT)
+    save_draft(request=signed, content=heavier, version=signed.version, by=liaison, at=AT)
+    waiting = check_request(request=signed, at=AT)
 
     slot = approval_of(waiting, convener, AT).slots[0]
 
@@ -217,25 +223,21 @@ def test_own_signature_is_withdrawn_while_others_are_missing(rule, waiting, appr
     approve(waiting, approver)
     signature, current = Signature.objects.get(), Request.objects.get(pk=waiting.pk)
     with pytest.raises(NotAllowed):
-        services.withdraw_signature(request=current, signature=signature.pk, by=second_approver, at=AT, reason="x")
+        withdraw_signature(request=current, signature=signature.pk, by=second_approver, at=AT, reason="x")
     with pytest.raises(InvalidFields):
-        services.withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason=" ")
-    services.withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason="a mistake")
+        withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason=" ")
+    withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason="a mistake")
     assert approve(waiting, convener).state == "awaiting_approval"
     assert approve(waiting, second_approver).state == "queued"
     with pytest.raises(InvalidTransition, match="can be withdrawn no more"):
-        services.withdraw_signature(
-            request=Request.objects.get(), signature=signature.pk, by=approver, at=AT, reason="late"
-        )
+        withdraw_signature(request=Request.objects.get(), signature=signature.pk, by=approver, at=AT, reason="late")
 
 
 def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, convener, approver):
     approve(waiting, both)
-    back = services.SERVICES[Verb.ASK_FOR_CHANGES](
-        request=Request.objects.get(), by=approver, at=AT, reason="why so many?"
-    )
-    services.submit_request(request=back, by=both, at=AT)
-    services.check_request(request=back, at=AT)
+    back = SERVICES[Verb.ASK_FOR_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why so many?")
+    submit_request(request=back, by=both, at=AT)
+    check_request(request=back, at=AT)
     assert not Signature.objects.filter(withdrawn_at=None).exists()
     assert approve(waiting, convener).state == "awaiting_approval"
     assert approve(waiting, approver).state == "queued"
@@ -243,11 +245,11 @@ def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, 
 
 def test_signature_stays_while_nothing_material_changes(rule, waiting, liaison, convener, approver):
     approve(waiting, convener)
-    back = services.SERVICES[Verb.ASK_FOR_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why?")
-    services.save_draft(request=back, content=content(purpose="More"), version=back.version, by=liaison, at=AT)
+    back = SERVICES[Verb.ASK_FOR_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why?")
+    save_draft(request=back, content=content(purpose="More"), version=back.version, by=liaison, at=AT)
     assert Signature.objects.filter(withdrawn_at=None).count() == 1
     heavier = content(purpose="More", stages=(stage(jobs=5),))
-    services.save_draft(request=back, content=heavier, version=back.version, by=liaison, at=AT)
+    save_draft(request=back, content=heavier, version=back.version, by=liaison, at=AT)
     assert not Signature.objects.filter(withdrawn_at=None).exists()
 
 
@@ -306,11 +308,11 @@ def test_reminder_comes_once_for_each_wait(rule, waiting, approver, convener, li
     told = Event.objects.get(kind="request.reminder")
     assert told.data["people"] == ["convener", "opg-one"]
     assert told.data["groups"] == ["OPG", "Physics of NOvA"]
-    back = services.SERVICES[Verb.ASK_FOR_CHANGES](request=waiting, by=approver, at=AT + WEEK, reason="why?")
+    back = SERVICES[Verb.ASK_FOR_CHANGES](request=waiting, by=approver, at=AT + WEEK, reason="why?")
     assert remind_of_waiting(at=AT + 2 * WEEK) == 1
     assert Event.objects.filter(kind="request.reminder").last().data["people"] == ["nova-liaison"]
-    services.submit_request(request=back, by=liaison, at=AT + 2 * WEEK)
-    services.check_request(request=back, at=AT + 2 * WEEK)
+    submit_request(request=back, by=liaison, at=AT + 2 * WEEK)
+    check_request(request=back, at=AT + 2 * WEEK)
     assert remind_of_waiting(at=AT + 3 * WEEK) == 1
 
 

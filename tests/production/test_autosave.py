@@ -6,10 +6,10 @@ import pytest
 from django.utils import timezone
 
 from apps.core.models import Event
-from apps.production import services
-from apps.production.forms import typed
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
-from apps.production.selectors import content_of
+from apps.production.web.forms.request import typed
 from tests.production.written import AT, content, draft, request_in, stage
 
 NEW = "/requests/new/"
@@ -71,7 +71,7 @@ def test_form_that_was_gone_back_to_after_a_button_makes_another_draft(nova, for
 
 def test_form_that_is_sent_again_overwrites_nothing_of_others(nova, form, both):
     form.post(NEW, post_of(content(title="mine"), experiment="NOVA", form_key=KEY))
-    services.save_draft(request=Request.objects.get(), content=content(title="theirs"), version=1, by=both, at=AT)
+    save_draft(request=Request.objects.get(), content=content(title="theirs"), version=1, by=both, at=AT)
     sent = post_of(content(title="mine too"), experiment="NOVA", form_key=KEY)
     assert "was saved as NOVA-0001, which was changed since" in form.post(NEW, sent).json()["conflict"]
     assert form.post(NEW, sent | {"do": "save"}).status_code == 409
@@ -87,7 +87,7 @@ def test_key_is_of_its_author_and_new_on_each_page(nova, form, both, browse):
 
 def test_conflict_overwrites_nothing_and_says_so(nova, form, both, liaison):
     made = draft(liaison, nova)
-    services.save_draft(request=made, content=content(title="theirs"), version=1, by=both, at=AT)
+    save_draft(request=made, content=content(title="theirs"), version=1, by=both, at=AT)
     answer = form.post(f"/requests/{made.key}/edit/", post_of(content(title="mine"), version=1)).json()
     assert "was changed by two-hats meanwhile" in answer["conflict"]
     assert "What you typed is still here." in answer["conflict"]
@@ -117,7 +117,7 @@ def test_others_may_not(nova, liaison, approver, browse):
 def save(made, by, title, minutes):
     at = AT + timedelta(minutes=minutes)
     made = Request.objects.get(pk=made.pk)
-    services.save_draft(request=made, content=content(title=title), version=made.version, by=by, at=at, typing=True)
+    save_draft(request=made, content=content(title=title), version=made.version, by=by, at=at, typing=True)
 
 
 def test_saves_while_typing_are_one_event(nova, liaison, both):

@@ -6,17 +6,17 @@ from datetime import date
 import pytest
 from django.db import transaction
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.approval_models import Signature
-from apps.production.approval_pages import approval_of
-from apps.production.changing import judge, may_change
+from apps.production.domain.approvals.overview import approval_of
+from apps.production.domain.content.changes import judge, may_change
+from apps.production.domain.lifecycle.moves import approve_request, check_request, make_move
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, RequestState
-from apps.production.forms import typed
-from apps.production.models import Request, WorkflowType
-from apps.production.selectors import content_of
-from apps.production.workflow_types import save_workflow, workflow_of
+from apps.production.models import Request, Signature, WorkflowType
+from apps.production.web.forms.request import typed
 from tests.production.written import AT, content, request_in, stage
 
 DECLARED = """
@@ -49,7 +49,7 @@ HEAVY = {
 
 def save(request, by, **changes):
     new = replace(content_of(Request.objects.get(pk=request.pk)), **changes)
-    return services.save_draft(request=request, content=new, version=request.version, by=by, at=AT)
+    return save_draft(request=request, content=new, version=request.version, by=by, at=AT)
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_material_change_goes_back_to_be_checked_and_signed(state, change, nova,
     event = events_of(obj).last()
     assert (event.kind, event.old, event.new) == ("request.change", state, "submitted")
     assert event.data["changes"]
-    services.check_request(request=stored, at=AT)
-    assert services.approve_request(request=stored, by=approver, at=AT).state == "queued"
+    check_request(request=stored, at=AT)
+    assert approve_request(request=stored, by=approver, at=AT).state == "queued"
 
 
 @pytest.mark.parametrize("role", ["other_liaison", "approver", "shifter", "admin"])
@@ -99,7 +99,7 @@ def test_nobody_but_a_liaison_changes(state, role, nova, liaison, approver, requ
 def test_approver_sees_what_changed_since_the_signature(nova, liaison, approver, second_approver, browse):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     save(obj, liaison, stages=(stage("generation", jobs=17), stage("simulation")))
-    services.check_request(request=obj, at=AT)
+    check_request(request=obj, at=AT)
     slot = approval_of(Request.objects.get(), second_approver, AT).slots[0]
     assert (slot.signature, slot.earlier.by) == (None, approver)
     assert [(c["path"], c["old"], c["new"]) for c in slot.changes] == [("stages.0.jobs", "4,000", "17")]
@@ -121,16 +121,16 @@ def test_change_that_leaves_it_incomplete_is_refused_and_nothing_is_written(nova
 def test_change_by_one_who_signed_needs_another_signer(nova, liaison, both, approver):
     obj = request_in("queued", by=liaison, experiment=nova, approver=both)
     save(obj, both, stages=(stage("generation"),))
-    services.check_request(request=obj, at=AT)
+    check_request(request=obj, at=AT)
     with pytest.raises(NotAllowed, match="You made or submitted"):
-        services.approve_request(request=obj, by=both, at=AT)
-    assert services.approve_request(request=obj, by=approver, at=AT).approved_by == approver
+        approve_request(request=obj, by=both, at=AT)
+    assert approve_request(request=obj, by=approver, at=AT).approved_by == approver
 
 
 def test_change_of_what_was_read_before_a_move_is_stale(nova, liaison, approver):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     seen = Request.objects.get(pk=obj.pk)
-    services.make_move(verb="start", request=obj, by=approver, at=AT)
+    make_move(verb="start", request=obj, by=approver, at=AT)
     with pytest.raises(StaleState, match="changed by opg-one meanwhile"):
         save(seen, liaison, title="Late")
 

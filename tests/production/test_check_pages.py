@@ -6,12 +6,13 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.forms import typed
+from apps.core.domain.events import events_of
+from apps.production.domain.lifecycle.moves import check_request
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
-from apps.production.selectors import content_of
-from apps.production.templatetags.requests import places
+from apps.production.web.forms.request import typed
+from apps.production.web.templatetags.requests import places
 from tests.production.test_gathering import history
 from tests.production.written import AT, S, content, draft, request_in, stage
 
@@ -115,7 +116,7 @@ def test_a_mend_that_is_not_offered_changes_nothing_else(mend, nova, liaison, fo
 def test_mend_of_something_changed_meanwhile_overwrites_nothing(nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
     data = post_of(content_of(obj), version=1, do="mend:one_release:stages.1.release")
-    services.save_draft(request=obj, content=content(title="Changed"), version=1, by=liaison, at=AT)
+    save_draft(request=obj, content=content(title="Changed"), version=1, by=liaison, at=AT)
     assert form.post(edit(obj), data).status_code == 409
     assert Request.objects.get().title == "Changed"
 
@@ -124,7 +125,7 @@ def test_warnings_do_not_block_and_approvers_read_them(nova, liaison, approver, 
     form.post(NEW, post_of(content(stages=TWO_RELEASES), experiment="NOVA", do="submit"))
     obj = Request.objects.get()
     assert obj.state == S.SUBMITTED
-    services.check_request(request=obj, at=AT + timedelta(minutes=1))
+    check_request(request=obj, at=AT + timedelta(minutes=1))
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
     assert "1 warning · " in text
     assert "The first stage runs v09_72. Is another one meant here?" in text
@@ -141,7 +142,7 @@ def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, brows
     alike = (stage("generation"), stage("simulation", release="v09_73"), stage("reco", release="v09_73"))
     form.post(NEW, post_of(content(stages=alike), experiment="NOVA", do="submit"))
     obj = Request.objects.get()
-    services.check_request(request=obj, at=AT + timedelta(minutes=1))
+    check_request(request=obj, at=AT + timedelta(minutes=1))
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
     assert text.count("The first stage runs v09_72.") == 1
     assert "stages 2–3 › release" in text

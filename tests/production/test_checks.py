@@ -5,8 +5,8 @@ from datetime import date
 
 import pytest
 
-from apps.production.checks import Facts, check_content, check_shape
-from apps.production.content import RequestContent, StageContent, changes
+from apps.production.domain.checks import Facts, check_content, check_shape
+from apps.production.domain.content.model import RequestContent, StageContent, changes
 from tests.production.written import content, stage
 
 FACTS = Facts(today=date(2026, 11, 20), services=frozenset({"samweb"}))

@@ -7,11 +7,13 @@ import pytest
 
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
-from apps.production import clones, services
+from apps.production.domain.lineage.clones import bumped, clone_request
+from apps.production.domain.lineage.templates import content_from, delete_template, rename_template, save_template
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.builtin import builtin_texts
+from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
-from apps.production.selectors import content_of
-from apps.production.workflow_types import load_builtin_workflows, newest_version, save_workflow, workflow_of
-from apps.production.workflows.builtin import builtin_texts
 from tests.production.test_workflows import monte_carlo
 from tests.production.written import AT, content, draft, stage
 
@@ -29,11 +31,11 @@ from tests.production.written import AT, content, draft, stage
     ],
 )
 def test_name_of_the_next_version(name, following):
-    assert clones.bumped(name) == following
+    assert bumped(name) == following
 
 
 def clone(request, by, at=AT):
-    return clones.clone_request(request=Request.objects.get(pk=request.pk), by=by, at=at)
+    return clone_request(request=Request.objects.get(pk=request.pk), by=by, at=at)
 
 
 def test_clone_holds_the_same_and_both_pages_link_to_the_other(nova, liaison, samweb, browse):
@@ -84,12 +86,12 @@ def typed_request(nova, liaison):
 
 
 def keep(request, by, name="Rock muons"):
-    return clones.save_template(request=Request.objects.get(pk=request.pk), name=name, by=by, at=AT)
+    return save_template(request=Request.objects.get(pk=request.pk), name=name, by=by, at=AT)
 
 
 def test_template_begins_a_request_with_all_but_the_deadline(typed_request, liaison, browse):
     template = keep(typed_request, liaison)
-    found = clones.content_from(template)
+    found = content_from(template)
     assert found.content == replace(content_of(typed_request), deadline=None)
     assert found.notes == []
 
@@ -109,7 +111,7 @@ def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
     text = text.replace("  reconstruction:\n", "  rebuilding:\n").replace("reconstruction]", "rebuilding]")
     save_workflow(workflow_type=WorkflowType.objects.get(key="monte_carlo"), declaration=text, by="a", at=AT)
 
-    found = clones.content_from(template)
+    found = content_from(template)
 
     assert found.content.workflow.number == 2
     assert "It was written for version 1 of Monte Carlo; this is now version 2." in found.notes
@@ -163,8 +165,8 @@ def test_services_refuse_others(nova, liaison, other_liaison):
     template = keep(made, liaison)
     for attempt in (
         lambda: keep(made, other_liaison),
-        lambda: clones.rename_template(template=template, name="x", by=other_liaison, at=AT),
-        lambda: clones.delete_template(template=template, by=other_liaison, at=AT),
+        lambda: rename_template(template=template, name="x", by=other_liaison, at=AT),
+        lambda: delete_template(template=template, by=other_liaison, at=AT),
     ):
         with pytest.raises(NotAllowed):
             attempt()
@@ -173,12 +175,12 @@ def test_services_refuse_others(nova, liaison, other_liaison):
 def test_names_of_templates_are_one_each(nova, liaison, browse):
     made = draft(liaison, nova)
     keep(made, liaison, "A")
-    services.save_draft(request=made, content=content(title="newer"), version=1, by=liaison, at=AT)
+    save_draft(request=made, content=content(title="newer"), version=1, by=liaison, at=AT)
     keep(made, liaison, "A")
     assert RequestTemplate.objects.get().content["title"] == "newer"
     other = keep(made, liaison, "B")
     with pytest.raises(InvalidFields):
-        clones.rename_template(template=other, name="A", by=liaison, at=AT)
+        rename_template(template=other, name="A", by=liaison, at=AT)
     answer = browse(liaison).post(f"/requests/templates/{other.pk}/rename/", {"name": "A"})
     assert (answer.status_code, RequestTemplate.objects.count()) == (400, 2)
     for name in ("", "x" * 81, "\0"):
@@ -192,10 +194,10 @@ def test_template_of_another_experiment_is_not_found(nova, liaison, other_liaiso
 
 
 def test_templates_come_some_at_a_time(nova, liaison, browse, monkeypatch):
-    monkeypatch.setattr("apps.production.clone_views.PAGE", 2)
+    monkeypatch.setattr("apps.production.web.views.templates.PAGE", 2)
     request = draft(liaison, nova)
     for name in "CAB":
-        clones.save_template(request=request, name=f"Kept as {name}", by=liaison, at=AT)
+        save_template(request=request, name=f"Kept as {name}", by=liaison, at=AT)
     first = browse(liaison).get("/requests/templates/")
     assert [one.name for one, *_ in first.context["rows"]] == ["Kept as A", "Kept as B"]
     rest = browse(liaison).get(f"/requests/templates/?after={first.context['more'].pk}")

@@ -7,9 +7,9 @@ from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.core.selectors import events_of
-from apps.production.counts import (
+from apps.production.domain.outputs.counts import (
     QUANTITIES,
     count_reports,
     counts_of,

@@ -5,14 +5,16 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
-from apps.core.selectors import events_of
-from apps.production import dataset_parts, links, services
-from apps.production.dataset_parts import define_parts
-from apps.production.datasets import catalogue_of
+from apps.production.domain.lifecycle.moves import check_request, make_move, submit_request
+from apps.production.domain.lineage import links
+from apps.production.domain.lineage.splits import By
+from apps.production.domain.outputs import dataset_parts
+from apps.production.domain.outputs.dataset_parts import define_parts
+from apps.production.domain.outputs.datasets import catalogue_of
 from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request
-from apps.production.splitting import By
 from apps.production.tasks import define_waiting
 from tests.production.written import AT, draft, stage
 
@@ -56,7 +58,7 @@ def files_of(name: str, settings) -> list[str]:
 
 
 def submit(part, by):
-    return services.submit_request(request=Request.objects.get(pk=part.pk), by=by, at=AT)
+    return submit_request(request=Request.objects.get(pk=part.pk), by=by, at=AT)
 
 
 def test_parts_pass_their_checks_without_hands(catalogue, whole, liaison, settings):
@@ -69,7 +71,7 @@ def test_parts_pass_their_checks_without_hands(catalogue, whole, liaison, settin
     assert [len(files) for files in found] == [4, 4, 2]
     assert [file for files in found for file in files] == FILES
     for part in parts:
-        assert services.check_request(request=submit(part, liaison), at=AT).state == "awaiting_approval"
+        assert check_request(request=submit(part, liaison), at=AT).state == "awaiting_approval"
     event = events_of(parts[2]).get(kind="request.dataset_defined")
     assert event.data == {"dataset": names[2], "whole": "nova.raw", "files": 2}
     assert define_parts(at=AT) == 0
@@ -103,7 +105,7 @@ def test_why_a_dataset_could_not_be_defined_is_told_and_tried_again(catalogue, w
 
 def test_nothing_is_defined_for_a_part_that_was_given_up(catalogue, whole, liaison):
     part, *_ = split(whole, liaison)
-    services.make_move(verb=Verb.CANCEL, request=part, by=liaison, at=AT)
+    make_move(verb=Verb.CANCEL, request=part, by=liaison, at=AT)
     assert define_parts(at=AT) == 2
     assert DatasetPart.objects.get(defined_at=None).request == part
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from apps.production.datasets import CatalogueError, FileCatalogue, catalogue_of
+from apps.production.domain.outputs.datasets import CatalogueError, FileCatalogue, catalogue_of
 from tests.contracts.catalogue import FILES, HELD, CatalogueContract
 
 

@@ -2,9 +2,9 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from apps.production.checks.page import updated as rules_page
-from apps.production.diagram import state_diagram, updated
-from apps.production.enums import TRANSITIONS
+from apps.production.domain.checks.page import updated as rules_page
+from apps.production.domain.lifecycle.diagram import state_diagram, updated
+from apps.production.domain.lifecycle.transitions import TRANSITIONS
 
 
 def test_documented_states_are_those_of_the_table():

@@ -8,7 +8,8 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.production import discussion, services
+from apps.production.domain import discussion
+from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Comment
 from tests.people import person
 from tests.production.written import AT, content, draft
@@ -139,7 +140,7 @@ def test_nobody_floods_a_request(made, liaison, monkeypatch):
 
 def test_comment_does_not_disturb_who_edits(made, liaison, shifter):
     write(made, shifter)
-    services.save_draft(request=made, content=content(title="new"), version=1, by=liaison, at=AT)
+    save_draft(request=made, content=content(title="new"), version=1, by=liaison, at=AT)
     assert made.version == 2
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.content import StageContent
-from apps.production.datasets import Dataset
-from apps.production.estimates import PastStage, Range, estimate, quantile
+from apps.production.domain.content.model import StageContent
+from apps.production.domain.estimates import PastStage, Range, estimate, quantile
+from apps.production.domain.outputs.datasets import Dataset
 from tests.production.written import content, stage
 
 TODAY = date(2026, 11, 20)

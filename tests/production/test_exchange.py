@@ -7,13 +7,14 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.content import MAX_STAGES, STAGE_MAX, RequestContent, StageContent
-from apps.production.exchange import InvalidText, export_request, import_request, read_import
+from apps.production.domain.content.exchange import InvalidText, export_request, import_request, read_import
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.plain import read_plain
+from apps.production.domain.content.yaml_text import parse_yaml, write_yaml
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
+from apps.production.limits import MAX_STAGES, STAGE_MAX
 from apps.production.models import Request, WorkflowType, WorkflowVersion
-from apps.production.plain import read_plain
-from apps.production.selectors import content_of
-from apps.production.workflow_types import load_builtin_workflows, newest_version, workflow_of
-from apps.production.yaml_text import parse_yaml, write_yaml
 from tests.production.test_workflows import builtin, monte_carlo
 from tests.production.written import AT, content, draft, stage
 

@@ -7,14 +7,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.production import services
-from apps.production.checks import examine
+from apps.production.domain.checks import examine
+from apps.production.domain.checks.known_facts import estimate_for, facts_for
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.queue.lines import start_of
+from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
-from apps.production.gathering import estimate_for, facts_for
-from apps.production.models import Request
-from apps.production.priority.models import QueueState
-from apps.production.priority.shown import start_of
-from apps.production.selectors import content_of
+from apps.production.models import QueueState, Request
 from tests.production.test_gathering import history
 from tests.production.written import S, draft, request_in, stage
 
@@ -60,7 +59,7 @@ def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(why, wai
     if why == "draft":
         obj = draft(liaison, waiting.experiment, stages=CHAIN)
     elif why == "held":
-        services.SERVICES[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
+        SERVICES[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
     else:
         QueueState.objects.update(starts=2)
     text = page_of(obj, browse(liaison))
@@ -70,7 +69,7 @@ def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(why, wai
 
 
 def test_one_that_has_begun_tells_neither(waiting, liaison, approver, browse):
-    services.SERVICES[Verb.START](request=waiting, by=approver, at=timezone.now())
+    SERVICES[Verb.START](request=waiting, by=approver, at=timezone.now())
     text = page_of(waiting, browse(liaison))
     assert "Rests on 100 past jobs" in text
     assert not any(words in text for words in (NOT_COUNTED, "Begins about", "If it began today"))

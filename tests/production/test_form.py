@@ -3,10 +3,10 @@
 import pytest
 from django.urls import reverse
 
-from apps.production import services
-from apps.production.forms import typed
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
-from apps.production.selectors import content_of
+from apps.production.web.forms.request import typed
 from tests.people import person
 from tests.production.written import AT, content, draft, request_in, stage
 
@@ -128,7 +128,7 @@ def test_rows_move_on_the_form_of_a_saved_draft(nova, liaison, samweb, form):
 def test_second_editor_gets_the_form_back_with_a_clear_message(nova, liaison, browse):
     made = draft(liaison, nova)
     other = person("nova-two", ("liaison", nova))
-    services.save_draft(request=made, content=content(title="First"), version=1, by=other, at=AT)
+    save_draft(request=made, content=content(title="First"), version=1, by=other, at=AT)
     answer = browse(liaison).post(edit(made), post_of(content(title="Second"), version=1, do="save"))
     html = answer.content.decode()
     assert answer.status_code == 409

@@ -11,15 +11,16 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership
 from apps.clusters.models import Cluster
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.checks import examine
-from apps.production.checks.facts import Offer, StageBefore
-from apps.production.gathering import facts_for
+from apps.core.domain.events import events_of
+from apps.production.domain.checks import examine
+from apps.production.domain.checks.facts import Offer, StageBefore
+from apps.production.domain.checks.known_facts import facts_for
+from apps.production.domain.lifecycle.moves import check_request, submit_request
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.arguments import runs_in
 from apps.production.models import Request, StageHistory
-from apps.production.selectors import content_of
-from apps.production.workflows.arguments import runs_in
-from apps.services.models import DowntimeWindow, Service
+from apps.statusboard.models import DowntimeWindow, Service
 from tests.production.test_rules import monte_carlo
 from tests.production.written import AT, S, content, draft, request_in, stage
 
@@ -171,7 +172,7 @@ def test_tests_before_the_last_change_are_old(nova, liaison):
     history(request)
     assert "test_is_newer" not in found(nova, content(), request=request)
     changed = content(stages=(stage("generation", configuration="new.fcl"), stage("simulation")))
-    services.save_draft(request=request, content=changed, version=1, by=liaison, at=AT + timedelta(hours=1))
+    save_draft(request=request, content=changed, version=1, by=liaison, at=AT + timedelta(hours=1))
     assert "test_is_newer" in found(nova, changed, request=request)
 
 
@@ -185,7 +186,7 @@ def test_estimate_rests_on_past_stages_of_the_experiment(nova, dune, queued):
 def test_submission_keeps_what_the_checks_said(nova, liaison, queued):
     queued()
     request = draft(liaison, nova)
-    services.submit_request(request=request, by=liaison, at=AT)
+    submit_request(request=request, by=liaison, at=AT)
     said = events_of(request).get(kind="request.submit").data
     assert said["checks_count"] == 3
     assert said["checks"][0] == {
@@ -194,7 +195,7 @@ def test_submission_keeps_what_the_checks_said(nova, liaison, queued):
         "path": "title",
         "message": "NOVA-0001 has this title too. Is it asked for twice?",
     }
-    services.check_request(request=request, at=AT)
+    check_request(request=request, at=AT)
     assert events_of(request).get(kind="request.pass").data["checks_count"] == 3
 
 

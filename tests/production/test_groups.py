@@ -6,9 +6,9 @@ import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.production.approval_models import ApprovalGroup, ApprovalRule, Delegation
-from apps.production.delegations import delegate
-from apps.production.groups import retire_group, retirement_of
+from apps.production.domain.approvals.delegations import delegate
+from apps.production.domain.approvals.groups import retire_group, retirement_of
+from apps.production.models import ApprovalGroup, ApprovalRule, Delegation
 from tests.people import person
 from tests.production.written import AT
 

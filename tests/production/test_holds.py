@@ -8,9 +8,9 @@ from django.urls import reverse
 from apps.accounts.models import Experiment
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.production.holds import hold_of, holds_over, lift_hold, place_hold
+from apps.production.domain.holds import hold_of, holds_over, lift_hold, place_hold
+from apps.production.domain.queue.order import queue_ranks
 from apps.production.models import Hold
-from apps.production.priority.order import queue_ranks
 from tests.people import person
 from tests.production.written import AT, request_in
 

@@ -8,22 +8,31 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, StaleState
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.approval_models import ApprovalGroup, ApprovalRule
-from apps.production.approvals import slots_of
-from apps.production.changing import judge
-from apps.production.delegations import delegate, delegations_of, revoke_delegation
-from apps.production.enums import CHANGEABLE, CLOSED, MOVES, RequestState, Verb
-from apps.production.models import Request
-from apps.production.plain import read_plain
-from apps.production.selectors import content_of
+from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
+from apps.production.domain.approvals.slots import slots_of
+from apps.production.domain.content.changes import judge
+from apps.production.domain.content.plain import read_plain
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    approve_request,
+    check_request,
+    set_priority,
+    submit_request,
+    supersede_request,
+    withdraw_signature,
+)
+from apps.production.domain.lifecycle.transitions import MOVES
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.enums import CHANGEABLE, CLOSED, RequestState, Verb
+from apps.production.models import ApprovalGroup, ApprovalRule, Request
 from tests.people import person
 from tests.production.written import AT, content, draft, stage
 
 ROLES = ["liaison", "liaison_two", "both", "both_two", "approver", "shifter", "admin"]
-ACTIONS = [*services.SERVICES, "check", "save", "change", "set_priority", "sign_one", "withdraw", "delegate", "revoke"]
+ACTIONS = [*SERVICES, "check", "save", "change", "set_priority", "sign_one", "withdraw", "delegate", "revoke"]
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.sampled_from(ROLES), st.sampled_from(["", "because"]), st.booleans()),
     max_size=25,
@@ -88,28 +97,28 @@ def act(target: Request, action: str, by, reason: str, number: int) -> int:
         with transaction.atomic():
             if action == "save":
                 new = content(title=f"Title {number}")
-                services.save_draft(request=target, content=new, version=version, by=by, at=at)
+                save_draft(request=target, content=new, version=version, by=by, at=at)
             elif action == "change":
                 new = content(stages=(stage("generation", jobs=number + 1),))
-                services.save_draft(request=target, content=new, version=version, by=by, at=at)
+                save_draft(request=target, content=new, version=version, by=by, at=at)
             elif action == "withdraw":
                 signature = target.signatures.filter(withdrawn_at=None).first()
                 number_of = signature.pk if signature else 0
-                services.withdraw_signature(request=target, signature=number_of, by=by, at=at, reason=reason)
+                withdraw_signature(request=target, signature=number_of, by=by, at=at, reason=reason)
             elif action == "set_priority":
-                services.set_priority(request=target, priority=number, by=by, at=at, reason=reason)
+                set_priority(request=target, priority=number, by=by, at=at, reason=reason)
             elif action == "check":
-                services.check_request(request=target, at=at)
+                check_request(request=target, at=at)
                 return 2
             elif action == Verb.SUPERSEDE:
                 successor = target.experiment.requests.exclude(pk=target.pk).first()
-                services.supersede_request(request=target, by=by, at=at, reason=reason, successor=successor)
+                supersede_request(request=target, by=by, at=at, reason=reason, successor=successor)
             elif action in {Verb.APPROVE, "sign_one"}:
                 group = "Physics" if action == "sign_one" else ""
-                signed = services.approve_request(request=target, by=by, at=at, reason=reason, group=group)
+                signed = approve_request(request=target, by=by, at=at, reason=reason, group=group)
                 return 2 if signed.state == RequestState.QUEUED else 1
             else:
-                services.SERVICES[action](request=target, by=by, at=at, reason=reason)
+                SERVICES[action](request=target, by=by, at=at, reason=reason)
     except DomainError:
         return 0
     return 1
@@ -153,6 +162,6 @@ def check_signatures(before: Request, after: Request) -> None:
 def test_object_read_before_another_move_is_stale(nova, liaison, approver, both):
     obj = draft(liaison, nova)
     seen = Request.objects.get(pk=obj.pk)
-    services.submit_request(request=obj, by=liaison, at=AT)
+    submit_request(request=obj, by=liaison, at=AT)
     with pytest.raises(StaleState):
-        services.SERVICES[Verb.CANCEL](request=seen, by=both, at=AT)
+        SERVICES[Verb.CANCEL](request=seen, by=both, at=AT)

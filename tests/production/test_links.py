@@ -5,15 +5,23 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.models import Cluster
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.core.selectors import events_of
 from apps.jobs.models import Job
-from apps.production import links, services
+from apps.production.domain.lifecycle.moves import (
+    SERVICES,
+    approve_request,
+    check_request,
+    set_priority,
+    submit_request,
+)
+from apps.production.domain.lineage import links
+from apps.production.domain.lineage.splits import By
+from apps.production.domain.requests.drafts import create_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import UNSENT, RequestState
 from apps.production.models import Request, RequestLink
-from apps.production.selectors import content_of
-from apps.production.splitting import By
-from apps.production.workflow_types import newest_version, workflow_of
 from apps.submission.models import Submission
 from tests.production.test_splitting import sums
 from tests.production.test_workflows import monte_carlo
@@ -61,15 +69,13 @@ def test_parts_are_drafts_and_the_whole_gives_way(state, nova, liaison, approver
 def test_parts_are_checked_and_signed_by_themselves(queued, liaison, approver):
     part = split(queued, liaison)[0]
     assert not part.signatures.exists()
-    services.submit_request(request=part, by=liaison, at=AT)
-    services.check_request(request=part, at=AT)
-    assert services.approve_request(request=part, by=approver, at=AT).state == "queued"
+    submit_request(request=part, by=liaison, at=AT)
+    check_request(request=part, at=AT)
+    assert approve_request(request=part, by=approver, at=AT).state == "queued"
 
 
 def test_parts_keep_the_priority_that_the_opg_has_set(queued, liaison, approver, browse):
-    services.set_priority(
-        request=queued, by=approver, at=AT, reason="For the conference.", priority=7, priority_class="high"
-    )
+    set_priority(request=queued, by=approver, at=AT, reason="For the conference.", priority=7, priority_class="high")
     page = browse(liaison).post(f"/requests/{queued.key}/split/", {"by": "events", "size": 8_000_000, "reason": "x"})
     assert "Each part keeps the priority that the OPG has set: high 7." in page.content.decode()
     for part in split(queued, liaison):
@@ -82,7 +88,7 @@ def test_parts_keep_the_priority_that_the_opg_has_set(queued, liaison, approver,
 
 def test_that_keep_up_is_never_split_is_told_before_the_form(nova, liaison, browse):
     keep_up = workflow_of(newest_version("keep_up"))
-    wanted = services.create_draft(
+    wanted = create_draft(
         experiment=nova, content=content(workflow=keep_up, stages=(stage(kind="reconstruction"),)), by=liaison, at=AT
     )
     page = browse(liaison).get(f"/requests/{wanted.key}/split/").content.decode()
@@ -104,7 +110,7 @@ def test_nothing_is_done_once_jobs_may_have_been_sent(state, nova, liaison, appr
 
 def test_request_that_was_tested_is_not_split(queued, liaison, approver):
     for verb in ("test", "fail-test"):
-        services.SERVICES[verb](request=queued, by=approver, at=AT, reason="wrong geometry")
+        SERVICES[verb](request=queued, by=approver, at=AT, reason="wrong geometry")
     with pytest.raises(InvalidTransition, match="if only as a test"):
         split(queued, liaison)
 
@@ -160,10 +166,10 @@ def test_who_may_is_who_may_supersede(state, role, may, nova, liaison, approver,
 
 def test_approver_who_split_a_request_does_not_sign_its_parts(queued, liaison, approver):
     part = split(queued, approver)[0]
-    services.submit_request(request=part, by=liaison, at=AT)
-    services.check_request(request=part, at=AT)
+    submit_request(request=part, by=liaison, at=AT)
+    check_request(request=part, at=AT)
     with pytest.raises(NotAllowed):
-        services.approve_request(request=part, by=approver, at=AT)
+        approve_request(request=part, by=approver, at=AT)
 
 
 def test_without_reason_or_of_an_old_version_nothing_is_done(queued, liaison, approver):
@@ -171,7 +177,7 @@ def test_without_reason_or_of_an_old_version_nothing_is_done(queued, liaison, ap
         split(queued, liaison, reason=" ")
     with pytest.raises(StaleState):
         split(queued, liaison, version=queued.version - 1)
-    services.set_priority(request=Request.objects.get(), priority=5, by=approver, at=AT, reason="soon")
+    set_priority(request=Request.objects.get(), priority=5, by=approver, at=AT, reason="soon")
     with pytest.raises(StaleState):
         links.split_request(request=queued, by_what=By.EVENTS, size=8_000_000, by=liaison, at=AT, reason="late")
     assert Request.objects.get().state == "queued"
@@ -193,7 +199,7 @@ def test_several_become_one(nova, liaison, approver):
 
 
 def test_requests_of_two_experiments_and_the_same_twice_are_refused(nova, dune, liaison, both):
-    from apps.accounts.services import grant_role
+    from apps.accounts.domain import grant_role
 
     grant_role(user=liaison, role="liaison", experiment=dune, by="test", at=AT)
     mine, theirs = draft(liaison, nova), draft(type(liaison).objects.get(pk=liaison.pk), dune)
@@ -226,8 +232,8 @@ def test_parts_of_monte_carlo_pass_the_checks_beside_each_other(nova, liaison):
     whole = draft(liaison, nova, **vars(monte_carlo(workflow=of)))
     parts = split(whole, liaison, size=content_of(whole).stages[0].events // 2)
     for part in parts:
-        services.submit_request(request=part, by=liaison, at=AT)
-        assert services.check_request(request=part, at=AT).state == "awaiting_approval"
+        submit_request(request=part, by=liaison, at=AT)
+        assert check_request(request=part, at=AT).state == "awaiting_approval"
 
 
 def test_page_shows_the_parts_before_anything_is_done(queued, liaison, browse):

@@ -3,10 +3,12 @@
 import pytest
 from django.urls import reverse
 
+from apps.core.domain.events import events_of
 from apps.core.models import Event
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.enums import RequestState, Verb, Who, actor_of
+from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
+from apps.production.domain.lifecycle.transitions import actor_of
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.enums import RequestState, Verb, Who
 from apps.production.models import Request
 from tests.production.written import AT, draft, request_in, stage
 
@@ -62,7 +64,7 @@ def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, appro
 def test_detail_offers_only_what_this_person_may_do_now(state, role, offered, nova, liaison, approver, browse, request):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     page = browse(request.getfixturevalue(role)).get(detail(obj)).content.decode()
-    every = [*services.SERVICES, "priority"]
+    every = [*SERVICES, "priority"]
     assert {verb for verb in every if f'href="?do={verb}#do"' in page} == set(offered)
 
 
@@ -87,14 +89,14 @@ def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver,
 
 
 def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, browse):
-    obj = services.submit_request(request=draft(both, nova), by=both, at=AT)
-    services.check_request(request=obj, at=AT)
+    obj = submit_request(request=draft(both, nova), by=both, at=AT)
+    check_request(request=obj, at=AT)
     assert browse(both).post(move(obj, "approve")).status_code == 403
     assert Request.objects.get().state == "awaiting_approval"
 
 
 @pytest.mark.parametrize(
-    "verb", [verb for verb in services.SERVICES if actor_of(verb) not in {Who.OPERATOR, Who.OPERATOR_OR_PORTAL}]
+    "verb", [verb for verb in SERVICES if actor_of(verb) not in {Who.OPERATOR, Who.OPERATOR_OR_PORTAL}]
 )
 def test_shifter_is_forbidden_every_move(verb, nova, liaison, approver, shifter, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
@@ -109,7 +111,7 @@ def test_unknown_move_is_not_found_and_moves_are_posts(nova, liaison, browse):
 
 def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, second_approver, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
-    services.SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason="no")
+    SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason="no")
     page = browse(second_approver).post(move(obj, "approve"), {"version": obj.version - 1}, follow=True)
     assert "NOVA-0001 was changed by opg-one meanwhile: it is now “changes asked”. Nothing was overwritten." in (
         page.content.decode()
@@ -156,7 +158,7 @@ def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
     )
     # No such name is let through by the checks; a page must not rest on that.
     obj.stages.update(release=HOSTILE, configuration=HOSTILE, input_dataset=HOSTILE)
-    services.SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
+    SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
     paths = [detail(obj), detail(obj) + "edit/", reverse("production:request-list"), reverse("portal:home")]
     for path in paths:
         assert HOSTILE not in browse(liaison).get(path).content.decode()
@@ -217,9 +219,7 @@ def test_edited_fields_are_named_in_the_timeline(nova, liaison, browse):
     obj = draft(liaison, nova, stages=(stage(release="v09_70"),))
     from tests.production.written import content
 
-    services.save_draft(
-        request=obj, content=content(stages=(stage(release="v09_72"),)), version=obj.version, by=liaison, at=AT
-    )
+    save_draft(request=obj, content=content(stages=(stage(release="v09_72"),)), version=obj.version, by=liaison, at=AT)
     page = browse(liaison).get(detail(obj)).content.decode()
     assert 'stage 1 › release: <span class="mono">v09_70 → v09_72</span>' in page
     assert events_of(obj).last().data["count"] == 1

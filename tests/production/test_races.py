@@ -7,13 +7,14 @@ from threading import Barrier
 import pytest
 from django.db import connection
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, StaleState
-from apps.core.selectors import events_of
-from apps.production import services
+from apps.production.domain.lifecycle.moves import SERVICES, approve_request, submit_request
+from apps.production.domain.queue.order import in_line
+from apps.production.domain.queue.placement import move_request, queue_version
+from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
-from apps.production.priority.order import in_line
-from apps.production.priority.placing import move_request, queue_version
 from tests.production.written import AT, content, draft, request_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,8 +46,8 @@ def test_of_two_approvers_one_wins_and_the_other_is_told(attempt, nova, liaison,
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     first, second = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
     results = at_once(
-        lambda: services.approve_request(request=first, by=approver, at=AT),
-        lambda: services.SERVICES[Verb.REJECT](request=second, by=second_approver, at=AT, reason="no"),
+        lambda: approve_request(request=first, by=approver, at=AT),
+        lambda: SERVICES[Verb.REJECT](request=second, by=second_approver, at=AT, reason="no"),
     )
     stored = Request.objects.get(pk=obj.pk)
     last = events_of(obj).exclude(actor=PORTAL).last()
@@ -63,10 +64,7 @@ def test_of_two_signatures_at_once_one_is_given_and_one_refused(attempt, nova, l
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
     people = (approver, second_approver)
     results = at_once(
-        *[
-            partial(services.approve_request, request=copy, by=who, at=AT)
-            for copy, who in zip(copies, people, strict=True)
-        ]
+        *[partial(approve_request, request=copy, by=who, at=AT) for copy, who in zip(copies, people, strict=True)]
     )
     stored = Request.objects.get(pk=obj.pk)
     assert refusals(results) == [
@@ -81,8 +79,8 @@ def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver)
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     first, second = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
     results = at_once(
-        lambda: services.approve_request(request=first, by=approver, at=AT),
-        lambda: services.SERVICES[Verb.CANCEL](request=second, by=liaison, at=AT, reason="not needed"),
+        lambda: approve_request(request=first, by=approver, at=AT),
+        lambda: SERVICES[Verb.CANCEL](request=second, by=liaison, at=AT, reason="not needed"),
     )
     stored = Request.objects.get(pk=obj.pk)
     winner = {"queued": approver, "cancelled": liaison}[stored.state]
@@ -117,7 +115,7 @@ def test_of_two_editors_one_wins_and_nothing_is_overwritten(nova, liaison):
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
 
     def save(copy, title):
-        return lambda: services.save_draft(request=copy, content=content(title=title), version=1, by=liaison, at=AT)
+        return lambda: save_draft(request=copy, content=content(title=title), version=1, by=liaison, at=AT)
 
     results = at_once(save(copies[0], "First"), save(copies[1], "Second"))
     assert refusals(results) == [
@@ -132,8 +130,8 @@ def test_submission_never_carries_an_edit_that_came_between(nova, liaison):
     obj = draft(liaison, nova)
     editor, submitter = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
     results = at_once(
-        lambda: services.save_draft(request=editor, content=content(title=""), version=1, by=liaison, at=AT),
-        lambda: services.submit_request(request=submitter, by=liaison, at=AT),
+        lambda: save_draft(request=editor, content=content(title=""), version=1, by=liaison, at=AT),
+        lambda: submit_request(request=submitter, by=liaison, at=AT),
     )
     assert len(refusals(results)) == 1
     stored = Request.objects.get()

@@ -6,15 +6,14 @@ import pytest
 
 from apps.accounts.models import Membership, User
 from apps.core.models import Event
-from apps.production import services
-from apps.production.approval_models import ApprovalRule, Signature
-from apps.production.delegations import delegate
+from apps.production.domain.approvals.delegations import delegate
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.reminders import WAITING, remind_of_holds, remind_of_waiting
+from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.holds import lift_hold, place_hold
+from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
-from apps.production.holds import lift_hold, place_hold
-from apps.production.models import Request
-from apps.production.reminders import WAITING, remind_of_holds, remind_of_waiting
-from apps.production.selectors import waiting_for
-from apps.production.turns import turns_of
+from apps.production.models import ApprovalRule, Request, Signature
 from tests.people import person
 from tests.production.written import AT, request_in
 
@@ -77,9 +76,9 @@ def test_what_waits_for_nobody_is_not_reminded_of(state, bring):
 def test_held_again_is_another_wait(bring, approver):
     request = bring("held")
     assert remind_of_waiting(at=AT + 4 * DAY) == 1
-    services.SERVICES[Verb.RELEASE](request=request, by=approver, at=AT + 5 * DAY)
+    SERVICES[Verb.RELEASE](request=request, by=approver, at=AT + 5 * DAY)
     again = Request.objects.get(pk=request.pk)
-    services.SERVICES[Verb.HOLD](request=again, by=approver, at=AT + 5 * DAY, reason="not yet")
+    SERVICES[Verb.HOLD](request=again, by=approver, at=AT + 5 * DAY, reason="not yet")
     assert remind_of_waiting(at=AT + 7 * DAY) == 0
     assert remind_of_waiting(at=AT + 8 * DAY) == 1
 
@@ -151,7 +150,7 @@ def test_hold_of_a_stage_is_reminded_of_until_its_request_is_closed(bring, shift
     place_hold(by=shifter, at=AT, reason="Disks.", stage=request.stages.first())
     assert remind_of_holds(at=AT + 3 * DAY) == 1
     assert Event.objects.get(kind="hold.reminder").target_label == str(request)
-    services.SERVICES[Verb.CANCEL](request=request, by=approver, at=AT + 4 * DAY, reason="No longer needed.")
+    SERVICES[Verb.CANCEL](request=request, by=approver, at=AT + 4 * DAY, reason="No longer needed.")
     assert remind_of_holds(at=AT + 9 * DAY) == 0
 
 

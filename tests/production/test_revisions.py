@@ -7,20 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production import services
-from apps.production.content import changes
+from apps.production.domain.content.model import changes
+from apps.production.domain.content.plain import plain, read_plain
+from apps.production.domain.content.revisions import KEEP, changed_since_submission, content_at
+from apps.production.domain.lifecycle.moves import submit_request
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.builtin import general
 from apps.production.models import Request
-from apps.production.plain import plain, read_plain
-from apps.production.revisions import KEEP, changed_since_submission, content_at
-from apps.production.selectors import content_of
-from apps.production.workflows.builtin import general
 from tests.production.test_workflows import monte_carlo
 from tests.production.written import AT, content, draft, request_in, stage
 
 
 def save(request, by, *, minutes=0, **changed):
     request = Request.objects.get(pk=request.pk)
-    return services.save_draft(
+    return save_draft(
         request=request,
         content=replace(content_of(request), **changed),
         version=request.version,
@@ -32,7 +33,7 @@ def save(request, by, *, minutes=0, **changed):
 def test_each_save_and_submission_is_kept(nova, liaison):
     made = draft(liaison, nova)
     save(made, liaison, title="later")
-    services.submit_request(request=Request.objects.get(), by=liaison, at=AT + timedelta(hours=3))
+    submit_request(request=Request.objects.get(), by=liaison, at=AT + timedelta(hours=3))
 
     kept = made.revisions.order_by("id")
 

@@ -5,15 +5,25 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from apps.production.checks import Facts, Mend, Problem, Rule, Severity, check_content, check_shape, examine, rule
-from apps.production.checks.base import run
-from apps.production.checks.facts import Contact, Offer, Other, ServiceNow, StageBefore, Window
-from apps.production.checks.registry import RULES, SHAPE, rules
-from apps.production.content import StageContent
-from apps.production.datasets import Dataset
-from apps.production.estimates import PastStage, estimate
-from apps.production.workflows.builtin import STATES, builtin_texts
-from apps.production.workflows.declaration import read_declaration
+from apps.production.domain.checks import (
+    Facts,
+    Mend,
+    Problem,
+    Rule,
+    Severity,
+    check_content,
+    check_shape,
+    examine,
+    rule,
+)
+from apps.production.domain.checks.base import run
+from apps.production.domain.checks.facts import Contact, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.checks.registry import RULES, SHAPE, rules
+from apps.production.domain.content.model import StageContent
+from apps.production.domain.estimates import PastStage, estimate
+from apps.production.domain.outputs.datasets import Dataset
+from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.declaration import read_declaration
 from tests.production.written import AT, content, stage
 
 DAY = timedelta(days=1)

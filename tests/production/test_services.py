@@ -6,14 +6,16 @@ from datetime import date, timedelta
 import pytest
 from django.db import IntegrityError, transaction
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.core.selectors import events_of
-from apps.production import services
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.lifecycle.moves import SERVICES, approve_request, set_priority, submit_request
+from apps.production.domain.queue.lines import queue_history, queue_lines
+from apps.production.domain.queue.order import queue_ranks, startable
+from apps.production.domain.requests.drafts import create_draft, save_draft
+from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.priority.order import queue_ranks, startable
-from apps.production.priority.shown import queue_history, queue_lines
-from apps.production.selectors import content_of, waiting_for
 from tests.people import person
 from tests.production.written import AT, content, draft, request_in, stage
 
@@ -39,7 +41,7 @@ def test_failed_draft_gives_its_number_back(nova, liaison):
 
 def test_draft_holds_what_was_written(nova, liaison, samweb):
     written = content(stages=(stage("a", services=("samweb",)), stage("b", events=None, memory_bytes=None)))
-    made = services.create_draft(experiment=nova, content=written, by=liaison, at=AT)
+    made = create_draft(experiment=nova, content=written, by=liaison, at=AT)
     assert content_of(Request.objects.get(pk=made.pk)) == written
 
 
@@ -50,14 +52,14 @@ def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
         draft(by, nova)
     made = draft(liaison, nova)
     with pytest.raises(NotAllowed):
-        services.save_draft(request=made, content=content(title="x"), version=1, by=by, at=AT)
+        save_draft(request=made, content=content(title="x"), version=1, by=by, at=AT)
 
 
 @pytest.mark.parametrize("state", ["submitted", "testing", "running", "rejected", "cancelled", "done"])
 def test_request_past_writing_cannot_be_saved(state, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidTransition, match="can be changed no more"):
-        services.save_draft(request=obj, content=content(title="x"), version=obj.version, by=liaison, at=AT)
+        save_draft(request=obj, content=content(title="x"), version=obj.version, by=liaison, at=AT)
 
 
 def test_save_replaces_adds_and_drops_stages(nova, liaison, samweb):
@@ -67,14 +69,14 @@ def test_save_replaces_adds_and_drops_stages(nova, liaison, samweb):
         (stage("merge"),),
         (),
     ]:
-        services.save_draft(request=made, content=content(stages=chain), version=made.version, by=liaison, at=AT)
+        save_draft(request=made, content=content(stages=chain), version=made.version, by=liaison, at=AT)
         assert content_of(Request.objects.get(pk=made.pk)).stages == chain
     assert made.version == 4
 
 
 def test_save_without_a_change_leaves_no_trace(nova, liaison):
     made = draft(liaison, nova)
-    services.save_draft(request=made, content=content(), version=1, by=liaison, at=AT)
+    save_draft(request=made, content=content(), version=1, by=liaison, at=AT)
     assert (Request.objects.get().version, events_of(made).count()) == (1, 1)
 
 
@@ -82,22 +84,22 @@ def test_second_of_two_editors_overwrites_nothing(nova, liaison):
     other = person("nova-two", ("liaison", nova))
     made = draft(liaison, nova)
     first, second = Request.objects.get(pk=made.pk), Request.objects.get(pk=made.pk)
-    services.save_draft(request=first, content=content(title="First"), version=1, by=other, at=AT)
+    save_draft(request=first, content=content(title="First"), version=1, by=other, at=AT)
     with pytest.raises(StaleState, match="NOVA-0001 was changed by nova-two meanwhile"):
-        services.save_draft(request=second, content=content(title="Second"), version=1, by=liaison, at=AT)
+        save_draft(request=second, content=content(title="Second"), version=1, by=liaison, at=AT)
     assert Request.objects.get().title == "First"
 
 
 def test_version_seen_must_be_the_current_one(nova, liaison, approver):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(StaleState):
-        services.approve_request(request=obj, by=approver, at=AT, version=obj.version - 1)
+        approve_request(request=obj, by=approver, at=AT, version=obj.version - 1)
 
 
 def test_incomplete_draft_is_not_submitted_and_all_is_said(nova, liaison):
     made = draft(liaison, nova, title="", purpose="", stages=(stage(events=None, jobs=None),))
     with pytest.raises(InvalidFields) as error:
-        services.submit_request(request=made, by=liaison, at=AT)
+        submit_request(request=made, by=liaison, at=AT)
     assert set(error.value.problems) == {"title", "purpose", "stages.0.events", "stages.0.jobs"}
     assert Request.objects.get().state == "draft"
 
@@ -105,16 +107,16 @@ def test_incomplete_draft_is_not_submitted_and_all_is_said(nova, liaison):
 def test_deadline_that_passed_meanwhile_keeps_it_from_being_submitted_again(nova, liaison, approver):
     obj = request_in("changes_asked", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidFields):
-        services.submit_request(request=obj, by=liaison, at=AT + timedelta(days=60))
+        submit_request(request=obj, by=liaison, at=AT + timedelta(days=60))
 
 
 def test_last_submitter_cannot_approve_what_another_made(nova, liaison, both, approver):
     made = draft(liaison, nova)
-    services.submit_request(request=made, by=both, at=AT)
+    submit_request(request=made, by=both, at=AT)
     with pytest.raises(NotAllowed, match="somebody else of the OPG must decide"):
-        services.approve_request(request=made, by=both, at=AT)
+        approve_request(request=made, by=both, at=AT)
     with pytest.raises(NotAllowed):
-        services.set_priority(request=made, priority=9, by=both, at=AT, reason="mine")
+        set_priority(request=made, priority=9, by=both, at=AT, reason="mine")
 
 
 @pytest.mark.parametrize("field", ["created_by", "submitted_by"])
@@ -137,7 +139,7 @@ def test_database_refuses_what_no_service_writes(changes, approved):
 def test_reason_must_be_one(reason, nova, liaison, approver):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidFields) as error:
-        services.SERVICES[Verb.REJECT](request=obj, by=approver, at=AT, reason=reason)
+        SERVICES[Verb.REJECT](request=obj, by=approver, at=AT, reason=reason)
     assert set(error.value.problems) == {"reason"}
 
 
@@ -148,16 +150,16 @@ def test_queue_is_ranked_by_class_number_and_deadline(approved, approver):
         approved(deadline=date(2027, 1, 1)),
         approved(),
     )
-    services.set_priority(request=high, priority=7, priority_class="high", by=approver, at=AT, reason="first")
-    services.set_priority(request=low, priority_class="low", by=approver, at=AT, reason="last")
+    set_priority(request=high, priority=7, priority_class="high", by=approver, at=AT, reason="first")
+    set_priority(request=low, priority_class="low", by=approver, at=AT, reason="last")
     assert list(startable()) == [high, early, late, low]
 
 
 def test_priority_event_tells_level_and_rank_before_and_after(approved, approver):
     approved()
     obj = approved()
-    services.set_priority(request=obj, priority=7, by=approver, at=AT, reason="freeze")
-    services.set_priority(request=obj, priority_class="high", by=approver, at=AT, reason="still")
+    set_priority(request=obj, priority=7, by=approver, at=AT, reason="freeze")
+    set_priority(request=obj, priority_class="high", by=approver, at=AT, reason="still")
     told = [(e.old, e.new, e.reason, e.data) for e in events_of(obj).filter(kind="request.priority_set")]
     assert told == [
         ("", "7", "freeze", {"rank_old": 2, "rank_new": 1}),
@@ -168,7 +170,7 @@ def test_priority_event_tells_level_and_rank_before_and_after(approved, approver
 def test_entering_and_leaving_the_queue_is_told(approved, approver):
     approved()
     obj = approved()
-    services.SERVICES[Verb.START](request=obj, by=approver, at=AT)
+    SERVICES[Verb.START](request=obj, by=approver, at=AT)
     ranks = [e.data for e in events_of(obj) if "rank_old" in e.data]
     assert ranks == [{"rank_old": None, "rank_new": 2}, {"rank_old": 2, "rank_new": None}]
 
@@ -206,8 +208,8 @@ def test_approver_of_one_experiment_decides_there_alone(nova, dune, liaison, oth
     other = request_in("awaiting_approval", by=other_liaison, experiment=dune, approver=approver)
     assert list(waiting_for(local)) == [mine]
     with pytest.raises(NotAllowed):
-        services.approve_request(request=other, by=local, at=AT)
-    assert services.approve_request(request=mine, by=local, at=AT).state == "queued"
+        approve_request(request=other, by=local, at=AT)
+    assert approve_request(request=mine, by=local, at=AT).state == "queued"
 
 
 def test_queue_without_requests_is_empty(approver):
@@ -218,14 +220,14 @@ def test_queue_without_requests_is_empty(approver):
 def test_hundred_stages_are_saved(nova, liaison):
     chain = tuple(replace(stage(f"s{i}"), output_dataset=f"d{i}") for i in range(100))
     made = draft(liaison, nova, stages=chain)
-    assert services.submit_request(request=made, by=liaison, at=AT).stages.count() == 100
+    assert submit_request(request=made, by=liaison, at=AT).stages.count() == 100
 
 
 def test_history_of_the_queue_shows_ones_own_experiments(nova, dune, liaison, other_liaison, approver, approved):
     theirs = request_in("queued", by=other_liaison, experiment=dune, approver=approver)
     mine = approved()
     for obj in (theirs, mine):
-        services.set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")
+        set_priority(request=obj, priority=3, by=approver, at=AT, reason="freeze")
     # Of others' requests nothing but that ranks changed is told.
     assert [(told.target, told.reason) for told in queue_history(user=liaison)] == [("NOVA-0001", "freeze"), ("", "")]
     assert [told.target for told in queue_history(user=approver)] == ["NOVA-0001", "DUNE-0001"]

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
-from apps.production.checks.declared import number, text
-from apps.production.combining import Named, combine, obstacles
-from apps.production.content import RequestContent, StageContent
+from apps.production.domain.checks.declared import number, text
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.lineage.combination import Named, combine, obstacles
+from apps.production.domain.lineage.splits import MAX_PARTS, By, split, ways
+from apps.production.domain.types.arguments import runs_in
+from apps.production.domain.types.builtin import builtin_texts
+from apps.production.domain.types.declaration import read_declaration
 from apps.production.enums import RequestState
-from apps.production.splitting import MAX_PARTS, By, split, ways
-from apps.production.workflows.arguments import runs_in
-from apps.production.workflows.builtin import builtin_texts
-from apps.production.workflows.declaration import read_declaration
 from tests.production.test_workflows import monte_carlo
 from tests.production.written import content, stage
 

@@ -4,12 +4,16 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.core.selectors import events_of
-from apps.production import services
-from apps.production.enums import PORTAL, TRANSITIONS, RequestState, Verb, Who, actor_of, transitions_from
+from apps.production.domain.lifecycle import moves as moves_module
+from apps.production.domain.lifecycle.actors import moves_for
+from apps.production.domain.lifecycle.moves import SERVICES, submit_request, supersede_request
+from apps.production.domain.lifecycle.steps import _move
+from apps.production.domain.lifecycle.transitions import TRANSITIONS, actor_of, transitions_from
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.enums import PORTAL, RequestState, Verb, Who
 from apps.production.models import Request
-from apps.production.permissions import moves_for
 from apps.production.tasks import check_request, check_waiting
 from tests.people import person
 from tests.production.written import AT, content, draft, pass_quality, request_in, stage
@@ -32,9 +36,9 @@ LIAISONS_ALONE = {(RequestState.DRAFT, Verb.CANCEL), (RequestState.DRAFT, Verb.S
 def made(verb, request, by, reason="because"):
     if verb is Verb.CHANGE:
         new = content(stages=(stage("other"),))
-        return services.save_draft(request=request, content=new, version=request.version, by=by, at=AT, reason=reason)
+        return save_draft(request=request, content=new, version=request.version, by=by, at=AT, reason=reason)
     more = {"successor": request.experiment.requests.exclude(pk=request.pk).first()} if verb == Verb.SUPERSEDE else {}
-    return services.SERVICES[verb](request=request, by=by, at=AT, reason=reason, **more)
+    return SERVICES[verb](request=request, by=by, at=AT, reason=reason, **more)
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def test_moves_are_those_of_the_table(state, role, nova, both, request):
     obj = request_in(state, by=both, experiment=nova, approver=second)
     draft(both, nova)
     before = events_of(obj).count()
-    for verb in services.SERVICES:
+    for verb in SERVICES:
         fresh = Request.objects.get(pk=obj.pk)
         can = CAN[actor_of(verb)] - ({"approver"} if (state, verb) in LIAISONS_ALONE else set())
         if role not in can:
@@ -76,7 +80,7 @@ def test_move_is_made_with_its_event(step, nova, liaison, approver):
         pass_quality(obj, approver)
     by = liaison if step.who in {Who.LIAISON, Who.EITHER} else approver
     if step.who is Who.PORTAL:
-        services._move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")
+        _move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")
     else:
         made(step.verb, obj, by, " because ")
     stored = Request.objects.get(pk=obj.pk)
@@ -99,14 +103,14 @@ def test_successor_is_another_request_of_the_experiment(nova, dune, liaison, oth
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for wrong in (None, obj, draft(other_liaison, dune)):
         with pytest.raises(InvalidFields, match="takes its place"):
-            services.supersede_request(request=obj, by=liaison, at=AT, reason="x", successor=wrong)
+            supersede_request(request=obj, by=liaison, at=AT, reason="x", successor=wrong)
     assert Request.objects.get(pk=obj.pk).state == "queued"
 
 
 def test_request_that_went_bad_while_it_waited_is_given_back(nova, liaison):
     obj = draft(liaison, nova)
-    services.submit_request(request=obj, by=liaison, at=AT)
-    services.check_request(request=obj, at=AT + timedelta(days=365))
+    submit_request(request=obj, by=liaison, at=AT)
+    moves_module.check_request(request=obj, at=AT + timedelta(days=365))
     event = events_of(obj).last()
     assert (obj.state, event.actor, event.reason) == (
         "changes_asked",
@@ -117,7 +121,7 @@ def test_request_that_went_bad_while_it_waited_is_given_back(nova, liaison):
 
 def test_task_checks_what_was_submitted_once(nova, liaison):
     obj = draft(liaison, nova)
-    services.submit_request(request=obj, by=liaison, at=AT)
+    submit_request(request=obj, by=liaison, at=AT)
     check_waiting()
     check_waiting()
     check_request(request_id=obj.pk)

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
-from apps.production import services
-from apps.production.checks import Facts, check_content, check_shape
-from apps.production.content import RequestContent, StageContent, changes
-from apps.production.forms import typed
+from apps.production.domain.checks import Facts, check_content, check_shape
+from apps.production.domain.content.model import RequestContent, StageContent, changes
+from apps.production.domain.requests.drafts import create_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.arguments import TYPES, Argument, runs_in
+from apps.production.domain.types.builtin import STATES, builtin_texts, general
+from apps.production.domain.types.declaration import DeclarationError, read_declaration
+from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
 from apps.production.models import Request, WorkflowType, WorkflowVersion
-from apps.production.selectors import content_of
-from apps.production.workflow_types import newest_version, save_workflow, workflow_of
-from apps.production.workflows.arguments import TYPES, Argument, runs_in
-from apps.production.workflows.builtin import STATES, builtin_texts, general
-from apps.production.workflows.declaration import DeclarationError, read_declaration
+from apps.production.web.forms.request import typed
 from tests.production.written import AT, content, stage
 
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
@@ -195,7 +195,7 @@ def test_changed_arguments_are_told_as_people_write_them():
 
 @pytest.mark.django_db
 def test_request_keeps_the_version_it_was_made_with(liaison, nova):
-    made = services.create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
+    made = create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
     assert content_of(made) == monte_carlo()
 
     kind = WorkflowType.objects.get(key="monte_carlo")
@@ -205,7 +205,7 @@ def test_request_keeps_the_version_it_was_made_with(liaison, nova):
 
     assert made.workflow.number == 1
     assert content_of(made) == monte_carlo()
-    other = services.create_draft(
+    other = create_draft(
         experiment=nova,
         content=replace(monte_carlo(), workflow=workflow_of(kind.versions.first()), arguments={"seed_of_job_0": 5}),
         by=liaison,
@@ -232,7 +232,7 @@ def test_type_of_another_experiment_or_out_of_use_is_refused(liaison, nova, dune
     for change in ({"experiment": dune}, {"experiment": None, "enabled": False}):
         WorkflowType.objects.filter(key="monte_carlo").update(**change)
         with pytest.raises(InvalidFields, match="Monte Carlo"):
-            services.create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
+            create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
 
 
 @pytest.mark.django_db
@@ -240,7 +240,7 @@ def test_types_come_back_where_they_are_missing(liaison, nova):
     WorkflowVersion.objects.all().delete()
     WorkflowType.objects.all().delete()
 
-    made = services.create_draft(experiment=nova, content=RequestContent(), by=liaison, at=AT)
+    made = create_draft(experiment=nova, content=RequestContent(), by=liaison, at=AT)
 
     assert workflow_of(made.workflow) == general()
 

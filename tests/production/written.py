@@ -3,12 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-from apps.production import services
-from apps.production.content import RequestContent, StageContent
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.lifecycle.moves import SERVICES, check_request
+from apps.production.domain.lifecycle.steps import _move
+from apps.production.domain.requests.drafts import create_draft
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
-from apps.quality import services as quality
-from apps.quality.standing import standing_of
+from apps.quality.domain import runs as quality
+from apps.quality.domain.standing import standing_of
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 #: When `request_in` makes its moves.
@@ -41,7 +43,7 @@ def content(**changes: object) -> RequestContent:
 
 
 def draft(by, experiment, **changes: object) -> Request:
-    return services.create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
+    return create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
 
 
 S = RequestState
@@ -73,18 +75,18 @@ def request_in(state: str, *, by, experiment, approver, later: datetime = LATER,
         before, verb = PASSING[S(state)]
         request = request_in(before, by=by, experiment=experiment, approver=approver, later=later, **changes)
         if verb is Verb.CHECK:
-            return services._move(request, verb, by=PORTAL, at=later)
-        return services._move(request, verb, by=approver, at=later, approved_at=later, approved_by=approver)
+            return _move(request, verb, by=PORTAL, at=later)
+        return _move(request, verb, by=approver, at=later, approved_at=later, approved_by=approver)
     if state == S.AWAITING_APPROVAL:
         request = request_in(S.SUBMITTED, by=by, experiment=experiment, approver=approver, later=later, **changes)
-        return services.check_request(request=request, at=later)
+        return check_request(request=request, at=later)
     before, verb, who = WAYS[S(state)]
     request = request_in(before, by=by, experiment=experiment, approver=approver, later=later, **changes)
     if before == S.DATA_QUALITY:
         pass_quality(request, approver, at=later)
     more = {"successor": draft(by, experiment)} if verb is Verb.SUPERSEDE else {}
     person = approver if who == "approver" else by
-    return services.SERVICES[verb](request=request, by=person, at=later, reason="for the freeze", **more)
+    return SERVICES[verb](request=request, by=person, at=later, reason="for the freeze", **more)
 
 
 def pass_quality(request: Request, approver, *, at: datetime = AT) -> None:

@@ -4,13 +4,14 @@ from datetime import timedelta
 import pytest
 
 from apps.clusters.models import Cluster
-from apps.core.selectors import events_of
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.production import counts
+from apps.core.domain.events import events_of
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.production.domain.outputs import counts
 from apps.production.models import Request, Stage
-from apps.quality import services
-from apps.quality.posting import NamedFile, name_files
-from apps.quality.standing import standing_of
+from apps.quality.domain import runs
+from apps.quality.domain.posts import NamedFile, name_files
+from apps.quality.domain.standing import standing_of
 from apps.quality.tasks import check_request
 from tests.jobs import accounting
 from tests.production import written
@@ -64,8 +65,8 @@ class Produced:
 
     def judge(self):
         """Run the checks without closing the request, and return how it stands."""
-        services.ask_for_run(request=self.fresh(), by="opsportal", at=LATER)
-        services.run_checks(request=self.fresh(), at=LATER)
+        runs.ask_for_run(request=self.fresh(), by="opsportal", at=LATER)
+        runs.run_checks(request=self.fresh(), at=LATER)
         return self.standing()
 
     def settle(self) -> str:

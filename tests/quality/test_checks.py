@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from apps.quality.checks import Facts, Histogram, Judgement, Limit, Number, Posted, StageFacts, quality_check
 from apps.quality.checks.facts import Catalogued, Files, JobSums, LogSample
 from apps.quality.checks.registry import CHECKS, checks
+from apps.quality.domain.evaluation import evaluate
+from apps.quality.domain.thresholds import Setting
 from apps.quality.enums import Effect, Outcome, Unknown
-from apps.quality.evaluating import evaluate
-from apps.quality.thresholds import Setting
 
 STAGE = StageFacts(
     position=1, name="reco", jobs_asked=10, events_asked=100, files_in=10, events_in=100, files_out=10,

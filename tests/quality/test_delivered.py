@@ -6,12 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.models import Cluster
-from apps.core.selectors import events_of
+from apps.core.domain.events import events_of
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.totals import progress_of
 from apps.jobs.models import DirtyHour, HourlyTotals, Job
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.jobs.totals import progress_of
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.production.services import make_move
 from tests.jobs import accounting
 from tests.production.written import AT
 from tests.quality.conftest import LATER, QUEUED_AT

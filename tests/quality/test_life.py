@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.core import tasks as core_tasks
+from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed
-from apps.core.selectors import events_of
-from apps.production import services as production
+from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import PORTAL, Verb
-from apps.quality import services
+from apps.quality.domain import runs
 from apps.quality.models import QualityRun, Waiver
 from apps.quality.tasks import check_all
 from tests.people import person
@@ -29,7 +29,7 @@ def test_request_whose_checks_pass_is_done_by_the_portal(produced):
 
 def test_checks_run_when_the_request_comes_to_data_quality(make):
     produced = make("completing")
-    production.SERVICES[Verb.EXAMINE](request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER)
+    SERVICES[Verb.EXAMINE](request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER)
     assert not QualityRun.objects.exists()
     core_tasks.deliver_waiting()
     assert QualityRun.objects.get().state == "waiting"
@@ -41,13 +41,13 @@ def test_checks_run_when_the_request_comes_to_data_quality(make):
 def test_what_a_killed_worker_left_is_taken_up(produced, monkeypatch):
     """Killed before it began, in the middle of judging, and before the request was closed."""
     produced.all_good()
-    services.ask_for_run(request=produced.fresh(), by=PORTAL, at=LATER)
+    runs.ask_for_run(request=produced.fresh(), by=PORTAL, at=LATER)
     with monkeypatch.context() as patch:
-        patch.setattr(services.QualityResult.objects, "bulk_create", _killed)
+        patch.setattr(runs.QualityResult.objects, "bulk_create", _killed)
         with pytest.raises(KeyboardInterrupt):
-            services.run_checks(request=produced.fresh(), at=LATER)
+            runs.run_checks(request=produced.fresh(), at=LATER)
     assert QualityRun.objects.get().state == "waiting"
-    services.run_checks(request=produced.fresh(), at=LATER)
+    runs.run_checks(request=produced.fresh(), at=LATER)
     assert (produced.fresh().state, QualityRun.objects.get().state) == ("data_quality", "judged")
     check_all()
     assert (produced.fresh().state, QualityRun.objects.count()) == ("done", 1)
@@ -63,14 +63,14 @@ def test_nothing_reported_is_not_known_and_blocks(produced, approver):
     assert said[0, "events_delivered", ""] == said[0, "missing_jobs", ""] == said[1, "files_written", ""] == "unknown"
     assert "request.quality_failed" in produced.kinds()
     with pytest.raises(InvalidTransition, match="did not pass: an approver may waive each with a reason"):
-        production.SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(InvalidTransition, match="did not pass"):
-        production.SERVICES[Verb.DONE_PARTIAL](request=produced.fresh(), by=approver, at=LATER, reason="enough")
+        SERVICES[Verb.DONE_PARTIAL](request=produced.fresh(), by=approver, at=LATER, reason="enough")
 
 
 def test_nobody_closes_what_is_not_judged(produced, approver):
     with pytest.raises(InvalidTransition, match="not judged yet"):
-        production.SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
 
 
 def test_every_failed_check_needs_its_waiver(produced, approver):
@@ -88,7 +88,7 @@ def test_every_failed_check_needs_its_waiver(produced, approver):
 
 
 def waive(produced, one, by, reason="because", **more):
-    return services.waive_result(request=produced.fresh(), result=one.result.pk, by=by, at=LATER, reason=reason, **more)
+    return runs.waive_result(request=produced.fresh(), result=one.result.pk, by=by, at=LATER, reason=reason, **more)
 
 
 def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
@@ -98,7 +98,7 @@ def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
     (one,) = produced.judge().open
     waive(produced, one, approver, "The disk is full.", in_part=True)
     with pytest.raises(InvalidTransition, match="done in part"):
-        production.SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done_partial"
     event = events_of(produced.request).last()
     assert (event.actor, event.reason) == (PORTAL, "simulation: All jobs have delivered waived by opg-one.")
@@ -114,7 +114,7 @@ def test_only_an_approver_who_is_not_the_requester_waives(produced, liaison, shi
 
 
 def test_requester_who_became_approver_waives_nothing(produced, liaison):
-    from apps.accounts import services as accounts
+    from apps.accounts import domain as accounts
     from apps.accounts.enums import Role
 
     accounts.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=LATER)
@@ -139,7 +139,7 @@ def test_waiver_holds_for_just_what_was_said(produced, approver):
     produced.report(1, events_out=8, files_out=1)
     assert produced.standing().is_stale
     with pytest.raises(InvalidTransition, match="something new was reported"):
-        production.SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "data_quality"
     assert {one.result.check_name for one in produced.standing().open} == {"events_delivered", "events_kept"}
 
@@ -148,12 +148,12 @@ def test_withdrawn_waiver_holds_no_more(produced, approver, shifter):
     opened = produced.judge().open
     signed = [waive(produced, one, approver) for one in opened]
     with pytest.raises(NotAllowed):
-        services.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=shifter, at=LATER, reason="no")
-    services.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
+        runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=shifter, at=LATER, reason="no")
+    runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
     assert produced.settle() == "data_quality"
     assert [one.result.digest for one in produced.standing().open] == [signed[0].digest]
     with pytest.raises(InvalidTransition, match="no such waiver"):
-        services.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
+        runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
     waive(produced, opened[0], approver)
     assert produced.settle() == "done"
 
@@ -178,29 +178,29 @@ def test_results_of_before_do_not_close_a_request_that_was_resumed(produced, app
     produced.all_good()
     assert produced.judge().passes
     for verb in (Verb.RESUME, Verb.COMPLETE, Verb.EXAMINE):
-        production.SERVICES[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
+        SERVICES[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
     assert not produced.standing().passes
     with pytest.raises(InvalidTransition, match="not judged yet"):
-        production.SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done"
 
 
 def test_run_on_demand_keeps_the_request_open_until_it_is_judged(produced, approver, liaison, other_liaison):
     produced.all_good()
     produced.judge()
-    services.ask_for_run(request=produced.fresh(), by=liaison, at=LATER, reason="new constants")
+    runs.ask_for_run(request=produced.fresh(), by=liaison, at=LATER, reason="new constants")
     with pytest.raises(InvalidTransition, match="not judged yet"):
-        production.SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(NotAllowed):
-        services.ask_for_run(request=produced.fresh(), by=other_liaison, at=LATER)
-    assert services.ask_for_run(request=produced.fresh(), by=approver, at=LATER).number == 2
+        runs.ask_for_run(request=produced.fresh(), by=other_liaison, at=LATER)
+    assert runs.ask_for_run(request=produced.fresh(), by=approver, at=LATER).number == 2
 
 
 @pytest.mark.parametrize("state", ["running", "completing", "cancelled"])
 def test_nothing_is_judged_elsewhere(state, make, approver):
     produced = make(state)
     with pytest.raises(InvalidTransition, match="not judged now"):
-        services.ask_for_run(request=produced.fresh(), by=approver, at=LATER)
+        runs.ask_for_run(request=produced.fresh(), by=approver, at=LATER)
     produced.settle()
     assert not QualityRun.objects.exists()
 
@@ -239,15 +239,15 @@ def act(produced, action, approver) -> None:
         waive(produced, standing.open[0], approver, in_part=action == "waive_part")
     elif action == "withdraw" and standing.waived:
         waiver = standing.waived[0].waiver.pk
-        services.withdraw_waiver(request=request, waiver=waiver, by=approver, at=LATER, reason="no")
+        runs.withdraw_waiver(request=request, waiver=waiver, by=approver, at=LATER, reason="no")
     elif action == "settle":
         produced.settle()
     elif action == "again":
         for verb in (Verb.COMPLETE, Verb.EXAMINE):
-            production.SERVICES[verb](request=produced.fresh(), by=approver, at=LATER)
+            SERVICES[verb](request=produced.fresh(), by=approver, at=LATER)
     elif action in {"done", "part", "resume"}:
         verb = {"done": Verb.DONE, "part": Verb.DONE_PARTIAL, "resume": Verb.RESUME}[action]
-        production.SERVICES[verb](request=request, by=approver, at=LATER, reason="because")
+        SERVICES[verb](request=request, by=approver, at=LATER, reason="because")
 
 
 def closed_rightly(produced) -> None:
@@ -255,7 +255,7 @@ def closed_rightly(produced) -> None:
     newest = QualityRun.objects.filter(request=produced.request).latest("number")
     arrived = events_of(produced.request).filter(new="data_quality").last()
     assert (newest.state, newest.arrival) == ("judged", arrived.pk)
-    assert newest.inputs == services.inputs_of(produced.fresh())
+    assert newest.inputs == runs.inputs_of(produced.fresh())
     held = set(Waiver.objects.filter(request=produced.request, withdrawn_at=None).values_list("digest", flat=True))
     assert set(newest.results.filter(blocks=True).values_list("digest", flat=True)) <= held
     assert not set(newest.results.filter(outcome="failed").values_list("digest", flat=True)) - held

@@ -1,7 +1,7 @@
 """Logs of jobs that ended well: read once, a few of each stage, and what is found in them counts."""
 
 from apps.jobs.models import Job
-from apps.quality.logs import look_at_logs
+from apps.quality.domain.log_samples import look_at_logs
 from apps.quality.models import LogLook
 from tests.quality.conftest import LATER
 

@@ -5,11 +5,11 @@ import re
 import pytest
 from django.urls import reverse
 
-from apps.core.services import publish
+from apps.core.domain.events import publish
+from apps.quality.domain.overview import waiting_for_quality
+from apps.quality.domain.runs import ask_for_run
 from apps.quality.models import QualityResult, QualityRun, Waiver
-from apps.quality.selectors import waiting_for_quality
-from apps.quality.services import ask_for_run
-from apps.quality.templatetags.quality import measured
+from apps.quality.web.templatetags.quality import measured
 from tests.quality.conftest import LATER
 
 EVIL = "<script>alert(1)</script>"

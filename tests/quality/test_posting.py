@@ -6,9 +6,9 @@ import math
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.quality import posting
+from apps.quality.domain import posts
+from apps.quality.domain.posts import NamedFile, name_files
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityRun, Waiver
-from apps.quality.posting import NamedFile, name_files
 from tests.production.written import stage as written_stage
 from tests.quality.conftest import LATER
 
@@ -148,18 +148,18 @@ def test_services_themselves_refuse(produced, other_liaison, liaison, make):
 
 
 def test_limits_of_a_stage(produced, liaison, monkeypatch):
-    monkeypatch.setattr(posting, "HISTOGRAMS_A_STAGE", 1)
-    monkeypatch.setattr(posting, "FILES_A_STAGE", 1)
-    monkeypatch.setattr(posting, "RESULTS_A_REQUEST", 1)
+    monkeypatch.setattr(posts, "HISTOGRAMS_A_STAGE", 1)
+    monkeypatch.setattr(posts, "FILES_A_STAGE", 1)
+    monkeypatch.setattr(posts, "RESULTS_A_REQUEST", 1)
     bins = {"edges": [0, 1], "reference": [1], "observed": [1]}
     by_and_at = {"by": liaison, "at": LATER}
     for name in ("a", "a"):
-        posting.post_histogram(stage=produced.stage(0), name=name, **bins, **by_and_at)
-        posting.post_result(request=produced.request, name=name, outcome="passed", why="x", **by_and_at)
+        posts.post_histogram(stage=produced.stage(0), name=name, **bins, **by_and_at)
+        posts.post_result(request=produced.request, name=name, outcome="passed", why="x", **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
-        posting.post_histogram(stage=produced.stage(0), name="b", **bins, **by_and_at)
+        posts.post_histogram(stage=produced.stage(0), name="b", **bins, **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
-        posting.post_result(request=produced.request, name="b", outcome="passed", why="x", **by_and_at)
+        posts.post_result(request=produced.request, name="b", outcome="passed", why="x", **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
         name_files(stage=produced.stage(0), key="k", files=[NamedFile("a", 1), NamedFile("b", 1)], **by_and_at)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from apps.quality.posting import histogram_problems
-from apps.quality.statistics import chi_square, chi_square_probability, kolmogorov_distance
+from apps.quality.checks.statistics import chi_square, chi_square_probability, kolmogorov_distance
+from apps.quality.domain.posts import histogram_problems
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from django.test import Client
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.models import WorkflowType
+from apps.quality.domain.standing import standing_of
+from apps.quality.domain.thresholds import save_thresholds, settings_for
 from apps.quality.models import QualityRun, Thresholds
-from apps.quality.standing import standing_of
 from apps.quality.tasks import check_all
-from apps.quality.thresholds import save_thresholds, settings_for
 from tests.quality.conftest import LATER
 
 

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from apps.clusters.models import Cluster
+from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.models import WorkflowType
-from apps.production.workflow_types import save_workflow, workflow_of
 from tests.jobs import accounting
 from tests.production import written
 from tests.production.written import AT

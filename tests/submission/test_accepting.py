@@ -4,29 +4,30 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.core.selectors import events_of
-from apps.diagnosis.request_report import report_of
-from apps.jobs.following import complete_ended, has_ended
+from apps.diagnosis.domain.request_report import report_of
+from apps.jobs.domain.following import complete_ended, has_ended
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.progress import progress_now
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueReading
-from apps.jobs.progress import progress_now
-from apps.jobs.services import attach_origin, recompute_dirty_hours
-from apps.production.acceptance import withdraw_acceptance
-from apps.production.counts import say_located
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.reminders import remind_of_waiting
+from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outputs.acceptance import withdraw_acceptance
+from apps.production.domain.outputs.counts import say_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
-from apps.production.reminders import remind_of_waiting
-from apps.production.selectors import waiting_for
-from apps.production.services import make_move
-from apps.production.turns import turns_of
-from apps.quality.standing import standing_of
-from apps.submission import sending
-from apps.submission.accepting import accept_stage, shortfalls_of
+from apps.quality.domain.standing import standing_of
+from apps.submission.domain import dispatch
+from apps.submission.domain.acceptance import accept_stage, shortfalls_of
+from apps.submission.domain.assignment import assign_request, retry_failed
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.retries import retry_by_verdict
 from apps.submission.models import Submission
-from apps.submission.planning import plan_next
-from apps.submission.retrying import retry_by_verdict
-from apps.submission.services import assign_request, retry_failed
 from tests.production.written import AT
 from tests.submission.verdicts import judge
 
@@ -42,10 +43,10 @@ def send(running, end_jobs):
 
     def sent(failed=()):
         assert plan_next(assignment=running, at=AT) is not None
-        array = sending.send(submission=sending.claim_next(cluster=running.cluster, at=AT), at=AT)
+        array = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=AT), at=AT)
         jobs = end_jobs(array, failed=failed, at=AT)
         attach_origin(origins={job.pk: (running.request.key, array.stage_name) for job in jobs}, at=AT)
-        sending.refresh_progress(cluster=running.cluster, at=AT)
+        dispatch.refresh_progress(cluster=running.cluster, at=AT)
         return array
 
     return sent
@@ -85,11 +86,11 @@ def test_not_while_jobs_may_still_come(running, send, approver, end_jobs, cluste
     plan_next(assignment=running, at=AT)
     with pytest.raises(InvalidTransition, match="4 of its jobs are on their way"):
         accept(running, approver)
-    array = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    array = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     with pytest.raises(InvalidTransition, match="4 of its jobs wait or run"):
         accept(running, approver)
     end_jobs(array, failed={0}, at=AT)
-    sending.refresh_progress(cluster=cluster, at=AT)
+    dispatch.refresh_progress(cluster=cluster, at=AT)
     with pytest.raises(InvalidTransition, match="stage before it still waits"):
         accept(running, approver, position=1)
     with pytest.raises(InvalidTransition, match="no such stage"):
@@ -162,7 +163,7 @@ def test_failed_jobs_keep_the_request_open_until_somebody_decides(
         (again,) = retry_failed(request=request, position=1, by=shifter, at=AT)
         assert again.retry_of == last
         assert complete_ended(at=later) == []
-        again = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+        again = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
         origins = {job.pk: (request.key, "two") for job in end_jobs(again, at=AT)}
         attach_origin(origins=origins, at=AT)
         recompute_dirty_hours(at=later)

@@ -7,20 +7,20 @@ from datetime import timedelta
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition
-from apps.jobs.following import complete_ended
+from apps.jobs.domain.following import complete_ended
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
-from apps.production.selectors import content_of
-from apps.production.services import save_draft
-from apps.production.workflow_types import newest_version, workflow_of
-from apps.submission import sending
-from apps.submission.accepting import accept_stage
-from apps.submission.bundle import write_bundle
+from apps.submission.domain import dispatch
+from apps.submission.domain.acceptance import accept_stage
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.bundle import write_bundle
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.retries import retry_by_verdict
+from apps.submission.domain.trials import end_kept_up
 from apps.submission.models import Submission, TakenFile
-from apps.submission.planning import plan_next
-from apps.submission.retrying import retry_by_verdict
-from apps.submission.services import assign_request
-from apps.submission.testing import end_kept_up
 from tests.production import written
 from tests.production.written import AT
 from tests.submission.verdicts import judge
@@ -71,13 +71,13 @@ def keep_up(detector, cluster, liaison, nova, approver):
 
 def step(assignment, at=AT):
     plan_next(assignment=assignment, at=at)
-    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
-    return sending.send(submission=claimed, at=at) if claimed else None
+    claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
+    return dispatch.send(submission=claimed, at=at) if claimed else None
 
 
 def end(submission, end_jobs, at, **how):
     end_jobs(submission, at=at, **how)
-    sending.refresh_progress(cluster=submission.cluster, at=at)
+    dispatch.refresh_progress(cluster=submission.cluster, at=at)
 
 
 def files_of(submission) -> list[str]:

@@ -4,15 +4,15 @@ import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.production.services import make_move
-from apps.submission import sending
-from apps.submission.indices import read_ranges
-from apps.submission.limits import cut_planned, set_limit
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request, retry_failed
+from apps.submission.domain.limits import cut_planned, set_limit
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.ranges import read_ranges
+from apps.submission.domain.submissions import in_flight
 from apps.submission.models import Assignment, Submission, TakenFile
-from apps.submission.planning import plan_next
-from apps.submission.selectors import in_flight
-from apps.submission.services import assign_request, retry_failed
 from tests.production.written import AT
 from tests.submission.test_keep_up import HOUR, detector, end, files_of, keep_up
 
@@ -24,8 +24,8 @@ def turn(assignment, at=AT):
     """Do what the portal does in a turn, and return what was sent."""
     plan_next(assignment=Assignment.objects.select_related("request", "cluster").get(pk=assignment.pk), at=at)
     cut_planned(cluster=assignment.cluster, at=at)
-    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
-    return sending.send(submission=claimed, at=at) if claimed else None
+    claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
+    return dispatch.send(submission=claimed, at=at) if claimed else None
 
 
 def limit(assignment, by, most, reason="Storage is nearly full.", **more):

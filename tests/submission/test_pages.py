@@ -9,12 +9,12 @@ import pytest
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.production.enums import Verb
-from apps.services.services.announcements import post_announcement
-from apps.submission import sending
+from apps.statusboard.domain.announcements import post_announcement
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
-from apps.submission.planning import plan_next
-from apps.submission.services import assign_request
-from apps.submission.templatetags.sent_jobs import numbers_of_jobs
+from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.production.written import AT
 from tests.submission.verdicts import judge
 
@@ -31,9 +31,9 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     request.refresh_from_db()
     assert request.state == "running"
     plan_next(assignment=request.assignment, at=AT)
-    submission = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    submission = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     end_jobs(submission, failed={0, 2})
-    sending.refresh_progress(cluster=cluster, at=AT)
+    dispatch.refresh_progress(cluster=cluster, at=AT)
     page = client.get(url).content.decode()
     assert "Send failed jobs of one again" in page
     assert "Nothing was sent yet" not in page
@@ -75,7 +75,7 @@ def test_the_number_of_queries_does_not_grow(
 
     def send() -> None:
         plan_next(assignment=assignment, at=AT)
-        end_jobs(sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT), failed={0})
+        end_jobs(dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT), failed={0})
 
     send()
     before = count()
@@ -120,8 +120,8 @@ def test_the_api_sends_lists_and_retries(browse, approver, make, cluster, end_jo
     assert client.post(f"{url}assign/", {"cluster": "nowhere"}, **json).status_code == 400
     assert client.post(f"{url}assign/", {"cluster": "farm", "begin": "start"}, **json).status_code == 200
     plan_next(assignment=request.assignment, at=AT)
-    end_jobs(sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT), failed={3})
-    sending.refresh_progress(cluster=cluster, at=AT)
+    end_jobs(dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT), failed={3})
+    dispatch.refresh_progress(cluster=cluster, at=AT)
     assert client.post(f"{url}retry/", {"position": 0, "verdict": "service"}, **json).status_code == 409
     rows = client.post(f"{url}retry/", {"position": 0}, **json).json()
     assert [(row["number"], row["state"], row["indices"], row["retry_of"]) for row in rows] == [
@@ -160,7 +160,7 @@ def test_sent_jobs_are_ended_after_a_confirmation(browse, shifter, liaison, make
     client, url = browse(shifter), f"/submissions/{request.key}/cancel/"
     assert "No job of it is with a scheduler" in client.get(url).content.decode()
     plan_next(assignment=assignment, at=AT)
-    sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     assert "End the sent jobs…" in client.get(f"/submissions/{request.key}/").content.decode()
     assert "4 jobs with farm are ended" in client.get(url).content.decode()
     assert client.post(url, {"reason": ""}).status_code == 400
@@ -178,18 +178,18 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     request = make("queued")
     assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
     plan_next(assignment=assignment, at=AT)
-    test = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     client, url = browse(liaison), f"/submissions/{request.key}/"
     assert "Test of one:" in client.get(url).content.decode()
     end_jobs(test)
-    sending.refresh_progress(cluster=cluster, at=AT)
+    dispatch.refresh_progress(cluster=cluster, at=AT)
     page = client.get(url).content.decode()
     assert "good" in page
     assert "30 min, 2.0 GB" in page
     plan_next(assignment=assignment, at=AT)
-    test = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     end_jobs(test, failed={0})
-    sending.refresh_progress(cluster=cluster, at=AT)
+    dispatch.refresh_progress(cluster=cluster, at=AT)
     assert "The verdict is waited for." in client.get(url).content.decode()
     judge(test, {0: "service"}, at=AT, service="samweb")
     assert "It is tested again once that is up." in client.get(url).content.decode()

@@ -6,13 +6,13 @@ import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
+from apps.production.domain.holds import lift_hold, place_hold
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.production.holds import lift_hold, place_hold
-from apps.production.services import make_move
-from apps.submission import sending
-from apps.submission.planning import plan_next
-from apps.submission.recalling import recall_sent
-from apps.submission.services import assign_request, cancel_sent
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request, cancel_sent
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.recall import recall_sent
 from tests.production.written import AT
 
 LATER = AT + timedelta(minutes=10)
@@ -23,7 +23,7 @@ def sent(make, cluster, approver):
     request = make("queued")
     assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
     plan_next(assignment=assignment, at=AT)
-    submission = sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+    submission = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     submission.request.refresh_from_db()
     return submission
 
@@ -57,7 +57,7 @@ def test_an_operator_ends_jobs_of_a_request_that_goes_on(sent, cluster, fake, sh
     assert fake.told() == ["scancel --quiet 100"]
     assert kinds() == ["submission.cancel_asked", "submission.cancelled"]
     end_jobs(sent, failed={0, 1, 2, 3}, state="cancelled")
-    sending.refresh_progress(cluster=cluster, at=LATER)
+    dispatch.refresh_progress(cluster=cluster, at=LATER)
     sent.refresh_from_db()
     assert sent.failed_indices == "0-3", "they can be sent again"
 
@@ -84,7 +84,7 @@ def test_what_waits_is_held_in_the_queue_and_released(sent, cluster, fake, appro
 
 def test_jobs_that_ended_are_left_alone(sent, cluster, fake, liaison, end_jobs):
     end_jobs(sent)
-    sending.refresh_progress(cluster=cluster, at=LATER)
+    dispatch.refresh_progress(cluster=cluster, at=LATER)
     make_move(verb=Verb.CANCEL, request=sent.request, by=liaison, at=AT, reason="Not needed.")
     assert recall_sent(cluster=cluster, at=LATER) == 0
     assert fake.told() == []

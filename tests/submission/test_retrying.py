@@ -5,15 +5,15 @@ from datetime import timedelta
 import pytest
 
 from apps.production.enums import Verb
-from apps.services.enums import State
-from apps.services.services.incidents import close_incident, open_incident
-from apps.submission import sending
-from apps.submission.planning import plan_next
-from apps.submission.retrying import retry_by_verdict
-from apps.submission.services import assign_request
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.retries import retry_by_verdict
 from tests import people
 from tests.production.written import AT
-from tests.services import factories
+from tests.statusboard import factories
 from tests.submission.verdicts import judge
 
 LATER = AT + timedelta(minutes=10)
@@ -31,9 +31,9 @@ def fail(running, end_jobs):
 
     def failing(kinds, at=LATER, service=""):
         plan_next(assignment=running, at=at)
-        sent = sending.send(submission=sending.claim_next(cluster=running.cluster, at=at), at=at)
+        sent = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=at), at=at)
         end_jobs(sent, failed=set(kinds), at=at)
-        sending.refresh_progress(cluster=running.cluster, at=at)
+        dispatch.refresh_progress(cluster=running.cluster, at=at)
         judge(sent, {task: kind for task, kind in kinds.items() if kind}, at=at, service=service)
         return sent
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
-from apps.production.content import RequestContent
-from apps.production.workflows.builtin import STATES, builtin_texts
-from apps.production.workflows.declaration import read_declaration
-from apps.submission.indices import read_ranges, write_ranges
-from apps.submission.scripts import plan_stage, write_script
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.declaration import read_declaration
+from apps.submission.domain.ranges import read_ranges, write_ranges
+from apps.submission.domain.scripts import plan_stage, write_script
 from tests.production import written
 
 PRINT = ["/usr/bin/printf", r"%s\0"]  # tells its words, each with a NUL

@@ -9,14 +9,15 @@ import pytest
 from django.db import connections
 
 from apps.core.models import Event
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.production.services import make_move
-from apps.submission import sending, tasks
+from apps.submission import tasks
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request, retry_failed, send_refused_again
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.submissions import clusters_to_look_at
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
-from apps.submission.planning import plan_next
-from apps.submission.selectors import clusters_to_look_at
-from apps.submission.services import assign_request, retry_failed, send_refused_again
 from tests.production.written import AT
 
 LATER = AT + timedelta(minutes=10)
@@ -31,8 +32,8 @@ def running(make, cluster, approver):
 def step(assignment, at=AT):
     """Plan, claim and send once; return what was sent."""
     plan_next(assignment=assignment, at=at)
-    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
-    return sending.send(submission=claimed, at=at) if claimed else None
+    claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
+    return dispatch.send(submission=claimed, at=at) if claimed else None
 
 
 def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
@@ -55,7 +56,7 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
 
     end_jobs(first)
     end_jobs(second, failed={1})
-    sending.refresh_progress(cluster=running.cluster, at=LATER)
+    dispatch.refresh_progress(cluster=running.cluster, at=LATER)
     second.refresh_from_db()
     assert (second.ended, second.completed, second.failed_indices, second.settled_at) == (2, 1, "5", LATER)
     assert step(running, LATER) is None, "a job of the first stage has failed"
@@ -66,7 +67,7 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
     assert sent.pk == again.pk
     assert "indices=(5)" in fake.script(sent.spool_id)
     end_jobs(sent, at=LATER)
-    sending.refresh_progress(cluster=running.cluster, at=LATER)
+    dispatch.refresh_progress(cluster=running.cluster, at=LATER)
     assert step(running, LATER).stage_name == "two"
     kinds = list(Event.objects.filter(kind__startswith="submission.").values_list("kind", flat=True))
     assert kinds.count("submission.sent") == 4
@@ -93,7 +94,7 @@ def test_no_more_jobs_than_the_cluster_or_the_request_may_have(running, cluster,
     sent = step(running)
     assert step(running) is None
     end_jobs(sent, tasks=[0])
-    sending.refresh_progress(cluster=cluster, at=AT)
+    dispatch.refresh_progress(cluster=cluster, at=AT)
     assert step(running).tasks == 2
     assert len(fake.jobs()) == 2
 
@@ -102,7 +103,7 @@ def test_a_cluster_that_is_switched_off_gets_nothing(running, cluster, fake):
     plan_next(assignment=running, at=AT)
     cluster.submits = False
     cluster.save()
-    assert sending.claim_next(cluster=cluster, at=AT) is None
+    assert dispatch.claim_next(cluster=cluster, at=AT) is None
 
 
 def test_what_the_scheduler_refuses_waits_for_a_person(running, fake, approver):
@@ -121,12 +122,12 @@ def test_a_controller_that_is_down_and_comes_back(running, cluster, fake):
     fake.mode("down")
     submission = step(running)
     assert submission.state == "unknown"
-    sending.look_for_lost(cluster=cluster, at=LATER)
+    dispatch.look_for_lost(cluster=cluster, at=LATER)
     submission.refresh_from_db()
     assert submission.state == "unknown", "as long as nobody can say, it is not sent again"
     fake.mode("ok")
     later = LATER + timedelta(minutes=10)
-    sending.look_for_lost(cluster=cluster, at=later)
+    dispatch.look_for_lost(cluster=cluster, at=later)
     submission.refresh_from_db()
     assert submission.state == "planned"
     assert step(running, later + timedelta(minutes=1)).pk == submission.pk
@@ -143,8 +144,8 @@ def test_one_that_timed_out_after_it_was_taken_is_found(running, cluster, fake, 
     assert submission.state == "unknown"
     fake.mode("ok")
     fake.asked_by(program)
-    assert sending.look_for_lost(cluster=cluster, at=AT) == 0, "not before its time is over"
-    assert sending.look_for_lost(cluster=cluster, at=LATER) == 1
+    assert dispatch.look_for_lost(cluster=cluster, at=AT) == 0, "not before its time is over"
+    assert dispatch.look_for_lost(cluster=cluster, at=LATER) == 1
     submission.refresh_from_db()
     assert (submission.state, submission.spool_id, submission.sent_at) == ("sent", "100", AT)
     assert [name for _, name in fake.jobs()] == [submission.name]
@@ -157,7 +158,7 @@ def killed_while_sending(cluster, fake, mark) -> None:
     if not child:
         try:
             connections.close_all()
-            sending.send(submission=sending.claim_next(cluster=cluster, at=AT), at=AT)
+            dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
         finally:
             os._exit(1)
     deadline = time.monotonic() + 30
@@ -180,13 +181,13 @@ def test_killed_between_intent_and_note(running, cluster, fake, mode, taken):
     assert (planned.state, planned.attempts) == (SubmissionState.SENDING, 1)
     fake.mode("ok")
     time.sleep(3)  # sbatch ends with its time limit although its parent is gone
-    assert sending.claim_next(cluster=cluster, at=AT) is None
-    sending.look_for_lost(cluster=cluster, at=LATER)
+    assert dispatch.claim_next(cluster=cluster, at=AT) is None
+    dispatch.look_for_lost(cluster=cluster, at=LATER)
     planned.refresh_from_db()
     assert planned.state == ("sent" if taken else "planned")
     if not taken:
-        submission = sending.claim_next(cluster=cluster, at=LATER + timedelta(minutes=1))
-        assert sending.send(submission=submission, at=LATER).state == "sent"
+        submission = dispatch.claim_next(cluster=cluster, at=LATER + timedelta(minutes=1))
+        assert dispatch.send(submission=submission, at=LATER).state == "sent"
     assert [name for _, name in fake.jobs()] == [planned.name]
     assert Submission.objects.count() == 1
 
@@ -210,5 +211,5 @@ def test_a_cluster_that_gets_no_more_is_looked_at_while_it_has_jobs(running, clu
     cluster.save()
     assert list(clusters_to_look_at()) == [cluster]
     end_jobs(sent)
-    sending.refresh_progress(cluster=cluster, at=LATER)
+    dispatch.refresh_progress(cluster=cluster, at=LATER)
     assert list(clusters_to_look_at()) == []

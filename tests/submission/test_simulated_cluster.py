@@ -12,17 +12,18 @@ from apps.clusters.schedulers.base import CurrentState
 from apps.clusters.schedulers.simulated import Simulated
 from apps.core import tasks as core_tasks
 from apps.core.models import Event
+from apps.demo.simulation.simulator import Config, Simulator
+from apps.demo.simulation.world import CAMPAIGNS
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest
 from apps.diagnosis.tasks import harvest_log
-from apps.jobs.following import follow_requests
+from apps.jobs.domain.collection import collect_finished_jobs
+from apps.jobs.domain.following import follow_requests
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.jobs.services import collect_finished_jobs, recompute_dirty_hours
-from apps.portal.simulation.simulator import Config, Simulator
-from apps.portal.simulation.world import CAMPAIGNS
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.production.services import make_move
-from apps.submission.services import retry_failed
+from apps.submission.domain.assignment import retry_failed
 from apps.submission.tasks import send_to
 from tests.production import written
 

@@ -5,22 +5,23 @@ from datetime import timedelta
 import pytest
 
 from apps.clusters.models import Cluster
+from apps.production.domain.holds import place_hold
+from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.enums import Verb
-from apps.production.holds import place_hold
-from apps.production.services import make_move, set_priority
-from apps.services.enums import State
-from apps.services.services.announcements import post_announcement, withdraw_announcement
-from apps.services.services.incidents import close_incident, open_incident
-from apps.submission import sending, starting, tasks
-from apps.submission.batch import options_of
+from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from apps.submission import tasks
+from apps.submission.domain import dispatch, start
+from apps.submission.domain.arrays import options_of
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.outlook import outlook
+from apps.submission.domain.start import obstacle, start_next
 from apps.submission.models import Assignment, Submission
-from apps.submission.outlook import outlook
-from apps.submission.services import assign_request
-from apps.submission.starting import obstacle, start_next
 from tests import people
 from tests.production import written
 from tests.production.written import AT
-from tests.services import factories
+from tests.statusboard import factories
 
 LATER = AT + timedelta(minutes=10)
 
@@ -121,7 +122,7 @@ def test_a_needed_service_that_is_down_keeps_jobs_back(make, cluster, approver, 
     assert started(cluster) == [request.key]
     open_incident(service=samweb, state=State.DOWN, title="503 again", by=approver, at=LATER)
     tasks._plan(cluster)
-    assert sending.claim_next(cluster=cluster, at=LATER) is None, "what is planned waits too"
+    assert dispatch.claim_next(cluster=cluster, at=LATER) is None, "what is planned waits too"
 
 
 def test_no_more_begin_than_there_is_room_for(make, cluster, fake, end_jobs):
@@ -170,5 +171,5 @@ def test_what_does_not_fit_stays_in_the_queue(make, cluster):
 def test_one_that_somebody_moves_at_the_same_time_begins_once(make, cluster, approver):
     request = make("queued")
     make_move(verb=Verb.HOLD, request=type(request).objects.get(pk=request.pk), by=approver, at=AT, reason="Wait.")
-    assert not starting._begin(request, cluster, options_of(cluster), AT)
+    assert not start._begin(request, cluster, options_of(cluster), AT)
     assert not Assignment.objects.exists()

@@ -6,12 +6,12 @@ import pytest
 
 from apps.core.errors import InvalidTransition
 from apps.core.models import Event
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.production.services import make_move
-from apps.submission import sending
-from apps.submission.planning import plan_next
-from apps.submission.services import assign_request, retry_failed
-from apps.submission.testing import judge_tests
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request, retry_failed
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.trials import judge_tests
 from tests.production import written
 from tests.production.written import AT
 from tests.submission.verdicts import judge
@@ -27,13 +27,13 @@ def tested(make, cluster, approver):
 
 def step(assignment, at=AT):
     plan_next(assignment=assignment, at=at)
-    claimed = sending.claim_next(cluster=assignment.cluster, at=at)
-    return sending.send(submission=claimed, at=at) if claimed else None
+    claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
+    return dispatch.send(submission=claimed, at=at) if claimed else None
 
 
 def end(assignment, submission, end_jobs, at=LATER, **how):
     end_jobs(submission, at=at, **how)
-    sending.refresh_progress(cluster=assignment.cluster, at=at)
+    dispatch.refresh_progress(cluster=assignment.cluster, at=at)
     submission.refresh_from_db()
 
 

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, VerdictKind
 from apps.diagnosis.models import Verdict
+from apps.submission.domain.submissions import jobs_of
 from apps.submission.models import Submission
-from apps.submission.selectors import jobs_of
 
 CATEGORIES = {
     "service": Category.SERVICE,

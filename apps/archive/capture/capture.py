@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from apps.archive.capture.entry import CapturedJob, Clock
-from apps.archive.capture.keeping import KeeperDied, Keeping, SinkStatus
-from apps.archive.capture.packing import Batch
+from apps.archive.capture.delivery.keeper import KeeperDied, Keeping, SinkStatus
+from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.reader import Reader
 from apps.archive.capture.resources import Tidying
-from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
+from apps.archive.handover.batches import Batch
+from apps.archive.handover.entry import CapturedJob, Clock
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
-from apps.core.masking import Masker
+from apps.core.domain.masking import Masker
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from apps.archive.capture.entry import CapturedJob, Clock
-from apps.archive.capture.waiting import WaitingEntries, WaitingJobs
+from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.watcher import Watcher
+from apps.archive.handover.entry import CapturedJob, Clock
 from apps.clusters.schedulers.base import (
     EntryIncomplete,
     EntryVanished,
@@ -20,7 +20,7 @@ from apps.clusters.schedulers.base import (
     SpoolEntry,
 )
 from apps.clusters.schedulers.environment import texts_in
-from apps.core.masking import Masker, text, value_of
+from apps.core.domain.masking import Masker, text, value_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apps.archive.capture.inotify import FileEvent, Inotify
-from apps.archive.capture.waiting import WaitingEntries
+from apps.archive.capture.queues import WaitingEntries
 from apps.clusters.schedulers.base import Spool, identity_of
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.archive.capture.dead_letters import DeadLetters, running_capture
-from apps.archive.capture.drain import Drain
-from apps.archive.capture.journal import Journal
-from apps.archive.capture.keeping import RETRY_SIGNAL
-from apps.archive.capture.report import printable
+from apps.archive.capture.delivery.drain import Drain
+from apps.archive.capture.delivery.keeper import RETRY_SIGNAL
+from apps.archive.capture.journal.dead_letters import DeadLetters, running_capture
+from apps.archive.capture.journal.journal import Journal
+from apps.archive.handover.report import printable
 from apps.archive.management.times import time_text
 from apps.archive.sinks.base import Sink, SinkUnavailable
 

@@ -8,11 +8,11 @@ from typing import Any, Self
 import urllib3
 from django.conf import settings
 
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.capture.packing import pack
+from apps.archive.handover.batches import pack
+from apps.archive.handover.entry import CapturedJob
+from apps.archive.handover.wire import MEDIA_TYPE, MOST_BYTES
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
-from apps.archive.sinks.wire import MEDIA_TYPE, MOST_BYTES
-from apps.core.masking import Rule
+from apps.core.domain.masking import Rule
 
 BATCH_BYTES = 8 * 1024 * 1024
 _SOON = urllib3.Timeout(connect=5, read=10)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from apps.archive.sinks.base import BadSink, Sink, SinkURL
-from apps.core.plugins import Registry, UnknownPlugin
+from apps.core.domain.plugins import Registry, UnknownPlugin
 
 SINKS: Registry[type[Sink]] = Registry(
     group="opsportal.archive_sinks",

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, close_old_connections, connection
 from django.utils import timezone
 
-from apps.archive.capture.entry import CapturedJob
-from apps.archive.services import store_jobs, train_dictionaries
+from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 
 

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('services', '0001_initial'),
+        ('statusboard', '0001_initial'),
     ]
 
     operations = [
@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('scheduler', models.CharField(help_text='Name of the scheduler adapter: slurm, simulated, …', max_length=32)),
                 ('options', models.JSONField(blank=True, default=dict, help_text='Options of the adapter, name to text; see docs/slurm.md.')),
                 ('collects', models.BooleanField(default=True, help_text='Collect finished jobs from its accounting.')),
-                ('service', models.ForeignKey(blank=True, help_text='The service that stands for this cluster on the board.', null=True, on_delete=django.db.models.deletion.SET_NULL, to='services.service')),
+                ('service', models.ForeignKey(blank=True, help_text='The service that stands for this cluster on the board.', null=True, on_delete=django.db.models.deletion.SET_NULL, to='statusboard.service')),
                 ('site', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, to='clusters.site')),
             ],
             options={

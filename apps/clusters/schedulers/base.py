@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from .environment import count_of, variables_in
+from apps.clusters.schedulers.environment import count_of, variables_in
 
 
 class JobState(StrEnum):

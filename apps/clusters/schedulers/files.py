@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from .base import EntryUnreadable, EntryVanished, SpoolError
+from apps.clusters.schedulers.base import EntryUnreadable, EntryVanished, SpoolError
 
 MAX_FILE_BYTES = 64 * 1024 * 1024  # capture holds whole files in memory
 

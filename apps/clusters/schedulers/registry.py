@@ -1,7 +1,7 @@
 """The scheduler adapters there are, by name."""
 
 from apps.clusters.schedulers.base import Scheduler
-from apps.core.plugins import Registry
+from apps.core.domain.plugins import Registry
 
 SCHEDULERS: Registry[type[Scheduler]] = Registry(
     group="opsportal.schedulers",

@@ -11,9 +11,18 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .base import BatchJob, CurrentJobs, CurrentState, JobRecord, JobState, LogPaths, SchedulerError, SubmissionRefused
-from .slurm.sending import check_name
-from .slurm.spool import SlurmSpool
+from apps.clusters.schedulers.base import (
+    BatchJob,
+    CurrentJobs,
+    CurrentState,
+    JobRecord,
+    JobState,
+    LogPaths,
+    SchedulerError,
+    SubmissionRefused,
+)
+from apps.clusters.schedulers.slurm.spool import SlurmSpool
+from apps.clusters.schedulers.slurm.submission import check_name
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempt (

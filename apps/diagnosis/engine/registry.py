@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from apps.core.plugins import Registry
+from apps.core.domain.plugins import Registry
 from apps.diagnosis.engine.base import LogClassifier
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('accounts', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
-        ('services', '0001_initial'),
+        ('statusboard', '0001_initial'),
     ]
 
     operations = [
@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
                 ('wall_seconds', models.PositiveIntegerField(blank=True, help_text='Of one job.', null=True)),
                 ('output_dataset', models.CharField(blank=True, max_length=300)),
                 ('request', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='stages', to='production.request')),
-                ('services', models.ManyToManyField(blank=True, related_name='stages', to='services.service')),
+                ('services', models.ManyToManyField(blank=True, related_name='stages', to='statusboard.service')),
             ],
             options={
                 'ordering': ['request', 'position'],

@@ -6,8 +6,8 @@ from django.utils import timezone
 
 
 def load(apps, schema_editor):
-    from apps.production.workflows.builtin import STATES, builtin_texts
-    from apps.production.workflows.declaration import read_declaration
+    from apps.production.domain.types.builtin import STATES, builtin_texts
+    from apps.production.domain.types.declaration import read_declaration
 
     types = apps.get_model("production", "WorkflowType").objects
     versions = apps.get_model("production", "WorkflowVersion").objects

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('accounts', '0002_cluster_logins'),
         ('production', '0005_revisions'),
-        ('services', '0001_initial'),
+        ('statusboard', '0001_initial'),
     ]
 
     operations = [

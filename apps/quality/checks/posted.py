@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from apps.quality.checks.base import Judgement, Limit, Limits, Number, above, below, quality_check
 from apps.quality.checks.facts import Facts, Histogram, StageFacts
+from apps.quality.checks.statistics import chi_square, chi_square_probability, kolmogorov_distance
 from apps.quality.enums import Outcome
-from apps.quality.statistics import chi_square, chi_square_probability, kolmogorov_distance
 
 
 @quality_check(

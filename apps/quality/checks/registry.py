@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from apps.core.plugins import Registry
+from apps.core.domain.plugins import Registry
 from apps.quality.checks.base import QualityCheck
 
 _BUILTIN: Mapping[str, tuple[str, ...]] = {

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from apps.clusters.schedulers.base import SpoolError
-from apps.clusters.schedulers.htcondor import patience as patience_module
+from apps.clusters.schedulers.htcondor import slow_files as patience_module
 from apps.clusters.schedulers.htcondor.files import NotNow, NotReadable, account_of
-from apps.clusters.schedulers.htcondor.patience import Patience
+from apps.clusters.schedulers.htcondor.slow_files import Patience
 from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT
 

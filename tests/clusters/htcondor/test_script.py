@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import SpoolError
-from apps.clusters.schedulers.htcondor import files, patience, script
+from apps.clusters.schedulers.htcondor import files, script, slow_files
 from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, account_of, read_as
 from apps.clusters.schedulers.htcondor.script import COPIED, EDITED
 from tests.htcondor_spool import OWNER, SCRIPT
@@ -95,7 +95,7 @@ def test_a_script_in_the_sandbox_of_its_job_is_exact_unless_it_was_changed(sched
             b"stageinfinish": b"StageInFinish = %d" % at,
         },
         max_bytes=1000,
-        patience=patience.Patience(),
+        patience=slow_files.Patience(),
     )
 
     assert found == (SCRIPT, caveat)
@@ -194,7 +194,7 @@ def test_a_file_server_that_is_away_lets_the_job_wait(submit, monkeypatch):
     def fail(*_, **__):
         raise NotNow("Stale file handle")
 
-    monkeypatch.setattr(patience, "read_as", fail)
+    monkeypatch.setattr(slow_files, "read_as", fail)
 
     with pytest.raises(NotReadable):
         fail()

@@ -7,16 +7,17 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
-from apps.core.selectors import events_of
-from apps.production import services
+from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.queue.order import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
+from apps.production.domain.queue.placement import move_request, queue_version, undo_move
+from apps.production.domain.queue.scoring import rescore_all
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
-from apps.production.models import Request
-from apps.production.priority.models import QueueEntry, QueueState
-from apps.production.priority.order import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
-from apps.production.priority.placing import move_request, queue_version, undo_move
-from apps.production.priority.standing import rescore_all
+from apps.production.models import QueueEntry, QueueState, Request
 from tests.production.written import AT, request_in
 
 LATER = AT + timedelta(hours=2)
@@ -104,7 +105,7 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
     with pytest.raises(StaleState, match="was 1 in the queue and is 2 now"):
         move(five[0], 3, second_approver, seen_rank=1)
     assert keys() == before
-    services.set_priority(request=five[2], priority=9, by=approver, at=LATER, reason="x")
+    set_priority(request=five[2], priority=9, by=approver, at=LATER, reason="x")
     with pytest.raises(StaleState, match="NOVA-0003 is now 9"):
         undo_move(request=five[4], by=second_approver, at=LATER, reason="x", version=seen + 1)
 
@@ -115,7 +116,7 @@ def test_it_stays_ahead_of_whom_it_was_put_ahead_of_while_scores_change(five, ap
     Request.objects.filter(pk=soon.pk).update(deadline=date(2026, 11, 21))  # it comes near without anybody's deed
     rescore_all(at=LATER)
     assert keys()[:2] == [late.key, soon.key]
-    services.set_priority(request=Request.objects.get(pk=soon.pk), priority=9, by=approver, at=LATER, reason="now")
+    set_priority(request=Request.objects.get(pk=soon.pk), priority=9, by=approver, at=LATER, reason="now")
     assert keys()[:2] == [soon.key, late.key]
 
 
@@ -134,7 +135,7 @@ def test_score_decides_again_when_a_move_is_undone_or_a_priority_set(five, appro
     assert undo_move(request=five[4], by=approver, at=LATER, reason="no freeze") == 5
     assert keys() == before
     move(five[4], 1, approver)
-    services.set_priority(request=five[4], priority_class="low", by=approver, at=LATER, reason="late")
+    set_priority(request=five[4], priority_class="low", by=approver, at=LATER, reason="late")
     assert keys() == before
     entry = QueueEntry.objects.get(pk=five[4].pk)
     assert (entry.hand_points, entry.hand_at) == (0, None)
@@ -142,22 +143,22 @@ def test_score_decides_again_when_a_move_is_undone_or_a_priority_set(five, appro
 
 def test_held_one_keeps_its_place_and_is_passed_over(five, approver):
     before = keys()
-    services.SERVICES[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
+    SERVICES[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
     assert keys() == before
     assert five[1] not in startable()
     assert rank_of(five[1]) == 2
     rescore_all(at=LATER)
     move(five[1], 1, approver)
-    services.SERVICES[Verb.RELEASE](request=five[1], by=approver, at=LATER)
+    SERVICES[Verb.RELEASE](request=five[1], by=approver, at=LATER)
     assert (startable().first(), rank_of(five[1])) == (five[1], 1)
 
 
 def test_who_starts_leaves_the_ranks_and_stays_in_order_for_jobs(five, approver):
     move(five[4], 1, approver)
-    services.SERVICES[Verb.START](request=five[4], by=approver, at=LATER)
+    SERVICES[Verb.START](request=five[4], by=approver, at=LATER)
     assert len(keys()) == 4
     assert Request.objects.order_by(*by_place()).first() == five[4]
-    services.SERVICES[Verb.CANCEL](request=five[4], by=approver, at=LATER, reason="x")
+    SERVICES[Verb.CANCEL](request=five[4], by=approver, at=LATER, reason="x")
     assert not QueueEntry.objects.filter(pk=five[4].pk).exists()
 
 
@@ -174,7 +175,7 @@ def test_beat_scores_those_that_came_past_the_services_and_writes_no_more_than_c
 
 def test_deadline_that_is_put_off_is_scored_at_once(five, liaison):
     first = five[0]
-    content = services.content_of(first)
+    content = content_of(first)
     changed = type(content)(**{**vars(content), "deadline": date(2027, 3, 1)})
-    services.save_draft(request=first, content=changed, version=first.version, by=liaison, at=LATER)
+    save_draft(request=first, content=changed, version=first.version, by=liaison, at=LATER)
     assert rank_of(first) == 4  # as many points as the last, which is younger

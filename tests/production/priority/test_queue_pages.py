@@ -5,13 +5,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from apps.production import services
+from apps.production.domain.holds import place_hold
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.queue.order import in_line
+from apps.production.domain.queue.placement import move_request, queue_version
+from apps.production.domain.queue.scoring import rescore_all
 from apps.production.enums import Verb
-from apps.production.holds import place_hold
-from apps.production.priority.models import ExperimentShare
-from apps.production.priority.order import in_line
-from apps.production.priority.placing import move_request, queue_version
-from apps.production.priority.standing import rescore_all
+from apps.production.models import ExperimentShare
 from tests.production.written import AT, request_in
 
 QUEUE = "/requests/queue/"
@@ -39,7 +39,7 @@ def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liais
 
 def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, browse):
     held, other = queued(), queued()
-    services.SERVICES[Verb.HOLD](request=held, by=approver, at=AT, reason="memory")
+    SERVICES[Verb.HOLD](request=held, by=approver, at=AT, reason="memory")
     page = browse(shifter).get(QUEUE)
     rows = {row.request.key: row for row in page.context["part"].rows}
     assert rows[held.key].rank == 1

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.production.domain.queue.score import Facts, hand_term, sort_key, terms_of, total, waiting_term
 from apps.production.enums import RequestedPriority
-from apps.production.priority.score import Facts, hand_term, sort_key, terms_of, total, waiting_term
 
 TODAY = date(2026, 11, 20)
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

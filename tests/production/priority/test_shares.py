@@ -7,15 +7,14 @@ import pytest
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
+from apps.jobs.domain.share_use import count_share_use
 from apps.jobs.models import HourlyTotals
-from apps.jobs.share_use import count_share_use
-from apps.production import services
-from apps.production.models import Request
-from apps.production.priority.models import ExperimentShare, QueueEntry, ShareUse
-from apps.production.priority.order import in_line
-from apps.production.priority.placing import queue_version
-from apps.production.priority.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
-from apps.production.priority.standing import read_shares, rescore_all
+from apps.production.domain.lifecycle.moves import set_priority
+from apps.production.domain.queue.order import in_line
+from apps.production.domain.queue.placement import queue_version
+from apps.production.domain.queue.scoring import read_shares, rescore_all
+from apps.production.domain.queue.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
+from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
 from tests.people import person
 from tests.production.written import AT, request_in
 
@@ -79,7 +78,7 @@ def test_what_if_of_a_class_tells_the_rank_that_setting_it_gives(two, approver):
     nova_one = two[0]
     assert dict(ranks_by_class(nova_one, at=AT + HOUR)) == {"urgent": 1, "high": 1, "normal": 2, "low": 2}
     assert what_if_level(nova_one, priority_class="", number=1, at=AT + HOUR) == 2
-    services.set_priority(request=nova_one, priority_class="high", by=approver, at=AT + HOUR, reason="x")
+    set_priority(request=nova_one, priority_class="high", by=approver, at=AT + HOUR, reason="x")
     assert order()[0] == "NOVA-0001"
     draft = Request(state="draft")
     assert what_if_level(draft, priority_class="low", number=1, at=AT) is None

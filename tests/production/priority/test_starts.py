@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.production import services
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.queue.scoring import rescore_all
+from apps.production.domain.queue.starts import expected_start
 from apps.production.enums import Verb
-from apps.production.priority.models import QueueState
-from apps.production.priority.standing import rescore_all
-from apps.production.priority.starts import expected_start
+from apps.production.models import QueueState
 from tests.production.written import AT as MADE
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -52,7 +52,7 @@ def test_next_century_is_not_told():
 
 def test_starts_are_counted_from_the_events(queued, approver):
     for _ in range(3):
-        services.SERVICES[Verb.START](request=queued(), by=approver, at=MADE + timedelta(days=1))
+        SERVICES[Verb.START](request=queued(), by=approver, at=MADE + timedelta(days=1))
     rescore_all(at=MADE + timedelta(days=4))
     found = QueueState.objects.get()
     assert found.starts == 3

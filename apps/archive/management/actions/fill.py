@@ -10,12 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.archive.capture.drain import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
-from apps.archive.filling import Batch, Position, batches, jobs_after
+from apps.archive.capture.delivery.drain import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
+from apps.archive.domain.store.backfill import Batch, Position, batches, jobs_after
 from apps.archive.management.times import to_time
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
-from apps.archive.sinks.writing import write_all
+from apps.archive.sinks.writer import write_all
 
 HELP = "give a sink what the store has; started again it goes on where it was"
 _TELL_SECONDS = 5.0

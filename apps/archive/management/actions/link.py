@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.archive.linking import link_all
+from apps.archive.domain.links import link_all
 from apps.clusters.models import Cluster
 
 HELP = "tie every archived job to accounting anew"

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from apps.archive.domain.store.contents import jobs_in_order
 from apps.archive.management.times import time_text
-from apps.archive.selectors import jobs_in_order
 
 HELP = "print a JSON object a line for each job"
 

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from apps.archive.retention import delete_expired, excesses
+from apps.archive.domain.retention import delete_expired, excesses
 
 HELP = "delete jobs that the rules of retention keep no longer"
 _BATCHES = 1_000

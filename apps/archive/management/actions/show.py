@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from apps.archive.domain.store.contents import DamagedContent, newest_job, read_blob
 from apps.archive.management.times import time_text, to_time
-from apps.archive.selectors import DamagedContent, newest_job, read_blob
 
 HELP = "write a job's script as it was stored"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.archive.selectors import damaged_blobs, jobs_with, wrong_sizes
+from apps.archive.domain.store.contents import damaged_blobs, jobs_with, wrong_sizes
 
 HELP = "recompute every hash and size"
 

@@ -11,10 +11,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.archive.capture.capture import PATIENCE_SECONDS
-from apps.archive.capture.journal import JournalError
+from apps.archive.capture.journal.journal import JournalError
 from apps.archive.capture.plan import Plan
-from apps.archive.capture.run import CaptureFailed, run
-from apps.archive.management.planning import plan_capture
+from apps.archive.capture.program import CaptureFailed, run
+from apps.archive.management.plan import plan_capture
 from apps.archive.management.refused import drop_refused, forget_sink, list_refused, retry_refused
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sinks

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.capture_hosts import add_host_token, create_capture_host, revoke_host_tokens
+from apps.archive.domain.capture_hosts import add_host_token, create_capture_host, revoke_host_tokens
 from apps.archive.models import CaptureHost
 
 

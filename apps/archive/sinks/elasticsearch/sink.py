@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from django.conf import settings
 
-from apps.archive.capture.entry import CapturedJob
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
 from apps.archive.sinks.elasticsearch.bulk import DEFAULT_LIMIT_BYTES, Bulk, Operation, Refusal
 from apps.archive.sinks.elasticsearch.documents import as_json, document, document_id

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from apps.archive.capture.entry import CapturedJob
+from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
 from apps.archive.sinks.kafka import connection, message
 

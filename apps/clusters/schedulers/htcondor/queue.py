@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from apps.clusters.schedulers.asking import Asking
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+from apps.clusters.schedulers.command import Asking
 
 _ATTRIBUTES = "ClusterId,ProcId,JobStatus,QDate,AccountingGroup,HoldReasonCode"
 _IDLE, _RUNNING, _HELD, _TRANSFERRING, _SUSPENDED = 1, 2, 5, 6, 7

@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
-from apps.clusters.schedulers.asking import Asking, asking_options
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
+from apps.clusters.schedulers.command import Asking, asking_options
 from apps.clusters.schedulers.htcondor.classads import Ad
 from apps.clusters.schedulers.htcondor.history import ads_in_history, ads_of_jobs
 from apps.clusters.schedulers.htcondor.queue import current_jobs

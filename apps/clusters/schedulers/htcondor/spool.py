@@ -21,9 +21,9 @@ from apps.clusters.schedulers.htcondor.classads import integer_of, text_of, valu
 from apps.clusters.schedulers.htcondor.description import describe, with_values
 from apps.clusters.schedulers.htcondor.environment import variables_of
 from apps.clusters.schedulers.htcondor.files import NotReadable, read_as
-from apps.clusters.schedulers.htcondor.patience import Patience
 from apps.clusters.schedulers.htcondor.queue_log import Cluster, JobQueueLog
 from apps.clusters.schedulers.htcondor.script import find_script
+from apps.clusters.schedulers.htcondor.slow_files import Patience
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 

@@ -7,10 +7,9 @@ from itertools import groupby
 from operator import itemgetter
 
 from apps.clusters.schedulers.base import JobRecord
-
-from .records import FIELDS, Attempt, BadRow, JobRows, Row, group_rows, read_records
-from .sacct import Sacct
-from .values import read_time
+from apps.clusters.schedulers.slurm.records import FIELDS, Attempt, BadRow, JobRows, Row, group_rows, read_records
+from apps.clusters.schedulers.slurm.sacct import Sacct
+from apps.clusters.schedulers.slurm.values import read_time
 
 logger = logging.getLogger(__name__)
 

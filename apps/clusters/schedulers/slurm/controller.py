@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from apps.clusters.schedulers.base import JobRecord, LogPaths
-
-from .commands import CommandFailed, Commands
-from .patterns import fill_in
+from apps.clusters.schedulers.slurm.commands import CommandFailed, Commands
+from apps.clusters.schedulers.slurm.patterns import fill_in
 
 _FIRST_LINE = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^   (StdOut|StdErr)=(.*)$", re.MULTILINE)

@@ -12,12 +12,11 @@ from pathlib import PurePosixPath
 
 from apps.clusters.schedulers.base import StoredCopy
 from apps.clusters.schedulers.environment import name_and_value, pack
-
-from .accounting import number_attempts
-from .records import Row
-from .sacct import Sacct
-from .submission import arguments_of_submission
-from .values import read_time
+from apps.clusters.schedulers.slurm.accounting import number_attempts
+from apps.clusters.schedulers.slurm.output_paths import arguments_of_submission
+from apps.clusters.schedulers.slurm.records import Row
+from apps.clusters.schedulers.slurm.sacct import Sacct
+from apps.clusters.schedulers.slurm.values import read_time
 
 _FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]
 _HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)[^\n]*\n-{80}\n", re.MULTILINE)

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, Submission
-
-from .commands import Commands
-from .sacct import new_delimiter, split_rows
-from .submission import arguments_of_command
-from .values import read_time
+from apps.clusters.schedulers.slurm.commands import Commands
+from apps.clusters.schedulers.slurm.output_paths import arguments_of_command
+from apps.clusters.schedulers.slurm.sacct import new_delimiter, split_rows
+from apps.clusters.schedulers.slurm.values import read_time
 
 # Id of the whole array or of the one job, time of submission, user, account, job name, command.
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")

@@ -7,9 +7,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from apps.clusters.schedulers.base import JobRecord, JobState
-
-from .patterns import fill_in
-from .values import read_duration, read_exit_code, read_number, read_size, read_task_ids, read_time
+from apps.clusters.schedulers.slurm.patterns import fill_in
+from apps.clusters.schedulers.slurm.values import (
+    read_duration,
+    read_exit_code,
+    read_number,
+    read_size,
+    read_task_ids,
+    read_time,
+)
 
 FIELDS = [
     *("JobID", "JobIDRaw", "State", "ExitCode", "Reason", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw"),

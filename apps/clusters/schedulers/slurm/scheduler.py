@@ -15,16 +15,15 @@ from apps.clusters.schedulers.base import (
     StoredCopy,
     Submission,
 )
-
-from . import accounting, sending
-from .commands import Commands
-from .controller import paths_known_to_controller
-from .copies import stored_copies
-from .patterns import default_output, fill_in
-from .queue import current_jobs, known_submissions
-from .sacct import Sacct
-from .spool import SlurmSpool
-from .submission import arguments_of_submission, requested_output
+from apps.clusters.schedulers.slurm import accounting, submission
+from apps.clusters.schedulers.slurm.commands import Commands
+from apps.clusters.schedulers.slurm.controller import paths_known_to_controller
+from apps.clusters.schedulers.slurm.copies import stored_copies
+from apps.clusters.schedulers.slurm.output_paths import arguments_of_submission, requested_output
+from apps.clusters.schedulers.slurm.patterns import default_output, fill_in
+from apps.clusters.schedulers.slurm.queue import current_jobs, known_submissions
+from apps.clusters.schedulers.slurm.sacct import Sacct
+from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
 logger = logging.getLogger(__name__)
 
@@ -92,23 +91,23 @@ class Slurm:
 
     def submit(self, job: BatchJob) -> str:
         """Submit by sbatch. Raises `SubmissionRefused`, `SchedulerError`."""
-        return sending.submit(self._commands, job)
+        return submission.submit(self._commands, job)
 
     def find_submitted(self, name: str) -> str | None:
         """Ask slurmctld, then accounting. Raises `SchedulerError` unless both answer, or one knows the job."""
-        return sending.find_submitted(self._commands, name)
+        return submission.find_submitted(self._commands, name)
 
     def cancel(self, spool_id: str) -> None:
         """Cancel by scancel. Raises `SchedulerError`."""
-        sending.cancel(self._commands, spool_id)
+        submission.cancel(self._commands, spool_id)
 
     def hold(self, spool_id: str) -> None:
         """Hold by scontrol. Raises `SchedulerError`."""
-        sending.hold(self._commands, spool_id)
+        submission.hold(self._commands, spool_id)
 
     def release(self, spool_id: str) -> None:
         """Release by scontrol. Raises `SchedulerError`."""
-        sending.release(self._commands, spool_id)
+        submission.release(self._commands, spool_id)
 
 
 def _with_script(record: JobRecord) -> JobRecord:

@@ -1,138 +1,108 @@
-"""What a submission asked for: where its output goes, by options of sbatch, its environment, and #SBATCH lines, in that
-order; and the arguments of its script.
+"""Submitting to Slurm by sbatch, finding what was submitted, cancelling."""
 
-sbatch's command line comes from accounting, words joined by spaces with their quotes lost, so what follows a
-value with a space in it cannot be told for certain and is left out.
-"""
-
+import math
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
-from typing import NamedTuple
+import tempfile
 
-_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
-_PIECE = re.compile(r"""\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'""")
+from apps.clusters.schedulers.base import BatchJob, SchedulerError, SubmissionRefused
+from apps.clusters.schedulers.slurm.commands import CommandFailed, Commands
 
-# Short options without a value; every other one takes the next word, or the rest of its own.
-_SHORT_FLAGS = "HhOQVvW"
-_SHORT_OPTIONAL = "IkKs"
-# Long options that never take the next word.
-_LONG_FLAGS = {
-    *("contiguous", "exclusive", "get-user-env", "help", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue"),
-    *("overcommit", "oversubscribe", "parsable", "propagate", "quiet", "reboot", "requeue", "share", "spread-job"),
-    *("test-only", "usage", "use-min-nodes", "verbose", "version", "wait"),
-}
-
-
-class Output(NamedTuple):
-    """The patterns asked for; empty where none is."""
-
-    stdout: str = ""
-    stderr: str = ""
-
-    def over(self, other: "Output") -> "Output":
-        """Return these patterns, completed by those of `other`."""
-        return Output(self.stdout or other.stdout, self.stderr or other.stderr)
+LOOK_BACK = "now-30days"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MIB = 2**20
+#: What slurmctld says when it has read the job and does not take it. Anything else may hide a submission.
+_REFUSED = re.compile(
+    r"Batch job submission failed: "
+    r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More processors|Unspecified)"
+)
+#: What scontrol says of a job that has ended, and of one that slurmctld has forgotten since.
+_ENDED = re.compile(r"already finished|Invalid job id specified")
 
 
-def requested_output(submit_line: str, environment: Mapping[str, str], script: bytes) -> Output:
-    """Return the patterns of a submission; what sbatch heeds first wins."""
-    from_environment = Output(environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", ""))
-    return output_of_command(submit_line).over(from_environment).over(output_of_script(script))
+def submit(commands: Commands, job: BatchJob) -> str:
+    """Hand the script to sbatch on its standard input, and return the job's id.
 
-
-def output_of_command(submit_line: str) -> Output:
-    """Read the options of an sbatch command, up to its script or the next component of a heterogeneous job."""
-    return _output_of(submit_line.split(" ")[1:])
-
-
-def arguments_of_submission(submit_line: str, *, name: str) -> str:
-    """Return what follows the script in an sbatch command; nothing for `--wrap`, `salloc` and `srun`."""
-    program, *words = submit_line.split(" ")
-    if PurePosixPath(program).name != "sbatch":
-        return ""
-    named = False
-    while words:
-        options, words = _cut_options(words)
-        named |= any(option == "J" or "job-name".startswith(option) for option, _ in options)
-        if not words or words[0] != ":":
-            break
-        words = words[1:]
-    return "" if not words or words[0].startswith("--wrap") else _after_script(words, "" if named else name)
-
-
-def arguments_of_command(command: str, *, name: str) -> str:
-    """Return what follows the script in what slurmctld keeps as a job's command."""
-    return _after_script(command.split(" "), name)
-
-
-def _after_script(words: list[str], name: str) -> str:
-    """Cut the script off. A job that was not named has its script's name: so a path or an option with a space in it,
-    whose quotes are lost, is no hindrance.
+    Raises `SubmissionRefused`, and `SchedulerError` where slurmctld may have taken the job all the same.
     """
-    script = next((at for at, word in enumerate(words) if name and word.rpartition("/")[2] == name), 0)
-    return " ".join(words[script + 1 :])
+    check_name(job.name)
+    if any("\0" in text for text in (job.script, *job.environment.values())):
+        raise SubmissionRefused("sbatch: a script and its variables cannot hold a NUL")
+    try:
+        with tempfile.TemporaryFile() as script:  # not a pipe: half a script would be run if we are killed
+            script.write(job.script.encode())
+            script.seek(0)
+            said = commands.submit("sbatch", *options_of(job), script=script, variables=job.environment)
+    except CommandFailed as error:
+        if _REFUSED.search(error.stderr):
+            raise SubmissionRefused(str(error)) from error
+        raise
+    spool_id = said.strip().partition(";")[0]
+    if not spool_id.isdigit():
+        raise SchedulerError(f"sbatch: answered {said[:200]!r}")
+    return spool_id
 
 
-def output_of_script(script: bytes) -> Output:
-    """Read the `#SBATCH` lines before the first command; those after `hetjob` are of another component."""
-    output = Output()
-    for line in script.splitlines():
-        if not line.startswith(b"#SBATCH"):
-            if line.strip() and not line.startswith(b"#"):
-                break
-            continue
-        words = list(_words(line.removeprefix(b"#SBATCH").decode(errors="replace")))
-        if words in (["hetjob"], ["packjob"]):
-            break
-        output = _output_of(words).over(output)
-    return output
+def options_of(job: BatchJob) -> list[str]:
+    """Return sbatch's options, each one word."""
+    at_once = f"%{job.most_at_once}" if job.most_at_once else ""
+    options = [
+        "--parsable",
+        f"--job-name={job.name}",
+        f"--array=0-{job.tasks - 1}{at_once}",
+        f"--time={math.ceil(job.time_limit_seconds / 60)}",
+        f"--mem={math.ceil(job.memory_bytes / _MIB)}M",
+        f"--export={','.join(sorted(job.environment)) or 'NONE'}",
+    ]
+    more = {
+        "comment": job.comment,
+        "chdir": job.directory,
+        "output": job.output,
+        "account": job.account,
+        "partition": job.partition,
+        "qos": job.qos,
+    }
+    return options + [f"--{name}={value}" for name, value in more.items() if value]
 
 
-def _output_of(words: list[str]) -> Output:
-    output = Output()
-    for name, value in _cut_options(words)[0]:
-        if name == "output":
-            output = output._replace(stdout=value)
-        elif name == "error":
-            output = output._replace(stderr=value)
-    return output
+def find_submitted(commands: Commands, name: str) -> str | None:
+    """Return the id of the job of this name. Raises `SchedulerError` unless both say that there is none."""
+    check_name(name)
+    listed = commands.run("squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F")
+    if not listed.strip():
+        words = ("-nPX", "--allusers", f"--starttime={LOOK_BACK}", f"--name={name}", "--format=JobID")
+        listed = commands.run("sacct", *words)
+    ids = sorted({line.strip().partition("_")[0] for line in listed.splitlines() if line.strip()}, key=int)
+    return ids[0] if ids else None
 
 
-def _cut_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the options at the beginning of a command, and the words from its script, `:` or `--wrap` on."""
-    options = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word and (word == ":" or not word.startswith("-") or word.startswith("--wrap")):
-            break
-        at += 1
-        if word:
-            name, value, taken = _option(word, words[at] if at < len(words) else "")
-            options.append((name, value))
-            at += taken
-    return options, words[at:]
+def cancel(commands: Commands, spool_id: str) -> None:
+    """Cancel a job and all tasks of it."""
+    if not spool_id.isdigit():
+        raise SchedulerError(f"scancel: {spool_id!r} is no id of a job")
+    commands.run("scancel", "--quiet", spool_id)
 
 
-def _option(word: str, following: str) -> tuple[str, str, bool]:
-    """Return the name and value of the option that is `word`, and whether its value is the word after it."""
-    if word.startswith("--"):
-        name, equals, value = word[2:].partition("=")
-        taken = not equals and name not in _LONG_FLAGS
-        value = following if taken else value
-        for whole in ("output", "error"):
-            if len(name) > 1 and whole.startswith(name):
-                return whole, value, taken
-        return name, value, taken
-    rest = word[1:].lstrip(_SHORT_FLAGS)
-    letter, value = rest[:1], rest[1:]
-    taken = bool(letter) and letter not in _SHORT_OPTIONAL and not value
-    return {"o": "output", "e": "error"}.get(letter, letter), following if taken else value, taken
+def hold(commands: Commands, spool_id: str) -> None:
+    """Keep the tasks that wait from starting; those that run go on."""
+    _control(commands, "hold", spool_id)
 
 
-def _words(text: str) -> Iterator[str]:
-    for match in _WORD.finditer(text):
-        if match[0].startswith("#"):
-            return
-        yield _PIECE.sub(lambda piece: next(part for part in piece.groups() if part is not None), match[0])
+def release(commands: Commands, spool_id: str) -> None:
+    """Let the tasks that are held start again."""
+    _control(commands, "release", spool_id)
+
+
+def _control(commands: Commands, word: str, spool_id: str) -> None:
+    if not spool_id.isdigit():
+        raise SchedulerError(f"scontrol: {spool_id!r} is no id of a job")
+    try:
+        commands.run("scontrol", word, spool_id)
+    except CommandFailed as error:
+        if not _ENDED.search(error.stderr):
+            raise
+
+
+def check_name(name: str) -> None:
+    """Raises `SubmissionRefused` for a name that sbatch, squeue and sacct would not all read as one."""
+    if not _NAME.fullmatch(name):
+        raise SubmissionRefused(f"sbatch: {name!r} is no name for a job")

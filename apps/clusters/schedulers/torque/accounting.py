@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apps.clusters.schedulers.base import JobRecord, SchedulerError
-from apps.core.masking import text
-
-from .records import Event, attempts_of, read_facts
+from apps.clusters.schedulers.torque.records import Event, attempts_of, read_facts
+from apps.core.domain.masking import text
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from apps.clusters.schedulers.base import JobRecord, LogPaths, SpoolError
 from apps.clusters.schedulers.files import opened_directory, read_file
-
-from .description import BadDescription, read_description
+from apps.clusters.schedulers.torque.description import BadDescription, read_description
 
 _JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
 _OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"

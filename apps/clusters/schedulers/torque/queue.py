@@ -16,10 +16,9 @@ from xml.etree.ElementTree import ParseError
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from apps.clusters.schedulers.asking import Asking
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
-
-from .records import spool_id_of
+from apps.clusters.schedulers.command import Asking
+from apps.clusters.schedulers.torque.records import spool_id_of
 
 _FIELDS = frozenset({"Job_Id", "job_state", "ctime", "Account_Name", "Hold_Types", "depend"})
 _MOST_TEXT = 1_000

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from apps.clusters.schedulers.asking import Asking, asking_options
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
-
-from .accounting import SETTLING, Accounting
-from .logs import described_paths, worked_out_paths
-from .queue import current_jobs
-from .spool import TorqueSpool
+from apps.clusters.schedulers.command import Asking, asking_options
+from apps.clusters.schedulers.torque.accounting import SETTLING, Accounting
+from apps.clusters.schedulers.torque.logs import described_paths, worked_out_paths
+from apps.clusters.schedulers.torque.queue import current_jobs
+from apps.clusters.schedulers.torque.spool import TorqueSpool
 
 _OF_QSTAT = ("bin", "server", "timeout_seconds")
 

@@ -25,8 +25,7 @@ from apps.clusters.schedulers.base import (
 )
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file, subdirectories
-
-from .description import (
+from apps.clusters.schedulers.torque.description import (
     BadDescription,
     Description,
     read_description,

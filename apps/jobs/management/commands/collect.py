@@ -11,9 +11,10 @@ from django.db import close_old_connections
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
-from apps.clusters.services import ensure_cluster
-from apps.jobs.services import Collected, collect_again, collect_finished_jobs, recompute_dirty_hours
+from apps.jobs.domain.collection import Collected, collect_again, collect_finished_jobs
+from apps.jobs.domain.rollups import recompute_dirty_hours
 
 EVERY_SECONDS = 15
 

@@ -1,0 +1,124 @@
+"""Making people, experiments and memberships, and choosing one's own settings."""
+
+from datetime import datetime, timedelta
+from zoneinfo import available_timezones
+
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from knox.models import AuthToken
+
+from apps.accounts.enums import Role
+from apps.accounts.models import UNKNOWN_ZONE, Experiment, Membership, User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields
+
+
+@transaction.atomic
+def ensure_experiment(*, key: str, name: str, by: object, at: datetime) -> Experiment:
+    """Return the experiment of this key, made if it was not there."""
+    experiment, created = Experiment.objects.get_or_create(key=key, defaults={"name": name})
+    if created:
+        publish(kind="experiment.created", target=experiment, by=by, at=at)
+    return experiment
+
+
+@transaction.atomic
+def ensure_user(
+    *, username: str, password_hash: str, by: object, at: datetime, first_name: str = "", last_name: str = ""
+) -> User:
+    """Return the user of this name, made with this hash of a password if it was not there."""
+    user = User.objects.filter(username=username).first()
+    if user is None:
+        user = User.objects.create(
+            username=username, password=password_hash, first_name=first_name, last_name=last_name
+        )
+        publish(kind="user.created", target=user, by=by, at=at)
+    return user
+
+
+@transaction.atomic
+def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: object, at: datetime) -> Membership:
+    """Give a role, for one experiment or for all; an admin of all may enter the back office."""
+    membership, created = Membership.objects.get_or_create(user=user, role=role, experiment=experiment)
+    if created:
+        publish(
+            kind="membership.granted",
+            target=user,
+            by=by,
+            at=at,
+            new=role,
+            data={"experiment": str(experiment or "all")},
+        )
+        _follow(membership)
+    return membership
+
+
+@transaction.atomic
+def revoke_role(*, membership: Membership, by: object, at: datetime) -> None:
+    """Take a role away."""
+    publish(
+        kind="membership.revoked",
+        target=membership.user,
+        by=by,
+        at=at,
+        old=membership.role,
+        data={"experiment": str(membership.experiment or "all")},
+    )
+    membership.delete()
+    _follow(membership)
+
+
+def _follow(membership: Membership) -> None:
+    """Let in or out of the back office who became, or is no more, an admin of all; other roles leave it as it is."""
+    user = membership.user
+    user.__dict__.pop("_scope", None)
+    if membership.role != Role.ADMIN or membership.experiment_id is not None:
+        return
+    is_admin = user.memberships.filter(role=Role.ADMIN, experiment=None).exists()
+    User.objects.filter(pk=user.pk).update(is_staff=is_admin, is_superuser=is_admin)
+    user.is_staff = user.is_superuser = is_admin
+
+
+@transaction.atomic
+def create_token(*, user: User, days: int, by: object, at: datetime) -> str:
+    """Make an API token, and return it: only its hash is stored. Raises `InvalidFields` when there are too many."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    limit = settings.REST_KNOX["TOKEN_LIMIT_PER_USER"]
+    if AuthToken.objects.filter(user=user, expiry__gt=at).count() >= limit:
+        raise InvalidFields({"days": [f"You have {limit} tokens already: revoke one that is not used."]})
+    _, token = AuthToken.objects.create(user, expiry=timedelta(days=days))
+    publish(kind="token.created", target=user, by=by, at=at, data={"days": days})
+    return str(token)
+
+
+@transaction.atomic
+def revoke_token(*, user: User, token_key: str, by: object, at: datetime) -> bool:
+    """Make a token useless; return whether the person had it."""
+    deleted, _ = AuthToken.objects.filter(user=user, token_key=token_key).delete()
+    if deleted:
+        publish(kind="token.revoked", target=user, by=by, at=at)
+    return bool(deleted)
+
+
+@transaction.atomic
+def forget_expired(*, at: datetime) -> None:
+    """Delete sessions and tokens that are valid no more."""
+    Session.objects.filter(expire_date__lt=at).delete()
+    AuthToken.objects.filter(expiry__lt=at).delete()
+
+
+@transaction.atomic
+def choose_time_zone(*, user: User, time_zone: str) -> None:
+    """Set the zone in which this person sees times; empty is the portal's own. Raises `InvalidFields`."""
+    if time_zone and time_zone not in available_timezones():
+        raise InvalidFields({"time_zone": [UNKNOWN_ZONE.format(time_zone)]})
+    User.objects.filter(pk=user.pk).update(time_zone=time_zone)
+    user.time_zone = time_zone
+
+
+@transaction.atomic
+def tell_logins(*, user: User, by: object, at: datetime) -> None:
+    """Tell which logins are the person's now, after the back office has changed them."""
+    logins = sorted(map(str, user.cluster_logins.all()))
+    publish(kind="account.logins_changed", target=user, by=by, at=at, data={"logins": logins})

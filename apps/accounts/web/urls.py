@@ -1,0 +1,17 @@
+from django.contrib.auth import views as auth
+from django.urls import path
+
+from apps.accounts.web import views
+
+app_name = "accounts"
+urlpatterns = [
+    path(
+        "login/",
+        auth.LoginView.as_view(template_name="accounts/login.html", redirect_authenticated_user=True),
+        name="login",
+    ),
+    path("logout/", auth.LogoutView.as_view(), name="logout"),
+    path("settings/", views.my_settings, name="settings"),
+    path("settings/tokens/", views.create_token, name="create-token"),
+    path("settings/tokens/<str:token_key>/revoke/", views.revoke_token, name="revoke-token"),
+]

@@ -1,0 +1,60 @@
+"""Login, one's own settings and API tokens."""
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+from knox.models import AuthToken
+
+from apps.accounts import domain
+from apps.accounts.models import User
+from apps.accounts.web.forms import SettingsForm, TokenForm
+from apps.core.errors import InvalidFields
+
+
+@require_http_methods(["GET", "POST"])
+def my_settings(request: HttpRequest) -> HttpResponse:
+    user = cast(User, request.user)
+    form = SettingsForm(request.POST or None, initial={"time_zone": user.time_zone})
+    if request.method == "POST" and form.is_valid():
+        domain.choose_time_zone(user=user, time_zone=form.cleaned_data["time_zone"])
+        messages.success(request, "Saved.")
+        return redirect("accounts:settings")
+    return render(request, "accounts/settings.html", _context(user, form=form))
+
+
+@require_POST
+def create_token(request: HttpRequest) -> HttpResponse:
+    """Make a token and show it once: only its hash is stored."""
+    user = cast(User, request.user)
+    form = TokenForm(request.POST)
+    if form.is_valid():
+        try:
+            token = domain.create_token(user=user, by=user, at=timezone.now(), **form.cleaned_data)
+        except InvalidFields as error:
+            form.add_error("days", error.problems["days"])
+        else:
+            return render(request, "accounts/settings.html", _context(user, new_token=token))
+    return render(request, "accounts/settings.html", _context(user, token_form=form), status=400)
+
+
+@require_POST
+def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
+    user = cast(User, request.user)
+    if not domain.revoke_token(user=user, token_key=token_key, by=user, at=timezone.now()):
+        raise Http404
+    messages.success(request, "The token works no more.")
+    return redirect("accounts:settings")
+
+
+def _context(user: User, *, form: SettingsForm | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "form": form or SettingsForm(initial={"time_zone": user.time_zone}),
+        "token_form": TokenForm(),
+        "tokens": AuthToken.objects.filter(user=user).order_by("-created"),
+        "memberships": user.memberships.select_related("experiment"),
+        **more,
+    }

@@ -1,0 +1,142 @@
+"""Where a capture without the portal's database sends its jobs and what it says of itself."""
+
+from typing import Any, cast
+
+from django.contrib.auth.models import AnonymousUser
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, inline_serializer
+from rest_framework import serializers, status
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import APIException, AuthenticationFailed, ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.archive.domain.capture_hosts import host_of, receive_jobs, receive_report
+from apps.archive.domain.masking_rules import current_rules
+from apps.archive.handover.batches import BadBatch
+from apps.archive.handover.entry import CapturedJob
+from apps.archive.handover.report import CaptureReport
+from apps.archive.handover.wire import MEDIA_TYPE, MOST_SENT_BYTES, BatchTooLarge, unpack
+from apps.archive.models import CaptureHost
+from apps.core.domain.tokens import bearer_token
+
+
+class TooLarge(APIException):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+
+
+class Unreadable(APIException):
+    """Not 400, which may come of anything on the way: a sender gives up what is answered with this."""
+
+    status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
+
+
+class CaptureHostAuthentication(BaseAuthentication):
+    """Knows a capture host by its token."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, CaptureHost] | None:
+        token = bearer_token(request.headers.get("Authorization", ""))
+        if not token:
+            return None
+        host = host_of(token)
+        if host is None:
+            raise AuthenticationFailed("This token is that of no capture host.")
+        return AnonymousUser(), host
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="capture"'
+
+
+class CaptureHostScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Names the tokens of capture hosts in the schema."""
+
+    target_class = CaptureHostAuthentication
+    name = "captureHost"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
+
+
+class IsCaptureHost(BasePermission):
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return isinstance(request.auth, CaptureHost)
+
+
+class BatchParser(BaseParser):
+    """Reads a batch of jobs, of a bounded size also when it is unpacked."""
+
+    media_type = MEDIA_TYPE
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        batch = stream.read(MOST_SENT_BYTES + 1)
+        if len(batch) > MOST_SENT_BYTES:
+            raise TooLarge(f"A batch may have {MOST_SENT_BYTES:,} bytes.")
+        try:
+            return unpack(batch)
+        except BatchTooLarge as error:
+            raise TooLarge(f"The batch cannot be taken: {error}.") from error
+        except BadBatch as error:
+            raise Unreadable(f"The batch cannot be read: {error}.") from error
+
+
+class CaptureView(APIView):
+    authentication_classes = [CaptureHostAuthentication]
+    permission_classes = [IsCaptureHost]
+
+
+def _host(request: Request) -> CaptureHost:
+    return cast(CaptureHost, request.auth)
+
+
+class ReceiveJobs(CaptureView):
+    """Keeps a batch of jobs; answers with the reasons for those that are not kept, by their place in the batch."""
+
+    parser_classes = [BatchParser]
+
+    @extend_schema(
+        request={MEDIA_TYPE: OpenApiTypes.BINARY},
+        responses=inline_serializer(
+            "ReceivedJobs",
+            {"received": serializers.IntegerField(), "refused": serializers.DictField(child=serializers.CharField())},
+        ),
+    )
+    def post(self, request: Request) -> Response:
+        if not isinstance(request.data, list):
+            raise ParseError("No batch came, or one of no stated length.")
+        jobs = cast("list[CapturedJob]", request.data)
+        refused = receive_jobs(host=_host(request), jobs=jobs, at=timezone.now())
+        return Response({"received": len(jobs), "refused": refused})
+
+
+class ReportSerializer(serializers.Serializer):
+    cluster = serializers.CharField(max_length=64)
+    report = serializers.JSONField()
+
+
+class Report(CaptureView):
+    """Takes what a capture says of itself, and tells it which masking rules are in force."""
+
+    @extend_schema(request=ReportSerializer, responses={204: None})
+    def post(self, request: Request) -> Response:
+        said = ReportSerializer(data=request.data)
+        said.is_valid(raise_exception=True)
+        receive_report(
+            host=_host(request),
+            cluster=said.validated_data["cluster"],
+            report=CaptureReport.from_detail(said.validated_data["report"]),
+            at=timezone.now(),
+        )
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(
+        responses=inline_serializer(
+            "MaskingRulesInForce", {"masking_rules": serializers.ListField(child=serializers.ListField())}
+        )
+    )
+    def get(self, request: Request) -> Response:
+        return Response({"masking_rules": [[rule.applies_to, rule.pattern] for rule in current_rules()]})

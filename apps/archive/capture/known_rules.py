@@ -1,0 +1,35 @@
+"""The masking rules that capture last heard of, kept beside the journal: they hold also while nobody can be asked."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from apps.core.domain.masking import Rule
+
+
+class KnownRules:
+    """The rules of one journal directory. A file that cannot be read is an error: without it secrets would be kept."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read them. Raises `ValueError` or `OSError` naming the file."""
+        self._path = directory / "masking-rules.json"
+        self.rules: tuple[Rule, ...] = ()
+        if self._path.exists():
+            try:
+                self.rules = tuple(Rule(*pair) for pair in json.loads(self._path.read_bytes()))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{self._path}: {error}") from error
+
+    def keep(self, rules: Sequence[Rule]) -> bool:
+        """Write `rules` durably. Returns whether they are others than before."""
+        if tuple(rules) == self.rules:
+            return False
+        written = self._path.with_suffix(".new")
+        with written.open("w", encoding="utf-8") as file:
+            json.dump([[rule.applies_to, rule.pattern] for rule in rules], file)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(self._path)
+        self.rules = tuple(rules)
+        return True

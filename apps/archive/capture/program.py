@@ -1,0 +1,155 @@
+"""Runs what a plan tells, in a program that needs no Django: its processes are forked of this one, and are as small."""
+
+import gc
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from apps.archive.capture.capture import Capture, CaptureStatus
+from apps.archive.capture.delivery.isolation import Nursery
+from apps.archive.capture.delivery.keeper import RETIRED, RETRY_SIGNAL, KeeperDied
+from apps.archive.capture.delivery.keeper_process import KeeperProcess
+from apps.archive.capture.delivery.opener import LaterBeginner, LaterPlace, LaterSink
+from apps.archive.capture.heartbeat import Heart
+from apps.archive.capture.journal.journal import JournalError
+from apps.archive.capture.known_rules import KnownRules
+from apps.archive.capture.plan import Plan
+from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back, go_first
+from apps.archive.handover.report import printable
+from apps.clusters.schedulers.base import Spool, SpoolError
+from apps.clusters.schedulers.registry import SCHEDULERS
+from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.plugins import UnknownPlugin
+
+Say = Callable[[str], object]
+
+
+class CaptureFailed(Exception):
+    """Capture cannot start, had to end, or left something behind; the message says what."""
+
+
+def run_planned(descriptor: int) -> int:
+    """Run the plan in this file as the whole of this program; return its exit status."""
+    plan = Plan.take(descriptor)
+    logging.basicConfig(format=plan.log_format)
+    for name, level in plan.log_levels.items():
+        logging.getLogger(name).setLevel(level)
+    out, err = (partial(print, file=file, flush=True) for file in (sys.stdout, sys.stderr))
+    try:
+        run(plan, out=out, err=err)
+    except CaptureFailed as error:
+        err(f"CommandError: {error}")
+        return 1
+    return 0
+
+
+def run(plan: Plan, *, out: Say, err: Say) -> None:
+    """Capture until SIGTERM or SIGINT, or once. Raises `CaptureFailed`."""
+    try:
+        _run(plan, out, err)
+    except (JournalError, KeeperDied) as error:
+        raise CaptureFailed(str(error)) from error
+
+
+def open_spool(cluster: str, scheduler: str, directory: Path) -> Spool:
+    """Raises `CaptureFailed`."""
+    try:
+        return SCHEDULERS.get(scheduler)(cluster, {}).spool(directory)
+    except (UnknownPlugin, SpoolError) as error:
+        raise CaptureFailed(str(error)) from error
+
+
+def _run(plan: Plan, out: Say, err: Say) -> None:
+    spool = open_spool(plan.cluster, plan.scheduler, plan.spool)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(50_000)  # what passes through is many small objects without cycles
+    give_memory_back()
+    sinks = [(LaterBeginner if sink.begins_ahead else LaterSink)(sink, plan.settings) for sink in plan.sinks]
+    places = [(LaterPlace(place, plan.settings), place.beside) for place in plan.places]
+    with (
+        closing(Nursery(sinks, places)) as nursery,
+        closing(KeeperProcess(plan.directory, nursery)) as keeper,
+    ):
+        go_first()
+        heart = Heart(
+            cluster=plan.cluster,
+            places=nursery.places,
+            rules=_known_rules(plan.directory),
+            masker=partial(_masker, plan),
+        )
+        capture = Capture(
+            cluster=plan.cluster,
+            scheduler=plan.scheduler,
+            spool=spool,
+            keeper=keeper,
+            masker=heart.masker(),
+            clock=partial(datetime.now, UTC),
+        )
+        with _told_by_signals(capture):
+            if plan.once:
+                capture.run_once(patience_seconds=plan.patience_seconds)
+                _tell(plan.cluster, capture.status(), out, err)
+            else:
+                _follow(plan, capture, heart, out, err)
+
+
+def _follow(plan: Plan, capture: Capture, heart: Heart, out: Say, err: Say) -> None:
+    _tell_retired(capture.status(), err)
+    beating = threading.Thread(target=heart.beat_for, args=(capture,), daemon=True)
+    beating.start()
+    out(f"capturing the jobs of {plan.cluster}")
+    capture.run(rescan_seconds=plan.rescan_seconds)
+    heart.stop()
+    out(f"stopped; captured {capture.captured} jobs of {plan.cluster}")
+
+
+def _tell_retired(status: CaptureStatus, err: Say) -> None:
+    for sink in status.sinks:
+        if sink.retired:
+            err(f"{sink.name}: {sink.behind} jobs behind, {sink.refused_count} refused: {RETIRED}")
+
+
+def _tell(cluster: str, status: CaptureStatus, out: Say, err: Say) -> None:
+    """Say what was captured. Raises `CaptureFailed` where something that can be read is not in the archive."""
+    _tell_retired(status, err)
+    out(f"captured {status.captured} jobs of {cluster}")
+    for path, reason in status.unreadable.items():
+        err(f"not readable: {printable(path)}: {printable(reason)}")
+    for path in status.incomplete:
+        err(f"not written to its end: {printable(path)}")
+    sinks = [sink for sink in status.sinks if not sink.retired]
+    problems = [f"{s.name}: {s.behind} jobs stay in the journal: {s.last_error}" for s in sinks if s.behind]
+    problems += [f"{s.name} refuses job {job_id}: {why}" for s in sinks for job_id, why in s.refused]
+    problems += [f"{s.name} refuses {s.refused_count} jobs: see --refused" for s in sinks if s.refused]
+    if status.last_error or status.waiting > len(status.incomplete):
+        problems.append(f"the spool was not captured whole: {status.last_error or 'stopped before the end'}")
+    if problems:
+        raise CaptureFailed("\n".join(problems))
+
+
+def _masker(plan: Plan, rules: Sequence[Rule]) -> Masker:
+    return Masker(names=plan.mask_names, key=plan.masking_key, rules=rules)
+
+
+def _known_rules(directory: Path) -> KnownRules:
+    try:
+        return KnownRules(directory)
+    except (OSError, ValueError) as error:
+        raise CaptureFailed(f"The masking rules cannot be read: {error}") from error
+
+
+@contextmanager
+def _told_by_signals(capture: Capture) -> Iterator[None]:
+    told = {signal.SIGTERM: capture.stop, signal.SIGINT: capture.stop, RETRY_SIGNAL: capture.retry_refused}
+    before = {number: signal.signal(number, lambda *_, do=do: do()) for number, do in told.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

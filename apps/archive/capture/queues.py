@@ -1,0 +1,170 @@
+"""The two queues between capture's threads: entries that wait to be read, and jobs that wait for the journal."""
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from apps.archive.handover.batches import BATCH_JOBS
+from apps.archive.handover.entry import CapturedJob
+from apps.clusters.schedulers.base import Identity, SpoolEntry
+
+MAX_ENTRIES = 20_000
+MAX_BYTES = 12 * 1024 * 1024
+BATCH_BYTES = 1536 * 1024
+LONGEST_EASE_SECONDS = 0.05
+
+
+class WaitingEntries:
+    """Spool entries to read, each once at a time, some of them not before a moment. Never more than MAX_ENTRIES.
+
+    What does not fit is left out and `overflowed` is set: it is still in the spool, for the next scan to find.
+    """
+
+    def __init__(self, *, max_entries: int = MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
+        self._changed = threading.Condition()
+        self._now: deque[SpoolEntry] = deque()
+        self._later: list[tuple[float, SpoolEntry]] = []
+        self._tries: dict[Path, int] = {}
+        self._newest_first = False
+        self.overflowed = False
+
+    def __len__(self) -> int:
+        return len(self._tries)
+
+    def add(self, entry: SpoolEntry) -> None:
+        """Let it be read as soon as possible, unless it waits already."""
+        with self._changed:
+            if entry.path in self._tries:
+                return
+            if len(self._tries) >= self._max_entries:
+                self.overflowed = True
+                return
+            self._tries[entry.path] = 0
+            self._now.append(entry)
+            self._changed.notify()
+
+    def take(self, timeout: float) -> SpoolEntry | None:
+        """Return an entry to read, or None after `timeout` seconds without one."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                moment = time.monotonic()
+                if self._later and self._later[0][0] <= moment:
+                    return heapq.heappop(self._later)[1]
+                if self._now:
+                    return self._now.pop() if self._newest_first else self._now.popleft()
+                self._newest_first = False
+                if moment >= deadline:
+                    return None
+                wake = min(deadline, self._later[0][0]) if self._later else deadline
+                self._changed.wait(wake - moment)
+
+    def pause(self, longest: float) -> float:
+        """Return for how many seconds there is nothing to read, `longest` at most."""
+        with self._changed:
+            if self._now:
+                return 0.0
+            return max(0.0, min(longest, self._later[0][0] - time.monotonic())) if self._later else longest
+
+    def ease(self, stopping: threading.Event) -> None:
+        """Let the reader go first, for a while: what it has before it may be deleted at any moment."""
+        end = time.monotonic() + LONGEST_EASE_SECONDS
+        while self._now and time.monotonic() < end and not stopping.wait(0.002):
+            pass
+
+    def again(self, entry: SpoolEntry, delay: Callable[[int], float]) -> int:
+        """Let an entry that was taken be read again later. Returns how often it was tried."""
+        with self._changed:
+            tries = self._tries[entry.path] = self._tries[entry.path] + 1
+            heapq.heappush(self._later, (time.monotonic() + delay(tries), entry))
+            return tries
+
+    def hurry(self) -> None:
+        """Say that one was gone before it was read: those after it may be too, so the newest go first for now."""
+        self._newest_first = True
+
+    def done(self, entry: SpoolEntry) -> None:
+        """Forget an entry that was taken."""
+        with self._changed:
+            del self._tries[entry.path]
+
+    def idle(self) -> bool:
+        """Whether nothing waits but entries that were looked at before and were not complete."""
+        with self._changed:
+            return all(self._tries.values())
+
+    def incomplete(self) -> list[Path]:
+        with self._changed:
+            return [path for path, tries in self._tries.items() if tries]
+
+
+class WaitingJobs:
+    """Jobs that were read and wait for the journal. Who adds more than MAX_BYTES waits until there is room."""
+
+    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._changed = threading.Condition()
+        self._jobs: deque[tuple[CapturedJob, Identity]] = deque()
+        self._bytes = 0
+        self._in_hand: list[tuple[CapturedJob, Identity]] = []
+        self._held: dict[str, Identity] = {}
+        self._closed = False
+
+    def put(self, job: CapturedJob, identity: Identity) -> bool:
+        """Add one, waiting for room. Returns False where the journal takes no more."""
+        with self._changed:
+            while self._jobs and self._bytes + job.size_bytes > self._max_bytes and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return False
+            self._jobs.append((job, identity))
+            self._bytes += job.size_bytes
+            self._held[job.job_id] = identity
+            self._changed.notify_all()
+            return True
+
+    def held(self, job_id: str) -> Identity | None:
+        """Return the newest entry of this id that was read and is not in the journal yet."""
+        return self._held.get(job_id)
+
+    def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
+        """Return those that wait longest, 1.5 MB or one, none after `timeout` seconds. To be followed by `written`."""
+        with self._changed:
+            if not self._jobs:
+                self._changed.wait(timeout)
+            jobs: list[tuple[CapturedJob, Identity]] = []
+            size = 0
+            while self._fits(len(jobs), size):
+                jobs.append(self._jobs.popleft())
+                size += jobs[-1][0].size_bytes
+            self._bytes -= size
+            self._in_hand = jobs
+            self._changed.notify_all()
+            return jobs
+
+    def _fits(self, jobs: int, size: int) -> bool:
+        return bool(self._jobs) and (
+            not jobs or (jobs < BATCH_JOBS and size + self._jobs[0][0].size_bytes <= BATCH_BYTES)
+        )
+
+    def written(self) -> None:
+        """Say that what was taken is in the journal."""
+        with self._changed:
+            for job, identity in self._in_hand:
+                if self._held.get(job.job_id) == identity:
+                    del self._held[job.job_id]
+            self._in_hand = []
+
+    def close(self) -> None:
+        """Let nobody wait for room any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def idle(self) -> bool:
+        with self._changed:
+            return not self._jobs and not self._in_hand

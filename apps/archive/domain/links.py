@@ -1,0 +1,204 @@
+"""Tying archived jobs to those of accounting, and to what the scheduler itself knows: whichever comes first."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from apps.archive.domain.masking_rules import current_rules
+from apps.archive.domain.store.contents import CLOCK_TOLERANCE, archived_jobs_for
+from apps.archive.models import ArchivedJob
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import KnowsSubmissions, ReadsArguments, SchedulerError, Submission
+from apps.core.domain.masking import Masker
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.records import clean_text
+from apps.jobs.enums import WORST_FIRST
+from apps.jobs.models import Job
+
+#: The lock that `services.store_jobs` holds.
+_STORING_LOCK = "archive.store"
+_BATCH = 1000
+#: The scheduler itself is asked about jobs without a user captured within this time, among so many of the newest.
+ASKED_FOR = timedelta(hours=1)
+ASKED_AMONG = 50_000
+
+# Of each task the last attempt. Of two submissions with one id, within the tolerance, a job is of the nearer one.
+# A text of accounting may be empty where a job had ended before accounting had all of it: `max` takes another task's.
+_FACTS = """
+    WITH submission AS (
+        SELECT id, cluster_id, job_id, submitted_at,
+            submitted_at - lag(submitted_at) OVER same AS after_another,
+            lead(submitted_at) OVER same - submitted_at AS before_another
+        FROM archive_archivedjob
+        WHERE (cluster_id, job_id) IN (SELECT cluster_id, job_id FROM archive_archivedjob WHERE id = ANY(%s))
+        WINDOW same AS (PARTITION BY cluster_id, job_id ORDER BY submitted_at)
+    ), task AS (
+        SELECT DISTINCT ON (submission.id, job.job_id) submission.id AS archived, job.*
+        FROM submission JOIN jobs_job job ON job.cluster_id = submission.cluster_id
+            AND job.spool_id = submission.job_id
+            AND job.submitted_at >= submission.submitted_at - least(make_interval(secs => %s), after_another / 2)
+            AND job.submitted_at <= submission.submitted_at + least(make_interval(secs => %s), before_another / 2)
+        WHERE submission.id = ANY(%s)
+        ORDER BY submission.id, job.job_id, job.submitted_at DESC, job.attempt DESC
+    )
+    SELECT archived, array_agg(DISTINCT state),
+        max(experiment_id), max("user"), max(account), max(name), max(submit_line)
+    FROM task GROUP BY archived"""
+
+
+class Facts(NamedTuple):
+    """What accounting tells of an archived job, over all its tasks."""
+
+    states: list[str]
+    experiment_id: int | None
+    user: str
+    account: str
+    name: str
+    submit_line: str
+
+
+@transaction.atomic
+def link_jobs(*, jobs: Iterable[Job], at: datetime) -> int:
+    """Tie jobs of accounting to what was captured of them; return for how many there is something.
+
+    Request and stage of the environment go to the job. Its experiment goes to the archive, where accounting's word is
+    worth more than the environment's; so do state, and where the spool did not have them, user, account, name and
+    arguments.
+    """
+    _wait_for_stores()
+    captured = archived_jobs_for(jobs)
+    origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
+    attach_origin(origins=origins, at=at)
+    take_facts(archived={row.pk for row in captured.values()})
+    return len(captured)
+
+
+@transaction.atomic
+def take_facts(*, archived: Iterable[int]) -> int:
+    """Bring what accounting knows to these archived jobs, given by their ids; return how many it changed."""
+    # Locked first and asked after: so two that link tasks of one array at the same time see each other's.
+    rows = {row.pk: row for row in _locked(archived)}
+    tellers = {cluster: _teller(cluster) for cluster in {row.cluster for row in rows.values()}}
+    masker = _masker(names="")  # the collector has masked by the setting, and by the rules that there were then
+    changed = []
+    for pk, facts in _facts(rows).items():
+        row = rows[pk]
+        values: dict[str, object] = {"state": next((state.value for state in WORST_FIRST if state in facts.states), "")}
+        if facts.experiment_id is not None:
+            values["experiment_id"] = facts.experiment_id
+        teller = tellers[row.cluster]
+        arguments = teller.script_arguments(submit_line=facts.submit_line, name=facts.name) if teller else ""
+        arguments = masker.mask_text(arguments)
+        values |= _missing(row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments)
+        if _set(row, values):
+            changed.append(row)
+    _save(changed)
+    return len(changed)
+
+
+def link_all(*, cluster: Cluster) -> int:
+    """Bring what accounting knows to every archived job of a cluster, by batches; return how many changed."""
+    ids = ArchivedJob.objects.filter(cluster=cluster).order_by("pk").values_list("pk", flat=True)
+    changed, last = 0, 0
+    while batch := list(ids.filter(pk__gt=last)[:_BATCH]):
+        changed += take_facts(archived=batch)
+        last = batch[-1]
+    return changed
+
+
+def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
+    """Ask the scheduler itself, once, for users, names and arguments of jobs captured lately; return of how many.
+
+    So they are known while a job waits or runs, and on a cluster without accounting. Nothing is asked where nothing
+    is missing, or the scheduler cannot be asked so. Raises `SchedulerError`.
+    """
+    newest = ArchivedJob.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    lately = ArchivedJob.objects.filter(pk__gt=newest - ASKED_AMONG, cluster=cluster, captured_at__gte=at - ASKED_FOR)
+    missing: dict[str, list[ArchivedJob]] = {}
+    for row in lately.filter(user=""):
+        missing.setdefault(row.job_id, []).append(row)
+    scheduler = adapter_of(cluster)
+    if not missing or not isinstance(scheduler, KnowsSubmissions):
+        return 0
+    found = {
+        row.pk: submission
+        for submission in scheduler.submissions()
+        for row in missing.get(submission.spool_id, ())
+        if abs(row.submitted_at - submission.submitted_at) <= CLOCK_TOLERANCE
+    }
+    return _describe(found, current_masker())
+
+
+@transaction.atomic
+def _describe(found: dict[int, Submission], masker: Masker) -> int:
+    changed = []
+    for row in _locked(found):
+        known = found[row.pk]
+        arguments = masker.mask_text(clean_text(known.arguments))
+        texts = _missing(row, user=known.user, account=known.account, name=known.name, arguments=arguments)
+        if _set(row, texts):
+            changed.append(row)
+    _save(changed)
+    return len(changed)
+
+
+def current_masker() -> Masker:
+    """Return the masker of this moment, by the settings and the rules of the back office."""
+    return _masker(names=settings.CAPTURE_MASK_NAMES)
+
+
+def _masker(*, names: str) -> Masker:
+    return Masker(names=names, key=settings.MASKING_KEY.encode(), rules=current_rules())
+
+
+def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:
+    rows = ArchivedJob.objects.select_for_update(of=("self",)).select_related("cluster")
+    return rows.filter(pk__in=list(ids)).order_by("pk")
+
+
+def _facts(ids: Iterable[int]) -> dict[int, Facts]:
+    wanted, tolerance = list(ids), CLOCK_TOLERANCE.total_seconds()
+    with connection.cursor() as cursor:
+        cursor.execute(_FACTS, [wanted, tolerance, tolerance, wanted])
+        return {archived: Facts(*facts) for archived, *facts in cursor.fetchall()}
+
+
+def _teller(cluster: Cluster) -> ReadsArguments | None:
+    try:
+        scheduler = adapter_of(cluster)
+    except SchedulerError:  # told where the cluster is collected
+        return None
+    return scheduler if isinstance(scheduler, ReadsArguments) else None
+
+
+def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
+    """Return those texts that the row does not have yet, as its columns take them."""
+    lengths = {name: getattr(ArchivedJob._meta.get_field(name), "max_length", None) for name in texts}
+    return {name: clean_text(text, lengths[name]) for name, text in texts.items() if text and not getattr(row, name)}
+
+
+def _set(row: ArchivedJob, values: dict[str, object]) -> bool:
+    different = {name: value for name, value in values.items() if getattr(row, name) != value}
+    for name, value in different.items():
+        setattr(row, name, value)
+    return bool(different)
+
+
+def _save(rows: Sequence[ArchivedJob]) -> None:
+    fields = ["experiment", "state", "user", "account", "name", "arguments"]
+    ArchivedJob.objects.bulk_update(rows, fields, batch_size=_BATCH)
+
+
+def _wait_for_stores() -> None:
+    """Wait for the transactions that store jobs now; those that begin later see the jobs that are to be tied.
+
+    Else a job that is stored and collected at the same time would be tied by neither.
+    """
+    with connection.cursor() as cursor:
+        for function in ("pg_advisory_lock", "pg_advisory_unlock"):
+            cursor.execute(f"SELECT {function}(hashtext(%s))", [_STORING_LOCK])

@@ -1,0 +1,109 @@
+"""Masking rules of the back office, and trying one on what is archived already."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Max
+
+from apps.archive.domain.store.contents import DamagedContent, read_blob
+from apps.archive.enums import BlobKind
+from apps.archive.models import ArchivedJob, Blob, MaskingRule, MaskingTrial
+from apps.clusters.schedulers.environment import variables_in
+from apps.core.domain.events import publish
+from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.queue import enqueue
+
+#: Environments that one task reads before it gives its place to the next.
+STEP = 2_000
+_MOST_NAMES = 1_000
+_LOST_AFTER = timedelta(minutes=5)
+
+
+def current_rules() -> list[Rule]:
+    """Return the rules that are in force."""
+    return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
+
+
+@transaction.atomic
+def save_masking_rule(*, rule: MaskingRule, by: object, at: datetime) -> None:
+    """Keep a rule that was made or changed; captures take it with their next heartbeat. Raises `ValidationError`."""
+    rule.full_clean()
+    rule.save()
+    publish(
+        kind="masking_rule.saved",
+        target=rule,
+        by=by,
+        at=at,
+        new="in force" if rule.enabled else "not in force",
+        data={"applies_to": rule.applies_to, "pattern": rule.pattern},
+    )
+
+
+@transaction.atomic
+def delete_masking_rule(*, rule: MaskingRule, by: object, at: datetime) -> None:
+    """Take a rule out of force for good; what was masked stays masked."""
+    publish(kind="masking_rule.deleted", target=rule, by=by, at=at, data={"pattern": rule.pattern})
+    rule.delete()
+
+
+@transaction.atomic
+def start_trial(*, rule: MaskingRule, by: object, at: datetime) -> MaskingTrial:
+    """Begin to look through every archived environment for what `rule` would mask."""
+    environments = Blob.objects.filter(kind=BlobKind.ENVIRONMENT)
+    trial = MaskingTrial.objects.create(
+        rule=rule,
+        applies_to=rule.applies_to,
+        pattern=rule.pattern,
+        started_by=str(by),
+        started_at=at,
+        until_blob=environments.aggregate(last=Max("pk"))["last"] or 0,
+    )
+    enqueue("apps.archive.tasks.try_masking_rule", trial_id=trial.pk)
+    return trial
+
+
+@transaction.atomic
+def continue_trial(*, trial_id: int, at: datetime) -> None:
+    """Look through the next environments; where another process does so, or all is done, do nothing."""
+    trials = MaskingTrial.objects.select_for_update(skip_locked=True)
+    trial = trials.filter(pk=trial_id, finished_at=None).first()
+    if trial is None:
+        return
+    blobs = Blob.objects.filter(kind=BlobKind.ENVIRONMENT, pk__gt=trial.last_blob, pk__lte=trial.until_blob)
+    step = list(blobs.order_by("pk")[:STEP])
+    _look_through(trial, step)
+    if len(step) < STEP:
+        trial.finished_at = at
+    else:
+        trial.last_blob = step[-1].pk
+        enqueue("apps.archive.tasks.try_masking_rule", trial_id=trial.pk)
+    trial.save()
+
+
+def continue_lost_trials(*, at: datetime) -> None:
+    """Send on the trials whose task was lost with its queue."""
+    waiting = MaskingTrial.objects.filter(finished_at=None, started_at__lt=at - _LOST_AFTER)
+    for trial_id in waiting.values_list("pk", flat=True):
+        enqueue("apps.archive.tasks.try_masking_rule", trial_id=trial_id)
+
+
+def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:
+    """Add what the rule finds in `blobs` to the trial. A value that is masked already is nothing new."""
+    tried = MaskingRule(applies_to=trial.applies_to, pattern=trial.pattern)
+    masker = Masker(names="", key=b"", rules=[tried.as_rule()])
+    names: Counter[str] = Counter(trial.names)
+    found = []
+    for blob in blobs:
+        try:
+            variables = [pair for pair in variables_in(read_blob(blob)) if not pair[1].startswith(b"<masked:")]
+        except DamagedContent:  # `archive verify` tells
+            continue
+        masked = masker.mask(variables)[1]
+        if masked:
+            found.append(blob.pk)
+            names.update(masked)
+    trial.environments += len(blobs)
+    trial.found_environments += len(found)
+    trial.found_jobs += ArchivedJob.objects.filter(environment__in=found).count()
+    trial.names = dict(names.most_common(_MOST_NAMES))

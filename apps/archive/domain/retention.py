@@ -1,0 +1,236 @@
+"""How long jobs stay in the archive: rules by age and size, pins that keep a job, and the deletion of the rest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Count, DateTimeField, Max, Q, QuerySet
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+
+from apps.accounts.permissions import scope_of
+from apps.archive.domain.store.bulk import lock_for_this_transaction
+from apps.archive.models import ArchivedJob, Pin, RetentionRule, WordIndex
+from apps.clusters.models import Cluster
+from apps.core.domain.events import publish
+from apps.core.errors import NotAllowed
+from apps.core.models import Event
+
+#: Jobs deleted in one transaction, in which no job can be stored.
+BATCH = 500
+
+_USED = """
+    EXISTS (SELECT FROM archive_archivedjob job WHERE job.script_id = content.id AND {which})
+    OR EXISTS (SELECT FROM archive_archivedjob job WHERE job.environment_id = content.id AND {which})
+    OR EXISTS (SELECT FROM archive_archivedjob job WHERE job.description_id = content.id AND {which})"""
+_OF_CLUSTER = _USED.format(which="job.cluster_id = %(cluster)s")
+_OF_ANY = _USED.format(which="true")
+_SIZE = f"SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content WHERE {_OF_CLUSTER}"
+_FREED = f"""
+    SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content
+    WHERE id = ANY(%(contents)s) AND NOT ({_OF_CLUSTER})"""
+_UNUSED = f"SELECT id FROM archive_blob content WHERE id = ANY(%(contents)s) AND NOT ({_OF_ANY})"
+
+_DELETE_WORDS = """
+    DELETE FROM archive_scriptwords words
+    USING unnest(%s::bigint[], %s::date[]) AS gone (script_id, day)
+    WHERE words.script_id = gone.script_id AND words.day = gone.day AND NOT EXISTS (
+        SELECT FROM archive_archivedjob job WHERE job.script_id = gone.script_id
+            AND job.submitted_at >= gone.day::timestamp AT TIME ZONE 'UTC'
+            AND job.submitted_at < (gone.day + 1)::timestamp AT TIME ZONE 'UTC')"""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What one batch deleted. `freed_bytes` is by how much the cluster's contents have become less."""
+
+    jobs: int
+    contents: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What a cluster has beyond its rule. `for_size` is about how many of the oldest jobs must go to keep the size."""
+
+    cluster: Cluster
+    size_bytes: int
+    too_old: int
+    for_size: int
+
+
+def may_pin(user: Any, job: ArchivedJob) -> bool:
+    """Tell whether the person may pin the job: the OPG any, others those of their experiments."""
+    return scope_of(user).sees(job.experiment_id)
+
+
+@transaction.atomic
+def pin_job(*, job: ArchivedJob, by: Any, reason: str, at: datetime) -> Pin:
+    """Keep a job whatever the rules say; one that is pinned keeps its pin. Raises `NotAllowed`."""
+    if not may_pin(by, job):
+        raise NotAllowed("Only the OPG and people of its experiment may pin a job.")
+    ArchivedJob.objects.select_for_update(of=("self",)).get(pk=job.pk)  # so that it is not deleted meanwhile
+    pin, made = Pin.objects.get_or_create(job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at})
+    if made:
+        publish(kind="archive.pinned", target=job, by=by, at=at, reason=reason)
+    return pin
+
+
+@transaction.atomic
+def unpin_job(*, job: ArchivedJob, by: Any, at: datetime) -> bool:
+    """Let the rules count again; return whether it was pinned. Raises `NotAllowed`."""
+    if not may_pin(by, job):
+        raise NotAllowed("Only the OPG and people of its experiment may unpin a job.")
+    pin = Pin.objects.select_for_update().filter(job=job).first()
+    if pin is None:
+        return False
+    publish(kind="archive.unpinned", target=job, by=by, at=at, reason=pin.reason)
+    pin.delete()
+    return True
+
+
+@transaction.atomic
+def save_retention_rule(*, rule: RetentionRule, by: object, at: datetime) -> None:
+    """Keep a rule that was made or changed."""
+    before = RetentionRule.objects.filter(pk=rule.pk).first()
+    rule.save()
+    publish(
+        kind="archive.retention_changed",
+        target=rule,
+        by=by,
+        at=at,
+        old=_limits(before) if before else "",
+        new=_limits(rule),
+    )
+
+
+@transaction.atomic
+def delete_retention_rule(*, rule: RetentionRule, by: object, at: datetime) -> None:
+    """Remove a rule: what it limited stays from now on."""
+    publish(kind="archive.retention_changed", target=rule, by=by, at=at, old=_limits(rule), new="")
+    rule.delete()
+
+
+def content_size(*, cluster: Cluster) -> int:
+    """Return the bytes that PostgreSQL stores for the contents of a cluster's jobs, each once, compressed.
+
+    A content that two clusters share counts for both. Rows of jobs and indexes are not counted.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_SIZE, {"cluster": cluster.pk})
+        return int(cursor.fetchone()[0])
+
+
+def excesses(*, at: datetime) -> Iterator[Excess]:
+    """Say for each cluster with a rule what `delete_expired` would delete. Nothing is changed."""
+    for cluster, rule in _rules():
+        jobs = ArchivedJob.objects.filter(cluster=cluster)
+        numbers = jobs.aggregate(all=Count("pk"), old=Count("pk", filter=_too_old(rule, at) & Q(pin=None)))
+        size = content_size(cluster=cluster)
+        over = 1 - rule.max_bytes / size if rule.max_bytes is not None and size else 0
+        yield Excess(cluster, size, numbers["old"], max(0, round(over * numbers["all"])))
+
+
+def delete_expired(*, by: object, at: datetime, batches: int) -> int:
+    """Delete the jobs that no rule keeps, the oldest first, in so many batches at most; return how many jobs.
+
+    Contents that no job has any more go with them. Each batch is a transaction with one event, `archive.expired`.
+    Pinned jobs stay.
+    """
+    deleted = 0
+    for cluster, rule in _rules():
+        pinless = ArchivedJob.objects.filter(cluster=cluster, pin=None).order_by("submitted_at", "pk")
+        old = pinless.filter(_too_old(rule, at))
+        why = f"submitted more than {rule.max_age_days} days ago"
+        while batches and (expired := _delete_batch(cluster, old, reason=why, by=by, at=at)):
+            deleted, batches = deleted + expired.jobs, batches - 1
+        if rule.max_bytes is None or not batches:
+            continue
+        size = content_size(cluster=cluster)
+        why = f"contents of more than {rule.max_bytes} bytes"
+        while batches and size > rule.max_bytes:
+            expired = _delete_batch(cluster, pinless, reason=why, by=by, at=at)
+            if expired is None:
+                break
+            deleted, batches, size = deleted + expired.jobs, batches - 1, size - expired.freed_bytes
+    return deleted
+
+
+def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
+    """Return before which submission a cluster's rule keeps no jobs, by age or as far as it has deleted for size."""
+    rule = dict(_rules()).get(cluster)
+    if rule is None:
+        return None
+    moments = [at - timedelta(days=rule.max_age_days)] if rule.max_age_days is not None else []
+    if rule.max_bytes is not None:
+        events = Event.objects.filter(kind="archive.expired", target_id=str(cluster.pk))
+        deleted = events.aggregate(last=Max(Cast(KT("data__submitted__1"), DateTimeField())))["last"]
+        moments += [deleted] if deleted else []
+    return max(moments, default=None)
+
+
+@transaction.atomic
+def _delete_batch(
+    cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: object, at: datetime
+) -> Expired | None:
+    """Delete the first of `jobs`; None where there are none."""
+    list(WordIndex.objects.select_for_update())  # no words of contents that go
+    lock_for_this_transaction("archive.store")  # what no job has now must not be taken by one that is being stored
+    ids = list(jobs.values_list("pk", flat=True)[:BATCH])
+    rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=ids).order_by("pk")
+    locked = list(rows.values_list("pk", "submitted_at", "script_id", "environment_id", "description_id"))
+    pinned = set(Pin.objects.filter(job__in=ids).values_list("job_id", flat=True))  # since, before the lock
+    gone = [row for row in locked if row[0] not in pinned]
+    if not gone:
+        return None
+    contents = sorted({content for row in gone for content in row[2:] if content is not None})
+    ArchivedJob.objects.filter(pk__in=[row[0] for row in gone]).delete()
+    _delete_words({(row[2], row[1].astimezone(UTC).date()) for row in gone})
+    expired = _delete_contents(cluster, contents, jobs=len(gone))
+    times = [row[1] for row in gone]
+    data = {
+        "jobs": expired.jobs,
+        "contents": expired.contents,
+        "freed_bytes": expired.freed_bytes,
+        "ids": [gone[0][0], gone[-1][0]],
+        "submitted": [min(times).isoformat(), max(times).isoformat()],
+    }
+    publish(kind="archive.expired", target=cluster, by=by, at=at, reason=reason, data=data)
+    return expired
+
+
+def _delete_words(days: set[tuple[int, date]]) -> None:
+    """Forget the words of scripts for days on which no job with them is left."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DELETE_WORDS, [list(column) for column in zip(*days, strict=True)])
+
+
+def _delete_contents(cluster: Cluster, contents: list[int], *, jobs: int) -> Expired:
+    """Delete those of `contents` that no job has any more."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FREED, {"contents": contents, "cluster": cluster.pk})
+        freed = int(cursor.fetchone()[0])
+        cursor.execute(_UNUSED, {"contents": contents})
+        unused = [pk for (pk,) in cursor.fetchall()]
+        cursor.execute("DELETE FROM archive_blob WHERE id = ANY(%s)", [unused])
+    return Expired(jobs=jobs, contents=len(unused), freed_bytes=freed)
+
+
+def _rules() -> list[tuple[Cluster, RetentionRule]]:
+    """Return the rule that counts for each cluster that has one."""
+    rules = {rule.cluster_id: rule for rule in RetentionRule.objects.all()}
+    pairs = [(cluster, rules.get(cluster.pk, rules.get(None))) for cluster in Cluster.objects.all()]
+    return [(cluster, rule) for cluster, rule in pairs if rule]
+
+
+def _too_old(rule: RetentionRule, at: datetime) -> Q:
+    if rule.max_age_days is None:
+        return Q(pk__in=[])
+    return Q(submitted_at__lt=at - timedelta(days=rule.max_age_days))
+
+
+def _limits(rule: RetentionRule) -> str:
+    age = f"{rule.max_age_days} days" if rule.max_age_days is not None else "any age"
+    return f"{age}, {rule.max_bytes} bytes" if rule.max_bytes is not None else f"{age}, any size"

@@ -1,0 +1,198 @@
+"""Finding jobs by what is in their scripts, newest first, and the lines that say why.
+
+Words come from the index. Any other text is looked for in the scripts themselves, newest job first, for no longer
+than `READ_SECONDS` and in those of no more than `READ_JOBS`: the page says how far it came, and the next goes on there.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import QuerySet
+from psycopg.errors import QueryCanceled
+
+from apps.archive.domain.search import words
+from apps.archive.domain.search.word_search import newest_with_words
+from apps.archive.domain.shown_contents import SHOWN_BYTES, printable
+from apps.archive.domain.store.contents import DamagedContent, read_start
+from apps.archive.models import ArchivedJob, Blob
+from apps.core.domain.pagination import Found
+from apps.core.errors import DomainError
+
+T = TypeVar("T")
+
+READ_SECONDS = 0.12
+READ_JOBS = 5_000
+STATEMENT_MS = 4_000
+_STEP = 100
+HIT_LINES = 3
+HIT_LETTERS = 240
+
+
+class TooWide(DomainError):
+    """The database was stopped, as the question was too wide for a page; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is to be in a script: words, a line, a module that it loads, any text. All that is given must be there."""
+
+    words: str = ""
+    line: str = ""
+    module: str = ""
+    text: str = ""
+
+    @property
+    def terms(self) -> list[str]:
+        """Return the terms of a tsquery."""
+        found = words.query_for(self.words) + [words.quoted(chunk) for chunk in words.chunks(self.line)]
+        if self.module.strip():
+            found.append(words.quoted(words.module_word(self.module)))
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.terms or self.text)
+
+
+def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
+    """Return the first `count` of `rows`, which come newest first, whose scripts fit. Raises `TooWide`."""
+    with _in_time():
+        if search.text or search.line:
+            return _by_reading(rows, count, search)
+        if terms := search.terms:
+            keys = list(newest_with_words(rows.values_list("pk", flat=True), count, terms))
+            return Found(list(rows.filter(pk__in=keys)))
+        return Found(list(rows[:count]))
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    inner = connection.in_atomic_block
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            # Long words lie apart from their rows, and the planner takes reading all of them for cheap.
+            cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off")
+            yield
+            if inner:  # else they end with the transaction
+                cursor.execute("SET LOCAL statement_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT")
+    except OperationalError as error:
+        if isinstance(error.__cause__, QueryCanceled):
+            raise TooWide("This takes too long. Narrow it down, by a user, a request or days.") from error
+        raise
+
+
+def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
+    """Look into the scripts themselves, as far as time allows; words that must be there say in which."""
+    end = time.monotonic() + READ_SECONDS
+    facts = rows.values_list("pk", "submitted_at", "script_id")
+    jobs = newest_with_words(facts, READ_JOBS, search.terms) if search.terms else iter(facts[:READ_JOBS])
+    fits: dict[int, bool] = {}
+    keys: list[int] = []
+    last, seen = None, 0
+    while len(keys) < count and (part := list(islice(jobs, _STEP))):
+        fits |= _fitting({script for _, _, script in part} - fits.keys(), search)
+        keys += [pk for pk, _, script in part if fits.get(script)]
+        last, seen = part[-1], seen + len(part)
+        if time.monotonic() > end:
+            break
+    more = len(keys) < count and (seen >= READ_JOBS or next(jobs, None) is not None)
+    stopped_at = (last[1], last[0]) if more and last else None
+    return Found(list(rows.filter(pk__in=keys[:count])), stopped_at)
+
+
+def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
+    wanted = search.text.encode().lower()
+    # The line between others, however its blanks are.
+    pieces = [re.escape(piece.encode()) for piece in search.line.split()]
+    line = re.compile(rb"(?m)^[^\S\n]*" + rb"[^\S\n]+".join(pieces) + rb"[^\S\n]*$")
+    return {pk: wanted in start.lower() and bool(not pieces or line.search(start)) for pk, start in _starts(scripts)}
+
+
+def _starts(scripts: Iterable[int], size_bytes: int = words.INDEXED_BYTES) -> Iterator[tuple[int, bytes]]:
+    """Yield the beginning of each script; damaged ones are left out."""
+    for blob in Blob.objects.filter(pk__in=scripts):
+        with suppress(DamagedContent):
+            yield blob.pk, read_start(blob, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a line; `hit` where it is what was looked for."""
+
+    text: str
+    hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A line of a script that says why the script was found."""
+
+    number: int
+    parts: list[Part]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[Hit]]:
+    """Return the first lines with a hit of each script, by the script's key."""
+    if search.is_empty:
+        return {}
+    matcher = _Matcher(search)
+    starts = _starts({job.script_id for job in jobs}, SHOWN_BYTES)  # what the page of a job shows
+    return {pk: list(islice(matcher.hits(start), HIT_LINES)) for pk, start in starts}
+
+
+class _Matcher:
+    """Finds in lines what a search looks for."""
+
+    def __init__(self, search: Search) -> None:
+        pieces = search.words.split()
+        self._starts = [piece[:-1].lower() for piece in pieces if piece.endswith("*")]
+        self._words = {chunk for piece in pieces if not piece.endswith("*") for chunk in words.chunks(piece)}
+        self._line = words.same_blanks(search.line)
+        self._module = search.module.strip().lower()
+        self._text = search.text.lower()
+
+    def hits(self, script: bytes) -> Iterator[Hit]:
+        for number, raw in enumerate(script.split(b"\n"), start=1):
+            line = printable(raw)
+            if found := self._found(line):
+                yield Hit(number, _cut(line, found))
+
+    def _found(self, line: str) -> set[str]:
+        """Return the texts to mark in a line."""
+        small = line.lower()
+        found = {self._text} if self._text and self._text in small else set()
+        if self._line and words.same_blanks(line) == self._line:
+            found.add(small.strip())
+        if self._module:
+            names = {name.lower() for name in words.modules_in(line)}
+            loaded = [name for name in names if self._module in (name, name.partition("/")[0])]
+            found |= {part for name in loaded for part in ([name] if name in small else name.split("/"))}
+        if any(word in small for word in self._words) or any(start in small for start in self._starts):
+            there = words.words_in(line)
+            found |= self._words & there
+            found |= {word for word in there for start in self._starts if start and word.startswith(start)}
+        return found
+
+
+def _cut(line: str, found: set[str]) -> list[Part]:
+    """Cut a line into what was found and the rest; a long line is cut off around its first hit."""
+    pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))), re.IGNORECASE)
+    first = pattern.search(line)
+    start = max(0, first.start() - HIT_LETTERS // 4) if first and len(line) > HIT_LETTERS else 0
+    shown = line[start : start + HIT_LETTERS]
+    parts, end = [Part("…", hit=False)] if start else [], 0
+    for hit in pattern.finditer(shown):
+        parts += [Part(shown[end : hit.start()], hit=False), Part(hit[0], hit=True)]
+        end = hit.end()
+    rest = shown[end:] + ("…" if start + HIT_LETTERS < len(line) else "")
+    return [part for part in [*parts, Part(rest, hit=False)] if part.text]

@@ -1,0 +1,139 @@
+"""Finding the newest jobs with words in their scripts, by the index of words."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
+from functools import lru_cache
+from math import ceil, inf
+from time import monotonic
+from typing import TypeVar
+
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from apps.archive.domain.search import words
+from apps.archive.models import ArchivedJob, ScriptWords
+
+T = TypeVar("T")
+
+#: How many times as far back as needed, by the hits so far, the next days looked at go.
+BEYOND = 2
+#: How many times as many days as before are looked at next, where the words are common.
+FURTHER = 8
+#: More days than this are not told by their words, which would cost more than to look at all the rest.
+FAR_DAYS, FAR_DAYS_OF_RARE = 80, 30
+#: A word that fewer scripts have, as a part of all, is rare.
+RARE = 0.005
+#: The words that are not rare; no row where the words were never counted.
+_COMMON = f"""
+SELECT ARRAY(SELECT word FROM unnest(most_common_elems::text::text[], most_common_elem_freqs) AS known (word, part)
+             WHERE part >= {RARE})
+FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'archive_scriptwords' AND attname = 'words'
+      AND most_common_elems IS NOT NULL
+"""
+_COMMON_KEPT_SECONDS = 600
+
+
+def newest_with_words(rows: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]) -> Iterator[T]:
+    """Yield the first `count` of `rows`, which come newest first, whose scripts have all of the terms of a tsquery.
+
+    Looks at the newest day, and further back until they are enough.
+    """
+    newest = rows.values_list("submitted_at", flat=True).first()
+    if newest is None:
+        return
+    rare = are_rare(terms)
+    keep = with_rare_words if rare else with_words
+    days, found = _Days(newest.astimezone(UTC).date(), None), 0
+    while True:
+        hits = list(keep(days.of(rows), terms, among=days.words)[: count - found])
+        yield from hits
+        found += len(hits)
+        if found >= count or days.first is None:
+            return
+        looked = (newest - _midnight(days.first)) / timedelta(days=1)
+        days = _days_before(days.first, _next_days(looked=looked, found=found, missing=count - found, rare=rare))
+
+
+def _next_days(*, looked: float, found: int, missing: int, rare: bool) -> int | None:
+    """Return how many days to look at next; None for all the rest."""
+    enough = BEYOND * looked * missing / found if found else inf
+    wanted, far = (enough, FAR_DAYS_OF_RARE) if rare else (min(enough, FURTHER * looked), FAR_DAYS)
+    return max(1, ceil(wanted)) if wanted <= far else None
+
+
+@dataclass(frozen=True)
+class _Days:
+    """Days of submission: from the `first` until before the `end`; None where there is no such bound."""
+
+    first: date | None
+    end: date | None
+
+    @property
+    def words(self) -> list[str]:
+        """Return words of which every script of these days has one; none where they have no beginning."""
+        if self.first is None:
+            return []
+        return words.words_of_days(self.first, self.end - timedelta(days=1) if self.end else self.first)
+
+    def of(self, rows: QuerySet[ArchivedJob, T]) -> QuerySet[ArchivedJob, T]:
+        """Keep the rows of these days."""
+        if self.first is not None:
+            rows = rows.filter(submitted_at__gte=_midnight(self.first))
+        if self.end is not None:
+            rows = rows.filter(submitted_at__lt=_midnight(self.end))
+        return rows
+
+
+def _days_before(end: date, length: int | None) -> _Days:
+    """Return so many days before `end`; all, for None or in the first days of all time that there is."""
+    if length is None or end.toordinal() <= length:
+        return _Days(None, end)
+    return _Days(end - timedelta(days=length), end)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, clock.min, UTC)
+
+
+def with_words(
+    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
+) -> QuerySet[ArchivedJob, T]:
+    """Keep the jobs whose scripts have all of the terms, and at least one of the words `among`, if there are any."""
+    matching = [Q(words__matches=query) for query in _queries(terms, among)]
+    return rows.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
+
+
+def with_rare_words(
+    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
+) -> QuerySet[ArchivedJob, T]:
+    """Keep the same, where few scripts have all of the terms."""
+    return rows.filter(script__found_first=_queries(terms, among))
+
+
+def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
+    """Return the tsqueries that must all match.
+
+    The days are one of their own: the index leaps from hit to hit of two, but of a single one reads every script of
+    the days where those are its rarest words.
+    """
+    return list(filter(None, [words.all_of(terms), words.any_of(among)]))
+
+
+def are_rare(terms: Sequence[str]) -> bool:
+    """Tell whether one of the words is in few scripts, by what the database knows of the words of most.
+
+    Of all others its planner assumes one share, half a percent: a search for a word of no script would read every job.
+    """
+    common = _common_words(int(monotonic() / _COMMON_KEPT_SECONDS))
+    return common is not None and any(term.endswith("'") and words.unquoted(term) not in common for term in terms)
+
+
+@lru_cache(maxsize=1)
+def _common_words(_period: int) -> frozenset[str] | None:
+    """Return the words that are not rare, asked for once a period, as that takes longer than a search."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COMMON)
+        row = cursor.fetchone()
+    return None if row is None else frozenset(row[0])

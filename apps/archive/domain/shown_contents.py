@@ -1,0 +1,69 @@
+"""What a page shows of a script and an environment: text made from bytes that may be anything."""
+
+import re
+from dataclasses import dataclass
+
+from django.utils.safestring import SafeString
+
+from apps.clusters.schedulers.environment import variables_in
+
+SHOWN_BYTES = 200_000
+SHOWN_LINES = 5_000
+
+_MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
+# Control characters, and those that turn the direction of text so that it reads as something else.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownScript:
+    """The beginning of a script by lines; `whole` where nothing is left out."""
+
+    lines: list[str]
+    whole: bool
+
+    @property
+    def coloured(self) -> list[SafeString]:
+        """Return the lines as HTML."""
+        from apps.archive.domain.highlight import coloured  # which takes memory that capture does without
+
+        return coloured(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable; `masked` where the value is the fingerprint of a secret."""
+
+    name: str
+    value: str
+    masked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEnvironment:
+    """The variables by name; `whole` where none is left out."""
+
+    variables: list[Variable]
+    whole: bool
+
+
+def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
+    """Show a script of `size_bytes` that begins with `start`."""
+    lines = start[:SHOWN_BYTES].split(b"\n")
+    if lines[-1] == b"" and len(lines) > 1:
+        lines.pop()
+    whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(lines) <= SHOWN_LINES
+    return ShownScript([printable(line) for line in lines[:SHOWN_LINES]], whole)
+
+
+def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
+    """Show by name the variables of an environment of `size_bytes` that begins with `start`."""
+    pairs = sorted((printable(name), printable(value)) for name, value in variables_in(start[:SHOWN_BYTES]))
+    variables = [Variable(name, value, bool(_MASKED.fullmatch(value))) for name, value in pairs]
+    return ShownEnvironment(variables, whole=size_bytes <= min(len(start), SHOWN_BYTES))
+
+
+def printable(raw: bytes) -> str:
+    """Return bytes as text; what is no UTF-8, and what would not be seen, shows as an escape."""
+    text = raw.decode("utf-8", "backslashreplace")
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,0 +1,101 @@
+"""Filling a sink that was added later with what the store has."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from django.db.models import F, QuerySet
+from django.db.models.functions import Coalesce
+
+from apps.archive.domain.store.contents import DamagedContent, read_blob
+from apps.archive.handover.entry import CapturedJob
+from apps.archive.models import ArchivedJob
+
+BATCH_JOBS = 500
+BATCH_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some jobs in the order in which they were stored, `last` the place of the last; damaged ones are only named."""
+
+    last: int
+    jobs: list[CapturedJob]
+    damaged: list[str]
+
+
+class Position:
+    """How far a sink is filled, in a file; to lose it costs time only, as sinks keep a job once."""
+
+    def __init__(self, directory: Path, **what: Any) -> None:
+        """Read the position of this filling: sink, cluster and date."""
+        self._what = {name: str(value) for name, value in what.items()}
+        self._path = directory / f"{sha256(json.dumps(self._what).encode()).hexdigest()[:16]}.json"
+        self.last = int(json.loads(self._path.read_bytes())["last"]) if self._path.exists() else 0
+
+    def move(self, last: int) -> None:
+        """Note that all up to `last` is done."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        written = self._path.with_suffix(".new")
+        written.write_text(json.dumps({**self._what, "last": last}))
+        written.replace(self._path)
+        self.last = last
+
+
+def jobs_after(*, last: int, cluster: str = "", since: datetime | None = None) -> QuerySet[ArchivedJob]:
+    """Return the jobs stored after the place `last`, in that order. Storing is one at a time: none comes in between."""
+    jobs = ArchivedJob.objects.filter(pk__gt=last).order_by("pk")
+    if cluster:
+        jobs = jobs.filter(cluster__name=cluster)
+    return jobs.filter(submitted_at__gte=since) if since else jobs
+
+
+def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
+    """Read jobs and their contents, so many at a time that they fit into memory; one at least."""
+    size = F("script_bytes") + F("environment_bytes") + Coalesce(F("description__size_bytes"), 0)
+    pending: list[int] = []
+    total = 0
+    for pk, size_bytes in jobs.annotate(size=size).values_list("pk", "size").iterator(chunk_size=5_000):
+        if pending and (len(pending) == BATCH_JOBS or total + size_bytes > BATCH_BYTES):
+            yield _batch(pending)
+            pending, total = [], 0
+        pending.append(pk)
+        total += size_bytes
+    if pending:
+        yield _batch(pending)
+
+
+def _batch(keys: Sequence[int]) -> Batch:
+    rows = ArchivedJob.objects.filter(pk__in=keys).order_by("pk")
+    batch = Batch(keys[-1], [], [])
+    for row in rows.select_related("cluster", "script", "environment", "description"):
+        try:
+            batch.jobs.append(_captured(row))
+        except DamagedContent as error:
+            batch.damaged.append(f"job {row} is damaged in the archive: it {error}")
+    return batch
+
+
+def _captured(row: ArchivedJob) -> CapturedJob:
+    return CapturedJob(
+        cluster=row.cluster.name,
+        scheduler=row.cluster.scheduler,
+        job_id=row.job_id,
+        submitted_at=row.submitted_at,
+        captured_at=row.captured_at,
+        script=read_blob(row.script),
+        environment=read_blob(row.environment),
+        description=read_blob(row.description) if row.description else b"",
+        request_key=row.request_key,
+        stage=row.stage,
+        masked_names=tuple(row.masked_names),
+        arguments=row.arguments,
+        user=row.user,
+        account=row.account,
+        name=row.name,
+        caveat=row.caveat,
+    )

@@ -1,0 +1,156 @@
+"""Reading the archive: contents, the job behind a page, and checking that all is as it was stored."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache, reduce
+from itertools import groupby
+from operator import or_
+
+from django.db.models import F, Q, QuerySet
+from zstandard import ZstdCompressionDict
+
+from apps.archive.domain.shown_contents import SHOWN_BYTES, ShownEnvironment, ShownScript, show_environment, show_script
+from apps.archive.domain.store import compression
+from apps.archive.enums import BlobKind
+from apps.archive.models import ArchivedJob, Blob, Dictionary
+from apps.core.errors import DomainError
+from apps.jobs.models import Job
+
+#: The spool's time and accounting's may differ by so much, and it is still the same submission.
+CLOCK_TOLERANCE = timedelta(seconds=60)
+
+
+class DamagedContent(DomainError):
+    """A content is not what was stored; the message says what `archive verify` would say."""
+
+
+def read_blob(blob: Blob) -> bytes:
+    """Return the content as it was stored, checked by its hash. Raises `DamagedContent`."""
+    try:
+        content = compression.decompress(bytes(blob.data), _dictionary(blob.dictionary_id), blob.size_bytes)
+    except ValueError as error:
+        raise DamagedContent(f"cannot be decompressed: {error}") from error
+    sha256 = hashlib.sha256(content).digest()
+    if sha256 != bytes(blob.sha256):
+        raise DamagedContent(f"has the hash {sha256.hex()} now")
+    return content
+
+
+def shown_script(job: ArchivedJob) -> ShownScript | None:
+    """Return the beginning of a job's script for a page; None where it is damaged."""
+    start = _read_start(job.script)
+    return None if start is None else show_script(start, size_bytes=job.script_bytes)
+
+
+def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
+    """Return the beginning of a job's environment for a page; None where it is damaged."""
+    start = _read_start(job.environment)
+    return None if start is None else show_environment(start, size_bytes=job.environment_bytes)
+
+
+def _read_start(blob: Blob) -> bytes | None:
+    """Return as much of a content as a page shows; None where it is damaged."""
+    try:
+        return read_start(blob, SHOWN_BYTES)
+    except DamagedContent:
+        return None
+
+
+def read_start(blob: Blob, size_bytes: int) -> bytes:
+    """Return the first bytes of a content; a small one is read whole, and so checked. Raises `DamagedContent`."""
+    if blob.size_bytes <= size_bytes:
+        return read_blob(blob)
+    try:
+        return compression.decompress_start(bytes(blob.data), _dictionary(blob.dictionary_id), size_bytes)
+    except ValueError as error:
+        raise DamagedContent(f"cannot be decompressed: {error}") from error
+
+
+@lru_cache(maxsize=32)
+def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
+    """Dictionaries are large, few, and never change."""
+    return None if pk is None else compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
+
+
+def newest_job(*, cluster: str, job_id: str, submitted_at: datetime | None = None) -> ArchivedJob | None:
+    """Return the job of this id, the one submitted last unless `submitted_at` says which."""
+    jobs = ArchivedJob.objects.filter(cluster__name=cluster, job_id=job_id).select_related("script")
+    if submitted_at is not None:
+        jobs = jobs.filter(submitted_at=submitted_at)
+    return jobs.order_by("-submitted_at").first()
+
+
+def archived_job_for(job: Job) -> ArchivedJob | None:
+    """Return what was captured of a job: of the submissions with its id, the one that was at its time."""
+    jobs = ArchivedJob.objects.filter(
+        cluster_id=job.cluster_id,
+        job_id=job.spool_id,
+        submitted_at__range=(job.submitted_at - CLOCK_TOLERANCE, job.submitted_at + CLOCK_TOLERANCE),
+    )
+    return _submitted_with(job, jobs.select_related("script", "environment", "cluster"))
+
+
+def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
+    """Return what was captured of each job, by the job's primary key; for many jobs of one cluster in one query."""
+    found = {}
+    for cluster_id, of_cluster in groupby(sorted(jobs, key=lambda job: job.cluster_id), lambda job: job.cluster_id):
+        wanted = list(of_cluster)
+        rows = ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in={job.spool_id for job in wanted})
+        by_id: dict[str, list[ArchivedJob]] = {}
+        for row in rows:
+            by_id.setdefault(row.job_id, []).append(row)
+        for job in wanted:
+            captured = _submitted_with(job, by_id.get(job.spool_id, ()))
+            if captured is not None:
+                found[job.pk] = captured
+    return found
+
+
+def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
+    """Return the row of the job's own submission. A job may have an id of before, and not have been captured itself."""
+    nearest = min(rows, key=lambda row: abs(row.submitted_at - job.submitted_at), default=None)
+    if nearest is None or abs(nearest.submitted_at - job.submitted_at) > CLOCK_TOLERANCE:
+        return None
+    return nearest
+
+
+def jobs_for_list(user: object) -> QuerySet[ArchivedJob]:
+    """Return what the person may see, ready for a list; no content is read."""
+    return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related("cluster", "experiment")
+
+
+def _with_hashes(jobs: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
+    return jobs.select_related("script", "environment").defer("script__data", "environment__data")
+
+
+def jobs_in_order(*, cluster: str) -> Iterator[ArchivedJob]:
+    """Yield every job of a cluster in the order in which they were stored; its contents are not read."""
+    jobs = _with_hashes(ArchivedJob.objects.filter(cluster__name=cluster)).order_by("pk")
+    yield from jobs.iterator(chunk_size=2000)
+
+
+def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
+    """Return the jobs that have this content."""
+    has_it = reduce(or_, (Q(**{kind: blob}) for kind in BlobKind.values))
+    return ArchivedJob.objects.filter(has_it).select_related("cluster").order_by("pk")
+
+
+def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
+    """Return the jobs whose sizes are not those of their contents."""
+    jobs = ArchivedJob.objects.filter(cluster__name=cluster) if cluster else ArchivedJob.objects.all()
+    wrong = ~Q(script_bytes=F("script__size_bytes")) | ~Q(environment_bytes=F("environment__size_bytes"))
+    return jobs.filter(wrong).select_related("cluster").order_by("pk")
+
+
+def damaged_blobs(*, cluster: str = "") -> Iterator[tuple[Blob, str]]:
+    """Read every content again and yield those that are not what their hash and size say, with the difference."""
+    blobs = Blob.objects.all()
+    if cluster:
+        jobs = ArchivedJob.objects.filter(cluster__name=cluster)
+        blobs = blobs.filter(reduce(or_, (Q(pk__in=jobs.values(kind)) for kind in BlobKind.values)))
+    for blob in blobs.iterator(chunk_size=500):
+        try:
+            read_blob(blob)
+        except DamagedContent as difference:
+            yield blob, str(difference)

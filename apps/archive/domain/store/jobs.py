@@ -1,0 +1,199 @@
+"""Keeping captured jobs. Storing the same job again changes nothing."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from psycopg.types.json import Jsonb
+
+from apps.accounts.models import Experiment
+from apps.archive.domain.store import bulk, compression
+from apps.archive.domain.store.contents import DamagedContent, read_blob
+from apps.archive.enums import BlobKind
+from apps.archive.handover.entry import CapturedJob
+from apps.archive.models import ArchivedJob, Blob, Dictionary
+from apps.clusters.domain import ensure_cluster
+from apps.clusters.models import Cluster
+from apps.core.domain.events import publish
+from apps.jobs.domain.jobs import jobs_in_spool
+
+#: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as many.
+TRAIN_AT = 400
+GROWTH = 10
+_SAMPLES = 2_000
+_SAMPLE_BYTES = 64 * 1024
+_SAMPLES_BYTES = 3 * 1024 * 1024
+
+Key = tuple[str, datetime]
+_Packer = tuple[int | None, compression.Compressor]
+
+
+@transaction.atomic
+def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
+    """Keep captured jobs of any clusters; return how many were new. Clusters not known yet are made.
+
+    Publishes `archive.stored` with the new jobs that may have to be tied to jobs of accounting: those that name a
+    request, and those that are in accounting already.
+    """
+    bulk.lock_for_this_transaction("archive.store")  # so that nobody stores the same in between
+    stored = 0
+    for name in dict.fromkeys(job.cluster for job in jobs):
+        of_cluster = [job for job in jobs if job.cluster == name]
+        cluster = ensure_cluster(name=name, scheduler=of_cluster[0].scheduler, by=by, at=at)
+        new = [_Hashed(job) for job in _new_jobs(cluster, of_cluster)]
+        if not new:
+            continue
+        _store_rows(cluster, new, contents=_store_contents(new))
+        stored += len(new)
+        told = {hashed.job.job_id for hashed in new if hashed.job.request_key}
+        rest = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
+        told.update(jobs_in_spool(cluster_id=cluster.pk, spool_ids=rest).values_list("spool_id", flat=True))
+        if told:
+            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": sorted(told)})
+    return stored
+
+
+@transaction.atomic
+def train_dictionaries(*, at: datetime) -> list[Dictionary]:
+    """Train a dictionary for each kind of content that has become frequent enough; return the new ones.
+
+    What is stored already stays as it is and readable; what comes later takes the newest dictionary.
+    """
+    newest = Blob.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    last = Dictionary.objects.aggregate(last=Max("newest_content"))["last"]
+    if newest < (TRAIN_AT if last is None else last * GROWTH):
+        return []
+    trained = []
+    for kind in BlobKind:
+        if data := compression.train(_samples(kind, newest)):
+            dictionary = Dictionary(kind=kind, data=data, trained_at=at, newest_content=newest)
+            dictionary.save()
+            trained.append(dictionary)
+    return trained
+
+
+def _new_jobs(cluster: Cluster, jobs: Sequence[CapturedJob]) -> list[CapturedJob]:
+    by_key: dict[Key, CapturedJob] = {}
+    for job in jobs:
+        by_key.setdefault((job.job_id, job.submitted_at), job)
+    for key in bulk.rows_where_any(
+        ArchivedJob, ["job_id", "submitted_at"], "job_id", [job_id for job_id, _ in by_key], cluster_id=cluster.pk
+    ):
+        by_key.pop(key, None)
+    return list(by_key.values())
+
+
+class _Hashed:
+    """A job with the hashes of its contents, which are made once."""
+
+    __slots__ = ("description", "environment", "job", "script")
+
+    def __init__(self, job: CapturedJob) -> None:
+        self.job = job
+        self.script = _sha256(job.script)
+        self.environment = _sha256(job.environment)
+        self.description = _sha256(job.description) if job.description else None
+
+    def contents(self) -> Iterator[tuple[bytes, tuple[BlobKind, bytes]]]:
+        yield self.script, (BlobKind.SCRIPT, self.job.script)
+        yield self.environment, (BlobKind.ENVIRONMENT, self.job.environment)
+        if self.description:
+            yield self.description, (BlobKind.DESCRIPTION, self.job.description)
+
+
+def _store_contents(jobs: Sequence[_Hashed]) -> dict[bytes, int]:
+    """Store what is not there yet; return the contents' primary keys by their hashes."""
+    contents = {sha256: content for hashed in jobs for sha256, content in hashed.contents()}
+    found = bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))
+    known = {bytes(sha256): key for sha256, key in found}
+    missing = [sha256 for sha256 in contents if sha256 not in known]
+    if missing:
+        keys = bulk.next_keys(Blob, len(missing))
+        packers = _packers()
+        rows = (_blob_row(key, sha256, *contents[sha256], packers) for key, sha256 in zip(keys, missing, strict=True))
+        bulk.copy_rows(Blob, ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"], rows)
+        known.update(zip(missing, keys, strict=True))
+    return known
+
+
+def _packers() -> dict[str, _Packer]:
+    newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
+    return {kind: (newest.get(kind), _compressor(newest.get(kind))) for kind in BlobKind}
+
+
+def _blob_row(
+    key: int, sha256: bytes, kind: BlobKind, content: bytes, packers: Mapping[str, _Packer]
+) -> tuple[Any, ...]:
+    dictionary, compressor = packers[kind]
+    return key, sha256, kind.value, len(content), compressor.compress(content), dictionary
+
+
+def _store_rows(cluster: Cluster, jobs: Sequence[_Hashed], *, contents: Mapping[bytes, int]) -> None:
+    experiments = _experiments({hashed.job.request_key for hashed in jobs if hashed.job.request_key})
+    first, *rest = (_job_row(cluster, hashed, contents, experiments) for hashed in jobs)
+    bulk.copy_rows(ArchivedJob, [*first], (tuple(row.values()) for row in (first, *rest)))
+
+
+def _job_row(
+    cluster: Cluster, hashed: _Hashed, contents: Mapping[bytes, int], experiments: Mapping[str, Experiment]
+) -> dict[str, Any]:
+    job = hashed.job
+    experiment = experiments.get(job.request_key)
+    return {
+        "cluster_id": cluster.pk,
+        "job_id": job.job_id,
+        "submitted_at": job.submitted_at,
+        "script_id": contents[hashed.script],
+        "environment_id": contents[hashed.environment],
+        "description_id": contents[hashed.description] if hashed.description else None,
+        "script_bytes": len(job.script),
+        "environment_bytes": len(job.environment),
+        "captured_at": job.captured_at,
+        "request_key": job.request_key,
+        "stage": job.stage,
+        "experiment_id": experiment.pk if experiment else None,
+        "masked_names": Jsonb(list(job.masked_names)),
+        "user": job.user[:64],
+        "account": job.account[:64],
+        "name": job.name[:200],
+        "arguments": job.arguments,
+        "caveat": job.caveat[:200],
+    }
+
+
+def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
+    """Return the experiment of each request, by the experiment's key with which the request's begins."""
+    by_key = {experiment.key.casefold(): experiment for experiment in Experiment.objects.all()} if request_keys else {}
+    found = {key: by_key.get(key.rpartition("-")[0].casefold()) for key in request_keys}
+    return {key: experiment for key, experiment in found.items() if experiment}
+
+
+@lru_cache(maxsize=6)
+def _compressor(dictionary: int | None) -> compression.Compressor:
+    """Dictionaries never change, and to prepare one takes its time."""
+    if dictionary is None:
+        return compression.Compressor(None)
+    return compression.Compressor(compression.dictionary(bytes(Dictionary.objects.get(pk=dictionary).data)))
+
+
+def _samples(kind: BlobKind, newest: int) -> list[bytes]:
+    """Return some of the newest contents of a kind."""
+    blobs = Blob.objects.filter(kind=kind, size_bytes__lte=_SAMPLE_BYTES, pk__gt=newest - 4 * _SAMPLES)
+    samples: list[bytes] = []
+    size = 0
+    for blob in blobs.order_by("sha256")[:_SAMPLES].iterator(chunk_size=100):
+        with suppress(DamagedContent):  # told by `archive verify`; no reason to refuse new jobs
+            samples.append(read_blob(blob))
+            size += blob.size_bytes
+        if size > _SAMPLES_BYTES:
+            break
+    return samples
+
+
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

@@ -1,0 +1,206 @@
+"""Holding the archive against the copies that the scheduler's own accounting keeps, and filling it from them."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from apps.archive.domain.links import current_masker
+from apps.archive.domain.retention import kept_since
+from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
+from apps.archive.domain.store.jobs import store_jobs
+from apps.archive.handover.entry import CapturedJob
+from apps.archive.models import ArchivedJob
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import KeepsCopies, SchedulerError, StoredCopy
+from apps.clusters.schedulers.environment import pack, texts_in, variables_in
+from apps.core.domain.masking import Masker, value_of
+from apps.jobs.models import Job
+
+_JOBS_A_BATCH = 200
+_MOST_NAMES = 8
+# Each byte that is no UTF-8, and each character of four bytes.
+_NOT_KEPT = re.compile("[\udc80-\udcff\U00010000-\U0010ffff]")
+CAVEAT = "from slurmdbd's copy, not from the spool"
+#: A job is not filled in sooner after its end: capture may still have it in its journal.
+SETTLED_AFTER = timedelta(hours=1)
+
+
+class Kind(StrEnum):
+    """What is found about a job, the text as it is said of it."""
+
+    ALIKE = "alike"
+    NO_COPY = "not in accounting"
+    HOLE = "accounting has no script of it"
+    NO_ENVIRONMENT = "accounting has no environment of it"
+    SCRIPT = "another script"
+    ENCODING = "alike but for characters that accounting cannot hold"
+    ENVIRONMENT = "another environment"
+    NEWLINES = "alike, but accounting cannot tell values with newlines from several variables"
+    DAMAGED = "damaged in the archive"
+    MISSING = "not in the archive"
+    BACKFILLED = "filled in from accounting"
+    EXPIRED = "no longer kept, by a rule of retention"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found about a job. `detail` holds names and line numbers, never a value."""
+
+    job_id: str
+    submitted_at: datetime
+    kind: Kind
+    detail: str = ""
+
+
+def check_copies(
+    *,
+    cluster: Cluster,
+    since: datetime,
+    job_ids: Collection[str] = (),
+    backfill: bool = False,
+    by: object,
+    at: datetime,
+) -> Iterator[Finding]:
+    """Yield what is found of each job submitted since, of these ids where some are given.
+
+    With `backfill`, what the archive lacks is stored from accounting: jobs that ended some time ago, or that are
+    named. Raises `SchedulerError`, also where this scheduler keeps no copies.
+    """
+    scheduler = adapter_of(cluster)
+    if not isinstance(scheduler, KeepsCopies):
+        raise SchedulerError(f"{cluster.scheduler} keeps no copies of scripts to check against")
+    masker, kept = current_masker(), kept_since(cluster=cluster, at=at)
+    ids = sorted(job_ids or _known_ids(cluster, since))
+    for first in range(0, len(ids), _JOBS_A_BATCH):
+        batch = ids[first : first + _JOBS_A_BATCH]
+        rows = ArchivedJob.objects.filter(cluster=cluster, job_id__in=batch, submitted_at__gte=since)
+        pairs = _pairs(
+            list(rows.select_related("script", "environment")),
+            [copy for copy in scheduler.stored_copies(batch) if copy.submitted_at >= since - CLOCK_TOLERANCE],
+        )
+        settled = set(job_ids) or _settled(cluster, batch, at)
+        for row, copy in pairs:
+            if row:
+                yield from _differences(row, copy, masker)
+            elif copy and kept and since <= copy.submitted_at <= kept:
+                yield Finding(copy.spool_id, copy.submitted_at, Kind.EXPIRED)
+            elif copy and copy.submitted_at >= since:
+                filled = backfill and copy.script is not None and copy.spool_id in settled
+                if filled:
+                    store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
+                detail = "" if copy.script is not None else "nor its script in accounting"
+                yield Finding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED if filled else Kind.MISSING, detail)
+
+
+def _known_ids(cluster: Cluster, since: datetime) -> set[str]:
+    archived = ArchivedJob.objects.filter(cluster=cluster, submitted_at__gte=since)
+    collected = Job.objects.filter(cluster=cluster, submitted_at__gte=since)
+    return {*archived.values_list("job_id", flat=True), *collected.values_list("spool_id", flat=True).distinct()}
+
+
+def _settled(cluster: Cluster, spool_ids: Sequence[str], at: datetime) -> set[str]:
+    """Return those ids whose jobs have all ended long enough ago."""
+    jobs = Job.objects.filter(cluster=cluster, spool_id__in=spool_ids)
+    recent = set(jobs.filter(ended_at__gt=at - SETTLED_AFTER).values_list("spool_id", flat=True))
+    return set(jobs.values_list("spool_id", flat=True)) - recent
+
+
+def _pairs(
+    rows: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
+) -> Iterator[tuple[ArchivedJob | None, StoredCopy | None]]:
+    """Put together what is of one submission; what has no other half comes alone."""
+    left = list(copies)
+    for row in rows:
+        own = [copy for copy in left if copy.spool_id == row.job_id]
+        nearest = min(own, key=lambda copy: abs(copy.submitted_at - row.submitted_at), default=None)
+        if nearest and abs(nearest.submitted_at - row.submitted_at) <= CLOCK_TOLERANCE:
+            left.remove(nearest)
+            yield row, nearest
+        else:
+            yield row, None
+    for copy in left:
+        yield None, copy
+
+
+def _differences(row: ArchivedJob, copy: StoredCopy | None, masker: Masker) -> Iterator[Finding]:
+    if copy is None:
+        yield Finding(row.job_id, row.submitted_at, Kind.NO_COPY)
+        return
+    try:
+        script, environment = read_blob(row.script), read_blob(row.environment)
+    except DamagedContent as error:
+        yield Finding(row.job_id, row.submitted_at, Kind.DAMAGED, f"it {error}")
+        return
+    found = [_compare_scripts(script, copy.script), _compare_environments(environment, copy.environment, masker)]
+    if all(kind is Kind.ALIKE for kind, _ in found):
+        del found[1]
+    else:
+        found = [(kind, detail) for kind, detail in found if kind is not Kind.ALIKE]
+    for kind, detail in found:
+        yield Finding(row.job_id, row.submitted_at, kind, detail)
+
+
+def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:
+    if theirs is None:
+        return Kind.HOLE, ""
+    if ours == theirs:
+        return Kind.ALIKE, ""
+    if _as_text(ours) == _as_text(theirs):
+        return Kind.ENCODING, ""
+    lines = zip(_as_text(ours).split(b"\n"), _as_text(theirs).split(b"\n"), strict=False)
+    number = next((number for number, (our, their) in enumerate(lines, 1) if our != their), 0)
+    return Kind.SCRIPT, f"from line {number} on" if number else "one goes on where the other ends"
+
+
+def _compare_environments(ours: bytes, theirs: bytes | None, masker: Masker) -> tuple[Kind, str]:
+    """Compare name by name, in order. Of a masked value, its fingerprint is compared."""
+    if theirs is None:
+        return Kind.NO_ENVIRONMENT, ""
+    entries = [_as_text(entry) for entry in texts_in(ours)]
+    text = _as_text(b"\n".join(texts_in(theirs))) + b"\n"
+    position = 0
+    for index, entry in enumerate(entries):
+        name, _, value = entry.partition(b"=")
+        if value.startswith(b"<masked:") and text.startswith(name + b"=", position):
+            following = entries[index + 1].partition(b"=")[0] + b"=" if index + 1 < len(entries) else b""
+            end = text.find(b"\n" + following, position) if following else len(text) - 1
+            if masker.fingerprint(text[position + len(name) + 1 : end]) == value:
+                position = end + 1
+                continue
+        if not text.startswith(entry + b"\n", position):
+            return Kind.ENVIRONMENT, f"from variable {name.decode(errors='replace')} on"
+        position += len(entry) + 1
+    if more := [line.partition(b"=")[0].decode(errors="replace") for line in text[position:].split(b"\n") if line]:
+        return Kind.ENVIRONMENT, f"accounting has more: {', '.join(more[:_MOST_NAMES])}"
+    if any(b"\n" in entry for entry in entries):
+        return Kind.NEWLINES, ""
+    return (Kind.ALIKE if entries == texts_in(ours) else Kind.ENCODING), ""
+
+
+def _as_text(content: bytes) -> bytes:
+    """Return content as slurmdbd's database keeps it: a question mark for what it cannot hold."""
+    return _NOT_KEPT.sub("?", content.decode("utf-8", "surrogateescape")).encode()
+
+
+def _captured(cluster: Cluster, copy: StoredCopy, masker: Masker, at: datetime) -> CapturedJob:
+    variables, masked_names = masker.mask(tuple(variables_in(copy.environment or pack([]))))
+    return CapturedJob(
+        cluster=cluster.name,
+        scheduler=cluster.scheduler,
+        job_id=copy.spool_id,
+        submitted_at=copy.submitted_at,
+        captured_at=at,
+        script=copy.script or b"",
+        environment=pack(variables),
+        request_key=value_of(variables, b"OPSPORTAL_REQUEST")[:64],
+        stage=value_of(variables, b"OPSPORTAL_STAGE")[:64],
+        masked_names=masked_names,
+        arguments=masker.mask_text(copy.arguments),
+        user=copy.user,
+        account=copy.account,
+        name=copy.name,
+        caveat=CAVEAT if copy.environment else f"{CAVEAT}, which has no environment",
+    )

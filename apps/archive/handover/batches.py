@@ -1,0 +1,152 @@
+"""Captured jobs in one piece of compressed bytes: packed once, where they were read, and so journaled and handed on.
+
+A line of JSON describes the jobs, then come their contents, one after another. What jobs have in common, much of their
+scripts and environments, is there once, however many of them have it.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Self, overload
+
+from zstandard import ZstdCompressor, ZstdDecompressor
+
+from apps.archive.handover.entry import CapturedJob
+from apps.clusters.schedulers.base import Identity
+
+VERSION = 1
+LEVEL = 3
+BATCH_JOBS = 1000  # at most
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TEXTS = tuple(field.name for field in fields(CapturedJob) if field.type in {str, "str"})
+_NO_TEXTS = dict.fromkeys(_TEXTS, "")
+_texts_of = attrgetter(*_TEXTS)
+_contents_of = attrgetter("script", "environment", "description")
+
+Sighting = tuple[str, str, int, int, int]  # cluster, job id, submission in microseconds, inode, modification in ns
+
+
+class BadBatch(ValueError):
+    """What came is no batch of jobs; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Captured jobs on their way to the journal: packed, and where each of them was seen."""
+
+    sightings: tuple[Sighting, ...]
+    captured_at: int
+    size_bytes: int
+    content: bytes
+
+    @classmethod
+    def of(cls, captured: Sequence[tuple[CapturedJob, Identity]]) -> Self:
+        """Pack jobs, one at least."""
+        jobs = [job for job, _ in captured]
+        sightings = tuple(
+            (job.cluster, job.job_id, microseconds(job.submitted_at), identity.inode, identity.modified_ns)
+            for job, identity in captured
+        )
+        return cls(sightings, microseconds(jobs[0].captured_at), sum(job.size_bytes for job in jobs), pack(jobs))
+
+
+class PackedJobs(Sequence[CapturedJob]):
+    """Jobs in packed pieces, which are unpacked only where somebody looks at a job."""
+
+    def __init__(self, pieces: Sequence[bytes], count: int) -> None:
+        self.pieces = pieces
+        self._count = count
+        self._jobs: list[CapturedJob] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> CapturedJob: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[CapturedJob]: ...
+
+    def __getitem__(self, index: int | slice) -> CapturedJob | list[CapturedJob]:
+        if self._jobs is None:
+            self._jobs = unpack(self.pieces)
+        return self._jobs[index]
+
+
+def pack(jobs: Iterable[CapturedJob]) -> bytes:
+    """Return the jobs in one piece."""
+    jobs = list(jobs)
+    head = {"version": VERSION, "jobs": [_described(job) for job in jobs]}
+    line = json.dumps(head, separators=(",", ":")).encode()
+    return ZstdCompressor(level=LEVEL).compress(b"".join([line, b"\n", *chain.from_iterable(map(_contents_of, jobs))]))
+
+
+def unpack(pieces: Iterable[bytes]) -> list[CapturedJob]:
+    """Return the jobs of pieces that this host has packed."""
+    jobs: list[CapturedJob] = []
+    for piece in pieces:
+        whole = ZstdDecompressor().decompress(piece)
+        end = whole.index(b"\n")
+        jobs += jobs_of(json.loads(whole[:end])["jobs"], memoryview(whole)[end + 1 :])
+    return jobs
+
+
+def pieces_of(jobs: Sequence[CapturedJob]) -> Sequence[bytes]:
+    """Return packed pieces with these jobs: those that they came in, if they did."""
+    return jobs.pieces if isinstance(jobs, PackedJobs) else [pack(jobs)]
+
+
+def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[CapturedJob]:
+    """Return the jobs that a first line describes. Raises `BadBatch`, or `TypeError` and the like where it does not."""
+    jobs = []
+    at = 0
+    for each in described:
+        values: dict[str, Any] = _NO_TEXTS | {name: _text(each[name]) for name in _TEXTS if name in each}
+        parts = []
+        for size in each["sizes"]:
+            if not 0 <= _whole(size) <= len(contents) - at:
+                raise BadBatch("its bytes are not those that it describes")
+            parts.append(bytes(contents[at : at + size]))
+            at += size
+        values["script"], values["environment"], values["description"] = parts
+        values["submitted_at"] = moment_of(_whole(each["submitted_at"]))
+        values["captured_at"] = moment_of(_whole(each["captured_at"]))
+        jobs.append(CapturedJob(**values, masked_names=tuple(map(_text, each.get("masked_names", ())))))
+    if at != len(contents):
+        raise BadBatch("its bytes are not those that it describes")
+    return jobs
+
+
+def microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of(count: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=count)
+
+
+def _described(job: CapturedJob) -> dict[str, Any]:
+    described: dict[str, Any] = {name: value for name, value in zip(_TEXTS, _texts_of(job), strict=True) if value}
+    described["submitted_at"] = microseconds(job.submitted_at)
+    described["captured_at"] = microseconds(job.captured_at)
+    if job.masked_names:
+        described["masked_names"] = job.masked_names
+    described["sizes"] = [len(content) for content in _contents_of(job)]
+    return described
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is none")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError("a number is none")
+    return value

@@ -1,0 +1,48 @@
+"""Which jobs an address asks for, and the answer with all of them in one tar; for pages and API."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import QueryDict, StreamingHttpResponse
+
+from apps.archive.domain.bundle import MOST_JOBS, TooLarge, check_size, tar_of
+from apps.archive.domain.store.contents import jobs_for_list
+from apps.archive.filters import ArchivedJobs
+from apps.archive.models import ArchivedJob
+
+
+def asked(query: QueryDict) -> QueryDict:
+    """Return the filters alone: without a page's place, and without jobs that were selected."""
+    filters = query.copy()
+    for name in ("after", "id"):
+        filters.pop(name, None)
+    return filters
+
+
+def selected_jobs(user: Any, query: QueryDict) -> QuerySet[ArchivedJob]:
+    """Return the jobs of `?id=…&id=…` that the person may see, newest first."""
+    keys = {int(key) for key in query.getlist("id") if key.isdecimal() and len(key) < 19}
+    return jobs_for_list(user).filter(pk__in=keys).order_by("-submitted_at", "-pk")
+
+
+def chosen_jobs(user: Any, query: QueryDict) -> list[ArchivedJob]:
+    """Return the jobs that were selected; without any, those that the filters find. Raises `TooLarge`, `TooWide`."""
+    filters = asked(query)
+    if "id" in query:
+        found = list(selected_jobs(user, query)[:MOST_JOBS])
+    else:
+        page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS) if filters else None
+        if page and page.stopped_at:
+            raise TooLarge("Not all jobs could be looked through in time: add filters, or select jobs.")
+        found = page.rows if page else []
+    if not found:
+        raise TooLarge("Select jobs, or name what to look for.")
+    check_size(found)
+    return found
+
+
+def tar_response(user: Any, jobs: list[ArchivedJob]) -> StreamingHttpResponse:
+    """Send the jobs while their tar is made."""
+    response = StreamingHttpResponse(tar_of(jobs, user=user), content_type="application/x-tar")
+    response["Content-Disposition"] = 'attachment; filename="jobs.tar"'
+    return response

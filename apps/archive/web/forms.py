@@ -1,0 +1,24 @@
+"""The form that names another job, to compare with."""
+
+from typing import Any
+
+from django import forms
+
+from apps.archive.domain.store.contents import jobs_for_list
+from apps.archive.models import ArchivedJob
+from apps.clusters.models import Cluster
+
+
+class OtherJobForm(forms.Form):
+    cluster = forms.ModelChoiceField(queryset=Cluster.objects.all(), to_field_name="name", empty_label=None)
+    job = forms.CharField(label="Job id", max_length=64)
+
+    def find(self, user: Any) -> ArchivedJob | None:
+        """Return the newest job of this id that the person may see; else say so beside the field."""
+        if not self.is_valid():
+            return None
+        jobs = jobs_for_list(user).defer(None).filter(cluster=self.cleaned_data["cluster"])
+        found = jobs.filter(job_id=self.cleaned_data["job"]).order_by("-submitted_at").first()
+        if found is None:
+            self.add_error("job", "No such job is archived that you may see.")
+        return found

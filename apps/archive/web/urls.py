@@ -1,0 +1,18 @@
+from django.urls import path
+
+from apps.archive.web import pin_views, views
+
+app_name = "archive"
+urlpatterns = [
+    path("archive/", views.jobs, name="jobs"),
+    path("archive/compare/", views.compare, name="compare"),
+    path("archive/tar/", views.tar, name="tar"),
+    path("archive/<int:pk>/", views.job, name="job"),
+    path("archive/<int:pk>/diff/", views.diff, name="diff"),
+    path("archive/<int:pk>/line/<int:number>/", views.line, name="line"),
+    path("archive/<int:pk>/pin/", pin_views.pin, name="pin"),
+    path("archive/<int:pk>/unpin/", pin_views.unpin, name="unpin"),
+    path("archive/<int:pk>/script/", views.script, name="script"),
+    path("archive/<int:pk>/environment/", views.environment, name="environment"),
+    path("archive/<int:pk>/description/", views.description, name="description"),
+]

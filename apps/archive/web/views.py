@@ -1,0 +1,163 @@
+"""Pages of the archive: the list, one job, two compared, and contents as they are."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from apps.archive.domain.bundle import MOST_JOBS, TooLarge, safe_name
+from apps.archive.domain.differences import difference, last_success
+from apps.archive.domain.search.search import TooWide, hits_in
+from apps.archive.domain.search.word_index import jobs_waiting
+from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob, shown_environment, shown_script
+from apps.archive.filters import LONGEST_LINE, ArchivedJobs
+from apps.archive.models import ArchivedJob, Blob
+from apps.archive.permissions import sees_environment
+from apps.archive.web.downloads import asked, chosen_jobs, selected_jobs, tar_response
+from apps.archive.web.forms import OtherJobForm
+
+#: Jobs that are not indexed yet are counted no further.
+COUNTED = 100_000
+
+
+def _job(request: HttpRequest, pk: int) -> ArchivedJob:
+    return get_object_or_404(jobs_for_list(request.user).defer(None), pk=pk)
+
+
+@require_safe
+def jobs(request: HttpRequest) -> HttpResponse:
+    chosen = ArchivedJobs(request.GET, jobs_for_list(request.user))
+    context: dict[str, Any] = {"filter": chosen, "filtered": any(request.GET.values()), "counted": COUNTED}
+    context["more_open"] = any(request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST)
+    context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{asked(request.GET).urlencode()}"}
+    context["asked"] = list(asked(request.GET).items())
+    try:
+        page = chosen.page(request.GET)
+        hits = hits_in(page.rows, chosen.search)
+        context |= {"page": page, "rows": [(row, hits.get(row.script_id, [])) for row in page.rows]}
+    except TooWide as error:
+        context["too_wide"] = str(error)
+    if chosen.search.terms:
+        context["not_indexed"] = jobs_waiting(at_most=COUNTED)
+    return render(request, "archive/jobs.html", context)
+
+
+@require_safe
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    archived = _job(request, pk)
+    sees = sees_environment(request.user, archived)
+    context = {
+        "archived": archived,
+        "script": shown_script(archived),
+        "sees_environment": sees,
+        "environment": shown_environment(archived) if sees else None,
+        "success": last_success(archived, user=request.user),
+        "form": OtherJobForm(initial={"cluster": archived.cluster.name}),
+    }
+    return render(request, "archive/job.html", context)
+
+
+@require_safe
+def line(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+    """Lead from a line of a script to the jobs with that line in theirs."""
+    script = shown_script(_job(request, pk))
+    if script is None or not 1 <= number <= len(script.lines):
+        raise Http404("no such line")
+    wanted = script.lines[number - 1].strip()
+    if len(wanted) > LONGEST_LINE:
+        messages.error(request, "This line is too long to look for.")
+        return redirect("archive:job", pk=pk)
+    query = QueryDict(mutable=True)
+    query["line"] = wanted
+    return redirect(f"{reverse('archive:jobs')}?{query.urlencode()}")
+
+
+@require_safe
+def diff(request: HttpRequest, pk: int) -> HttpResponse:
+    """Compare with the job of `?other=`, with that of `?cluster=…&job=…`, or else with the last success."""
+    archived = _job(request, pk)
+    form = OtherJobForm(request.GET) if "job" in request.GET else OtherJobForm(initial=_start(archived))
+    context: dict[str, Any] = {"archived": archived, "form": form, "exact": request.GET.get("exact") == "1"}
+    other = None
+    if number := request.GET.get("other", ""):
+        other = _job(request, int(number)) if number.isdecimal() and len(number) < 19 else None
+    elif form.is_bound:
+        other = form.find(request.user)
+    elif found := last_success(archived, user=request.user):
+        other, context["kind"] = found
+    if other:
+        found_difference = difference(other, archived, user=request.user, exact=context["exact"])
+        whole = request.GET.get("all") == "1"
+        context |= {"difference": found_difference, "all": whole, "other": other}
+        context["rows"] = found_difference.rows if whole else found_difference.folded()
+    return render(request, "archive/diff.html", context)
+
+
+def _start(archived: ArchivedJob) -> dict[str, str]:
+    return {"cluster": archived.cluster.name}
+
+
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    """Compare the two jobs that were selected in the list, the older on the left."""
+    chosen = list(selected_jobs(request.user, request.GET)[:3])
+    if len(chosen) != 2:
+        messages.error(request, "Select two jobs to compare them.")
+        return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+    older, newer = sorted(chosen, key=lambda job: (job.submitted_at, job.pk))
+    return redirect(f"{reverse('archive:diff', args=[newer.pk])}?other={older.pk}")
+
+
+@require_safe
+def tar(request: HttpRequest) -> HttpResponseBase:
+    """Send the jobs that were selected; without any, those that the filters find."""
+    try:
+        return tar_response(request.user, chosen_jobs(request.user, request.GET))
+    except (TooLarge, TooWide) as error:
+        messages.error(request, str(error))
+        return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+
+
+@require_safe
+def script(request: HttpRequest, pk: int) -> HttpResponse:
+    archived = _job(request, pk)
+    return _download(archived.script, f"job.{archived.job_id}_script")
+
+
+@require_safe
+def environment(request: HttpRequest, pk: int) -> HttpResponse:
+    archived = _with_environment(request, pk)
+    return _download(archived.environment, f"job.{archived.job_id}_environment")
+
+
+@require_safe
+def description(request: HttpRequest, pk: int) -> HttpResponse:
+    archived = _with_environment(request, pk)
+    if archived.description is None:
+        raise Http404("the scheduler keeps none")
+    return _download(archived.description, f"job.{archived.job_id}_description")
+
+
+def _with_environment(request: HttpRequest, pk: int) -> ArchivedJob:
+    """Return the job; a description holds the environment too, so both want the same right."""
+    archived = _job(request, pk)
+    if not sees_environment(request.user, archived):
+        raise PermissionDenied
+    return archived
+
+
+def _download(blob: Blob, name: str) -> HttpResponse:
+    """Answer with bytes that no browser is to take for a page of the portal."""
+    try:
+        content = read_blob(blob)
+    except DamagedContent as error:
+        text = f"This {blob.kind} is damaged in the archive: it {error}.\n"
+        return HttpResponse(text, content_type="text/plain; charset=utf-8", status=410)
+    response = HttpResponse(content, content_type="text/plain; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{safe_name(name)}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

@@ -1,0 +1,34 @@
+"""Clusters, and the scheduler adapter of each."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import Scheduler, SchedulerError
+from apps.clusters.schedulers.registry import SCHEDULERS
+from apps.core.domain.events import publish
+from apps.core.domain.plugins import UnknownPlugin
+
+
+@transaction.atomic
+def ensure_cluster(
+    *, name: str, scheduler: str, by: object, at: datetime, options: dict[str, str] | None = None
+) -> Cluster:
+    """Return the cluster of this name, made with this scheduler if it was not there."""
+    cluster, created = Cluster.objects.get_or_create(
+        name=name, defaults={"scheduler": scheduler, "options": options or {}}
+    )
+    if created:
+        publish(kind="cluster.created", target=cluster, by=by, at=at, new=scheduler)
+    return cluster
+
+
+def adapter_of(cluster: Cluster) -> Scheduler:
+    """Return the cluster's scheduler adapter. Raises `SchedulerError` when it is unknown or its options are wrong."""
+    try:
+        return SCHEDULERS.get(cluster.scheduler)(cluster.name, cluster.options)
+    except UnknownPlugin as error:
+        raise SchedulerError(str(error)) from error
+    except (ValueError, TypeError, LookupError) as error:
+        raise SchedulerError(f"options of cluster {cluster.name}: {error}") from error

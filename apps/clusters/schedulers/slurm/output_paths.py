@@ -1,0 +1,138 @@
+"""What a submission asked for: where its output goes, by options of sbatch, its environment, and #SBATCH lines, in that
+order; and the arguments of its script.
+
+sbatch's command line comes from accounting, words joined by spaces with their quotes lost, so what follows a
+value with a space in it cannot be told for certain and is left out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
+_PIECE = re.compile(r"""\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'""")
+
+# Short options without a value; every other one takes the next word, or the rest of its own.
+_SHORT_FLAGS = "HhOQVvW"
+_SHORT_OPTIONAL = "IkKs"
+# Long options that never take the next word.
+_LONG_FLAGS = {
+    *("contiguous", "exclusive", "get-user-env", "help", "hold", "ignore-pbs", "nice", "no-kill", "no-requeue"),
+    *("overcommit", "oversubscribe", "parsable", "propagate", "quiet", "reboot", "requeue", "share", "spread-job"),
+    *("test-only", "usage", "use-min-nodes", "verbose", "version", "wait"),
+}
+
+
+class Output(NamedTuple):
+    """The patterns asked for; empty where none is."""
+
+    stdout: str = ""
+    stderr: str = ""
+
+    def over(self, other: "Output") -> "Output":
+        """Return these patterns, completed by those of `other`."""
+        return Output(self.stdout or other.stdout, self.stderr or other.stderr)
+
+
+def requested_output(submit_line: str, environment: Mapping[str, str], script: bytes) -> Output:
+    """Return the patterns of a submission; what sbatch heeds first wins."""
+    from_environment = Output(environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", ""))
+    return output_of_command(submit_line).over(from_environment).over(output_of_script(script))
+
+
+def output_of_command(submit_line: str) -> Output:
+    """Read the options of an sbatch command, up to its script or the next component of a heterogeneous job."""
+    return _output_of(submit_line.split(" ")[1:])
+
+
+def arguments_of_submission(submit_line: str, *, name: str) -> str:
+    """Return what follows the script in an sbatch command; nothing for `--wrap`, `salloc` and `srun`."""
+    program, *words = submit_line.split(" ")
+    if PurePosixPath(program).name != "sbatch":
+        return ""
+    named = False
+    while words:
+        options, words = _cut_options(words)
+        named |= any(option == "J" or "job-name".startswith(option) for option, _ in options)
+        if not words or words[0] != ":":
+            break
+        words = words[1:]
+    return "" if not words or words[0].startswith("--wrap") else _after_script(words, "" if named else name)
+
+
+def arguments_of_command(command: str, *, name: str) -> str:
+    """Return what follows the script in what slurmctld keeps as a job's command."""
+    return _after_script(command.split(" "), name)
+
+
+def _after_script(words: list[str], name: str) -> str:
+    """Cut the script off. A job that was not named has its script's name: so a path or an option with a space in it,
+    whose quotes are lost, is no hindrance.
+    """
+    script = next((at for at, word in enumerate(words) if name and word.rpartition("/")[2] == name), 0)
+    return " ".join(words[script + 1 :])
+
+
+def output_of_script(script: bytes) -> Output:
+    """Read the `#SBATCH` lines before the first command; those after `hetjob` are of another component."""
+    output = Output()
+    for line in script.splitlines():
+        if not line.startswith(b"#SBATCH"):
+            if line.strip() and not line.startswith(b"#"):
+                break
+            continue
+        words = list(_words(line.removeprefix(b"#SBATCH").decode(errors="replace")))
+        if words in (["hetjob"], ["packjob"]):
+            break
+        output = _output_of(words).over(output)
+    return output
+
+
+def _output_of(words: list[str]) -> Output:
+    output = Output()
+    for name, value in _cut_options(words)[0]:
+        if name == "output":
+            output = output._replace(stdout=value)
+        elif name == "error":
+            output = output._replace(stderr=value)
+    return output
+
+
+def _cut_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the options at the beginning of a command, and the words from its script, `:` or `--wrap` on."""
+    options = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word and (word == ":" or not word.startswith("-") or word.startswith("--wrap")):
+            break
+        at += 1
+        if word:
+            name, value, taken = _option(word, words[at] if at < len(words) else "")
+            options.append((name, value))
+            at += taken
+    return options, words[at:]
+
+
+def _option(word: str, following: str) -> tuple[str, str, bool]:
+    """Return the name and value of the option that is `word`, and whether its value is the word after it."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        taken = not equals and name not in _LONG_FLAGS
+        value = following if taken else value
+        for whole in ("output", "error"):
+            if len(name) > 1 and whole.startswith(name):
+                return whole, value, taken
+        return name, value, taken
+    rest = word[1:].lstrip(_SHORT_FLAGS)
+    letter, value = rest[:1], rest[1:]
+    taken = bool(letter) and letter not in _SHORT_OPTIONAL and not value
+    return {"o": "output", "e": "error"}.get(letter, letter), following if taken else value, taken
+
+
+def _words(text: str) -> Iterator[str]:
+    for match in _WORD.finditer(text):
+        if match[0].startswith("#"):
+            return
+        yield _PIECE.sub(lambda piece: next(part for part in piece.groups() if part is not None), match[0])

@@ -1,0 +1,60 @@
+"""What the API reads, and how it answers errors of the domain."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from rest_framework import status
+from rest_framework.exceptions import APIException, ValidationError
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed, StaleState
+
+_STATUS = {
+    NotAllowed: status.HTTP_403_FORBIDDEN,
+    InvalidTransition: status.HTTP_409_CONFLICT,
+    StaleState: status.HTTP_409_CONFLICT,
+}
+
+
+class TooLarge(APIException):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_detail = f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes."
+
+
+def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
+    """Flatten nested errors to one message list by field path, such as `stages.0.memory_bytes`."""
+    if isinstance(errors, Mapping):
+        parts = errors.items()
+    elif any(isinstance(error, Mapping | list) for error in errors):
+        parts = dict(enumerate(errors)).items()
+    else:
+        return {path: [str(error) for error in errors]} if errors else {}
+    found: dict[str, list[str]] = {}
+    for name, inner in parts:
+        here = path if name == "non_field_errors" and path else f"{path}.{name}" if path else str(name)
+        for place, messages in problems(inner, here).items():
+            found.setdefault(place, []).extend(messages)
+    return found
+
+
+def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Answer a `DomainError` with 403, 409 or 400 and its message, too much with 413; all else as DRF does."""
+    if isinstance(error, InvalidFields):
+        error = ValidationError(error.problems)
+    elif isinstance(error, DomainError):
+        answer = APIException(str(error))
+        answer.status_code = _STATUS.get(type(error), status.HTTP_400_BAD_REQUEST)
+        if isinstance(error, StaleState) and "If-Match" in context["request"].headers:
+            answer.status_code = status.HTTP_412_PRECONDITION_FAILED
+        error = answer
+    elif isinstance(error, RequestDataTooBig):
+        error = TooLarge()
+    response = exception_handler(error, context)
+    if response is not None and isinstance(error, ValidationError):
+        found = problems(response.data)
+        # Told of nothing in particular, it is about the call as a whole.
+        response.data = found if "" not in found else {"detail": " ".join(found[""])}
+    return response

@@ -1,0 +1,43 @@
+"""Reading events and the health of the portal's own processes."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+from django.db.models import QuerySet
+
+from apps.core.domain.outbox import hand_on
+from apps.core.models import Event
+
+
+def events_of(target: models.Model) -> QuerySet[Event]:
+    """Return the events of one object, oldest first."""
+    return Event.objects.filter(target_type=target._meta.label_lower, target_id=str(target.pk)).order_by("id")
+
+
+def publish(
+    *,
+    kind: str,
+    target: models.Model,
+    by: object,
+    at: datetime,
+    old: str = "",
+    new: str = "",
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+) -> Event:
+    """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction."""
+    event = Event.objects.create(
+        kind=kind,
+        target_type=target._meta.label_lower,
+        target_id=str(target.pk),
+        target_label=str(target)[:200],
+        actor=str(by)[:150],
+        at=at,
+        old=old,
+        new=new,
+        reason=reason,
+        data=data or {},
+    )
+    hand_on(event=event, at=at)
+    return event

@@ -1,0 +1,78 @@
+"""Reading events and the health of the portal's own processes."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.cache import cache
+from django.db import connection
+
+from apps.core.models import Heartbeat
+
+#: A process silent for longer than this is not well.
+HEARTBEAT_LIMIT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing the portal needs: its name, whether it is well, and a few words on it."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def readiness(at: datetime) -> list[Check]:
+    """Look at database, queue and heartbeats; each failure is a check that is not ok, never an exception."""
+    checks = [_database(), _queue()]
+    return checks + (_heartbeats(at) if checks[0].ok else [])
+
+
+def readiness_heard(at: datetime) -> list[Check]:
+    """Tell the same for a page: the queue is not asked, but known by the heartbeat that it carries to a worker."""
+    beat = Heartbeat.objects.filter(name="beat").values_list("at", flat=True).first()
+    carried = f"carried a message {_age(beat, at)} s ago" if beat else "has carried nothing yet"
+    queue = Check("queue", ok=beat is not None and at - beat < HEARTBEAT_LIMIT, detail=carried)
+    return [_database(), queue, *_heartbeats(at)]
+
+
+def _database() -> Check:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+    except Exception as error:  # any failure of the driver means: not ready
+        return Check("database", ok=False, detail=type(error).__name__)
+    return Check("database", ok=True, detail="answers")
+
+
+def _queue() -> Check:
+    try:
+        cache.set("readyz", "1", timeout=5)
+        answers = cache.get("readyz") == "1"
+    except Exception as error:  # any failure of the driver means: not ready
+        return Check("queue", ok=False, detail=type(error).__name__)
+    return Check("queue", ok=answers, detail="answers" if answers else "forgets what it is told")
+
+
+def _heartbeats(at: datetime) -> list[Check]:
+    hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
+    expected = {"beat", f"capture {settings.CAPTURE_CLUSTER}"} if settings.CAPTURE_CLUSTER else {"beat"}
+    names = expected | {name for name in hearts if name.startswith("capture ")}
+    checks = []
+    for name in sorted(names):
+        if name not in hearts:
+            checks.append(Check(name, ok=False, detail="has never been heard"))
+            continue
+        heard = hearts[name].at
+        checks.append(Check(name, ok=at - heard < HEARTBEAT_LIMIT, detail=f"heard {_age(heard, at)} s ago"))
+    return checks
+
+
+def _age(heard: datetime, at: datetime) -> int:
+    return max(0, int((at - heard).total_seconds()))
+
+
+def beat_heart(*, name: str, at: datetime, detail: dict[str, Any] | None = None) -> None:
+    """Record a sign of life of the process `name`; `detail` shows on the health page."""
+    Heartbeat.objects.update_or_create(name=name, defaults={"at": at, "detail": detail or {}})

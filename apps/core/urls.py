@@ -1,9 +1,0 @@
-from django.urls import path
-
-from apps.core import views
-
-app_name = "core"
-urlpatterns = [
-    path("healthz", views.healthz, name="healthz"),
-    path("readyz", views.readyz, name="readyz"),
-]

@@ -1,0 +1,72 @@
+"""Loads the demo: people, board, requests, and what the simulated cluster is to run for them."""
+
+from argparse import ArgumentParser
+from datetime import datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from apps.clusters.domain import ensure_cluster
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.simulated import PARTITION
+from apps.demo.data.board import load_board
+from apps.demo.data.people import LOGINS, PASSWORD, load_people
+from apps.demo.data.requests import load_requests
+from apps.demo.simulation.world import write_campaigns
+from apps.jobs.domain.collection import collect_again
+from apps.jobs.models import Collection
+
+HISTORY = timedelta(days=3)
+#: Requests of Mu2e begin by themselves; the others wait, so that there is a queue to look at.
+SUBMISSION = {"partition": PARTITION, "experiments": ["MU2E"], "most_in_flight": 2000, "array_size": 500}
+
+
+class Command(BaseCommand):
+    """May be run again and again: what is there stays as it is."""
+
+    help = "Load the demo's people, services and requests. Works only with DEMO=true: the passwords are public."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--migrate", action="store_true", help="bring the database up to date first")
+        parser.add_argument("--dir", type=Path, help="what `simulate` is given; VAR_DIR/simulation/CLUSTER else")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        if not settings.DEMO:
+            raise CommandError("This makes accounts with public passwords: set DEMO=true if that is what you want.")
+        if options["migrate"]:
+            call_command("migrate", interactive=False, skip_checks=True, stdout=StringIO())
+        directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
+        load(directory, timezone.now())
+        for person in LOGINS:
+            self.stdout.write(f"  {person.username:<10} {PASSWORD:<6} {person.words}")
+
+
+def cluster_name() -> str:
+    return settings.CAPTURE_CLUSTER or "hepsim"
+
+
+def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
+    """Make what is missing of the demo; `history` is how far back there are jobs."""
+    begin, since = at - timedelta(days=40), at - history - timedelta(hours=1)
+    experiments, users = load_people(begin)
+    load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
+    campaigns = load_requests(experiments=experiments, users=users, at=at)
+    write_campaigns(directory / "campaigns.json", campaigns)
+    (directory / "spool").mkdir(mode=0o700, exist_ok=True)
+    is_new = not Cluster.objects.filter(name=cluster_name()).exists()
+    cluster = ensure_cluster(
+        name=cluster_name(),
+        scheduler="simulated",
+        options={"dir": str(directory)},
+        by="demo",
+        at=at,
+    )
+    if is_new:
+        Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
+    if not Collection.objects.filter(cluster=cluster).exists():
+        collect_again(cluster=cluster, since=since, at=at)

@@ -1,0 +1,242 @@
+"""Jobs that the portal sent to the simulated cluster: what becomes of each, with what the queue was told since.
+
+All follows from the seed and from what the accounting store holds, so that a restart takes it up again.
+"""
+
+import heapq
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from apps.demo.simulation.causes import Cause, Kind
+from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.seeded import random_of
+from apps.demo.simulation.workload import Attempt, Submission, Workload
+from apps.demo.simulation.world import DOMAIN, Campaign, Phase
+
+_MIB = 1024**2
+#: Which kind of stage a stage is, by a part of its name; the first one that fits.
+_KINDS = (("gen", "generation"), ("keep", "keep-up"), ("merge", "merge"), ("ana", "analysis"), ("sim", "simulation"))
+_USER = "opsportal"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One job array that was sent, with all its attempts as they are foreseen; `held` jobs wait without an end."""
+
+    submission: Submission
+    script: str = field(repr=False)
+    variables: list[str] = field(repr=False)
+    held: int
+    is_new: bool
+
+    def ends(self, after: float) -> Iterator[Attempt]:
+        """Yield the attempts that end after a moment."""
+        return (attempt for attempt in self.submission.attempts if attempt.ended > after)
+
+
+class SentJobs:
+    """What the store holds of sent jobs. `read` finds what is new; `note` must be in the transaction of its step."""
+
+    def __init__(self, store: sqlite3.Connection, seed: int, trouble: Trouble, *, pace: float, calm: bool) -> None:
+        self.store = store
+        self.seed = seed
+        self.workload = _SentWorkload(seed, trouble, pace=pace, calm=calm)
+        self._noted: list[tuple[str, tuple[float, int]]] = []
+
+    def taken(self) -> Iterator[Sent]:
+        """Yield what earlier runs have taken."""
+        rows = "SELECT spool_id, submitted, job, taken FROM sent WHERE taken IS NOT NULL ORDER BY spool_id"
+        for row in self.store.execute(rows).fetchall():
+            yield self._sent(*row, told=self._told(row[0], None), is_new=False)
+
+    def read(self, moment: float) -> list[Sent]:
+        """Return what was sent, and what the queue was told about, since the last step, which came up to `moment`."""
+        new = self.store.execute("SELECT spool_id FROM sent WHERE taken IS NULL").fetchall()
+        told = self.store.execute("SELECT id, spool_id FROM told WHERE moment IS NULL").fetchall()
+        self._noted = [("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])) for row in new]
+        self._noted += [("UPDATE told SET moment = ? WHERE id = ?", (moment, row[0])) for row in told]
+        found = []
+        for spool_id in sorted({row[0] for row in new} | {row[1] for row in told}):
+            query = "SELECT spool_id, submitted, job, taken FROM sent WHERE spool_id = ?"
+            if row := self.store.execute(query, (spool_id,)).fetchone():
+                _, submitted, job, taken = row
+                known = self._told(spool_id, moment)
+                found.append(self._sent(spool_id, submitted, job, taken or moment, told=known, is_new=taken is None))
+        return found
+
+    def note(self) -> None:
+        """Keep when what `read` found was taken."""
+        for statement, values in self._noted:
+            self.store.execute(statement, values)
+        self._noted = []
+
+    def forget(self, before: float) -> None:
+        """Forget what was sent before a moment."""
+        old = "SELECT spool_id FROM sent WHERE submitted < ?"
+        self.store.execute(f"DELETE FROM told WHERE spool_id IN ({old})", (before,))
+        self.store.execute("DELETE FROM sent WHERE submitted < ?", (before,))
+
+    def _told(self, spool_id: int, now: float | None) -> list[tuple[float, str]]:
+        """Return what the queue was told of a job, in order; what no step has taken yet is of `now`, or left out."""
+        query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
+        rows = self.store.execute(query, (now, spool_id)).fetchall()
+        return [(float(moment), str(word)) for moment, word in rows if moment is not None]
+
+    def _sent(
+        self, spool_id: int, submitted: float, job: str, taken: float, *, told: list[tuple[float, str]], is_new: bool
+    ) -> Sent:
+        values = json.loads(job)
+        campaign = _campaign(values)
+        planned = []
+        for task in range(values["tasks"]):
+            raw_id = spool_id if task == values["tasks"] - 1 else spool_id + task + 1
+            planned.append(self.workload.attempts(raw_id, f"{spool_id}_{task}", int(max(taken, submitted)), campaign))
+        attempts, held = _foreseen(planned, told, values.get("most_at_once") or 0)
+        submission = Submission(
+            spool_id,
+            int(submitted),
+            campaign,
+            values["tasks"],
+            True,
+            tuple(attempts),
+            values["name"],
+            values["comment"],
+        )
+        return Sent(submission, values["script"], _variables(values, campaign), held, is_new)
+
+
+class _SentWorkload(Workload):
+    """Attempts of sent jobs: as those of the simulation's own, but `pace` times as fast; `calm` ones never fail."""
+
+    def __init__(self, seed: int, trouble: Trouble, *, pace: float, calm: bool) -> None:
+        super().__init__(seed, trouble, rate=lambda _: 0, campaigns=lambda _: (), ids_per_hour=0, first_hour=0)
+        self.pace = pace
+        self.calm = calm
+
+    def attempts(self, raw_id: int, job_id: str, taken: int, campaign: Campaign) -> list[Attempt]:
+        """Return the attempts of one job, the first as soon as there is room."""
+        random = random_of(self.seed, "sent", job_id)
+        queued = taken + 2 + int(random.expovariate(1 / 120) / self.pace)
+        if self.calm:
+            phases = self._stretched(random, campaign)
+            times = [queued, *(queued + sum(phase.seconds for phase in phases[: n + 1]) for n in range(len(phases)))]
+            host = self._place(random, queued)[1]
+            done = Cause(Kind.NONE)
+            marks, end = tuple(times[:-1]), times[-1]
+            return [Attempt(raw_id, job_id, 1, queued, end, host, done, marks, 0.95, 0.6, phases)]
+        found: list[Attempt] = []
+        while not found or (found[-1].cause.kind is Kind.NODE_LOST and len(found) < 3):
+            attempt = self._attempt(random, raw_id, job_id, len(found) + 1, queued, campaign)
+            found.append(attempt)
+            queued = attempt.ended + 120
+        return found
+
+    def _stretched(self, random: Random, campaign: Campaign) -> tuple[Phase, ...]:
+        phases = super()._stretched(random, campaign)
+        return tuple(replace(phase, seconds=max(1, int(phase.seconds / self.pace))) for phase in phases)
+
+
+def _foreseen(planned: list[list[Attempt]], told: Iterable[tuple[float, str]], most: int) -> tuple[list[Attempt], int]:
+    """Return the attempts of all tasks as they are after what their queue was told, and how many wait for a release."""
+    tasks = _at_once(planned, most)
+    since: float | None = None
+    for moment, word in told:
+        if word == "hold" and since is None:
+            since = moment
+        elif word == "release" and since is not None:
+            tasks, since = _at_once([_held(task, since, moment) for task in tasks], most), None
+        elif word == "cancel":
+            return [attempt for task in tasks for attempt in _cancelled(task, since, moment)], 0
+    if since is None:
+        return [attempt for task in tasks for attempt in task], 0
+    left = [[one for one in task if one.started is not None and one.started <= since] for task in tasks]
+    waits = sum(len(some) < len(task) for some, task in zip(left, tasks, strict=True))
+    return [attempt for task in left for attempt in task], waits
+
+
+def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
+    """Let no more than `most` tasks run together: one that is ready earlier waits for the end of another."""
+    if not most or most >= len(tasks):
+        return tasks
+    free = [0] * most
+    found = list(tasks)
+    ready = [(task[0].started, n) for n, task in enumerate(tasks) if task and task[0].started is not None]
+    for started, n in sorted(ready):
+        shift = max(0, heapq.heappop(free) - started)
+        found[n] = [_later(attempt, shift) for attempt in tasks[n]] if shift else tasks[n]
+        heapq.heappush(free, max(attempt.ended for attempt in found[n]))
+    return found
+
+
+def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
+    """Let those that had not started by then start after the release, in their order."""
+    found, shift = [], 0
+    for attempt in attempts:
+        if attempt.started is not None and attempt.started > since:
+            shift = shift or max(0, int(until) + 2 - attempt.started)
+            attempt = _later(attempt, shift)  # noqa: PLW2901
+        found.append(attempt)
+    return found
+
+
+def _later(attempt: Attempt, seconds: int) -> Attempt:
+    started = None if attempt.started is None else attempt.started + seconds
+    marks = tuple(mark + seconds for mark in attempt.marks)
+    return replace(attempt, started=started, ended=attempt.ended + seconds, marks=marks)
+
+
+def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float) -> list[Attempt]:
+    """Keep what had ended, and end the attempt that ran or waited."""
+    found: list[Attempt] = []
+    for attempt in attempts:
+        waits = held_since is not None and (attempt.started or attempt.ended) > held_since
+        if attempt.ended <= moment and not waits:
+            found.append(attempt)
+            continue
+        at = int(moment) + 1
+        begun = not waits and attempt.started is not None and attempt.started <= moment
+        marks = tuple(mark for mark in attempt.marks if mark <= moment) if begun else ()
+        cause = Cause(Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1))
+        more: dict[str, Any] = {} if begun else {"started": None, "host": "", "phases": (), "cpu_share": 0.0}
+        return [*found, replace(attempt, ended=at, cause=cause, marks=marks, **more)]
+    return found
+
+
+def _campaign(values: dict[str, Any]) -> Campaign:
+    """Return what runs, as far as the job tells it: by its environment, and its script's command."""
+    environment = values["environment"]
+    request, stage = environment.get("OPSPORTAL_REQUEST", ""), environment.get("OPSPORTAL_STAGE", "")
+    release = re.search(r"^export OPSPORTAL_RELEASE=(\S+)$", values["script"], re.MULTILINE)
+    config = re.search(r"--config '?([^\s']+)", values["script"])
+    experiment = values["account"] or request.rpartition("-")[0] or _USER
+    return Campaign(
+        experiment=experiment.upper(),
+        stage=stage or "job",
+        kind=next((kind for part, kind in _KINDS if part in stage.lower()), "reconstruction"),
+        release=release[1] if release else "v1",
+        config=config[1] if config else "job.fcl",
+        user=_USER,
+        weight=1.0,
+        request=request,
+        memory_mb=max(1, values["memory_bytes"] // _MIB),
+        limit_seconds=max(60, values["time_limit_seconds"]),
+    )
+
+
+def _variables(values: dict[str, Any], campaign: Campaign) -> list[str]:
+    """Return the environment of the submission: what the portal hands on, and what sbatch adds."""
+    return [
+        *(f"{name}={text}" for name, text in sorted(values["environment"].items())),
+        f"USER={campaign.user}",
+        f"HOME=/home/{campaign.user}",
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+        f"SLURM_JOB_NAME={values['name']}",
+        f"SLURM_SUBMIT_DIR={values['directory'] or '/home/' + campaign.user}",
+        f"SLURM_SUBMIT_HOST=portal.{DOMAIN}",
+        "SLURM_UMASK=0022",
+    ]

@@ -1,0 +1,220 @@
+"""The jobs of the simulated cluster, hour by hour: who submits what, where it runs, how it ends.
+
+An hour is a function of the seed and its number, whatever came before: so a restart can take it up again.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from apps.demo.simulation.causes import DONE, Cause, Kind
+from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.seeded import random_of
+from apps.demo.simulation.world import HOSTS, HOUR, SAMWEB, STAGES, Campaign, Phase, rack_of
+
+LONGEST_SECONDS = 24 * HOUR  # from submission to end, whatever happens
+FIRST_ID = 8_400_000
+_GIVES_UP = 0.3  # share of the jobs whose retries do not outlast an outage
+_QUICK_END = 40  # seconds a failing host lets a job live
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a job. Times are whole seconds of the epoch; `started` is None for a job that never ran."""
+
+    raw_id: int
+    job_id: str
+    number: int
+    started: int | None
+    ended: int
+    host: str
+    cause: Cause
+    marks: tuple[int, ...]  # when each phase that was reached began
+    cpu_share: float
+    memory_share: float
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One sbatch: a script with one environment, and the attempts of its job or of each task of its array."""
+
+    spool_id: int
+    submitted: int
+    campaign: Campaign
+    tasks: int
+    is_array: bool
+    attempts: tuple[Attempt, ...]
+    name: str = ""  # where it is not the campaign's
+    comment: str = ""
+
+
+class Workload:
+    """Submissions of a simulated cluster.
+
+    `rate` says how many jobs a day are submitted in an hour (by the hour's number), `campaigns` which there are.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        trouble: Trouble,
+        *,
+        rate: Callable[[int], float],
+        campaigns: Callable[[int], tuple[Campaign, ...]],
+        ids_per_hour: int,
+        first_hour: int,
+    ) -> None:
+        self.seed = seed
+        self.trouble = trouble
+        self.rate = rate
+        self.campaigns = campaigns
+        self.ids_per_hour = ids_per_hour
+        self.first_hour = first_hour
+
+    def submissions(self, since: float) -> Iterator[Submission]:
+        """Yield submissions from the hour of `since` on, in the order of submission, without end."""
+        hour = max(int(since // HOUR), self.first_hour)
+        while True:
+            yield from self.submissions_of(hour)
+            hour += 1
+
+    def submissions_of(self, hour: int) -> list[Submission]:
+        """Return the submissions of one hour, in order."""
+        random = random_of(self.seed, "hour", hour)
+        day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
+        wanted = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)
+        campaigns = self.campaigns(hour)
+        weights = [campaign.weight / campaign.array for campaign in campaigns]
+        chosen: list[tuple[Campaign, int]] = []
+        while wanted > 0:
+            campaign = random.choices(campaigns, weights)[0]
+            size = min(wanted, random.randint(max(1, campaign.array // 2), campaign.array))
+            chosen.append((campaign, size))
+            wanted -= size
+        moments = sorted(random.randrange(hour * HOUR, (hour + 1) * HOUR) for _ in chosen)
+        next_id = FIRST_ID + (hour - self.first_hour) * self.ids_per_hour
+        result = []
+        for moment, (campaign, size) in zip(moments, chosen, strict=True):
+            result.append(self._submission(random_of(self.seed, "job", next_id), next_id, moment, campaign, size))
+            next_id += size
+        return result
+
+    def _submission(self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int) -> Submission:
+        is_array = size > 1
+        attempts: list[Attempt] = []
+        for task in range(size):
+            # Slurm gives the last task of an array the array's own number.
+            raw_id = spool_id if task == size - 1 else spool_id + task + 1
+            job_id = f"{spool_id}_{task}" if is_array else str(spool_id)
+            attempts += self._attempts(random, raw_id, job_id, submitted, campaign)
+        return Submission(spool_id, submitted, campaign, size, is_array, tuple(attempts))
+
+    def _attempts(
+        self, random: Random, raw_id: int, job_id: str, submitted: int, campaign: Campaign
+    ) -> Iterator[Attempt]:
+        """Yield a job's attempts: a second one only after its node was lost."""
+        queued = submitted + 5 + int(random.expovariate(1 / 400))
+        for number in (1, 2, 3):
+            attempt = self._attempt(random, raw_id, job_id, number, queued, campaign)
+            yield attempt
+            if attempt.cause.kind is not Kind.NODE_LOST:
+                return
+            queued = attempt.ended + 120 + int(random.expovariate(1 / 300))
+
+    def _attempt(
+        self, random: Random, raw_id: int, job_id: str, number: int, queued: int, campaign: Campaign
+    ) -> Attempt:
+        if number == 1 and not campaign.request and random.random() < 0.01:
+            cause = Cause(Kind.NEVER_STARTED, campaign.user)
+            return Attempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
+        started, host = self._place(random, queued)
+        phases = self._stretched(random, campaign)
+        cause, marks, ended = self._run(random, campaign, host, started, phases)
+        share = random.uniform(0.55, 0.98) if random.random() < 0.1 else random.uniform(0.88, 0.98)
+        memory = 1.0 if cause.kind is Kind.MEMORY else min(0.97, random.lognormvariate(-0.5, 0.15))
+        return Attempt(raw_id, job_id, number, started, ended, host, cause, tuple(marks), share, memory, phases)
+
+    def _place(self, random: Random, queued: int) -> tuple[int, str]:
+        """Choose when and where a job starts: not on lost nodes, and often on a host that fails everything at once."""
+        bad = self.trouble.bad_host_at(queued)
+        host = random.choice(HOSTS)
+        if bad is not None and random.random() < 0.04:
+            host = bad.host
+        lost = next((o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None)
+        return (queued if lost is None else lost.ended + random.randrange(60, 900)), host
+
+    def _stretched(self, random: Random, campaign: Campaign) -> tuple[Phase, ...]:
+        return tuple(
+            Phase(phase.name, max(3, int(phase.seconds * random.lognormvariate(0, 0.35))), phase.needs)
+            for phase in STAGES[campaign.kind]
+        )
+
+    def _run(
+        self, random: Random, campaign: Campaign, host: str, started: int, phases: tuple[Phase, ...]
+    ) -> tuple[Cause, list[int], int]:
+        """Walk through the phases until one fails; return the cause, when each phase began, and the end."""
+        bad = self.trouble.bad_host_at(started)
+        if bad is not None and bad.host == host:
+            return Cause(Kind.HOST, host), [started], started + _QUICK_END - 2 + random.randrange(5)
+        planned = self._own_fault(random, campaign)
+        marks, now = [], started
+        for index, phase in enumerate(phases):
+            marks.append(now)
+            cause, seconds = self._phase(random, campaign, index, phase, now, planned)
+            lost = self.trouble.rack_lost(rack_of(host), now, now + seconds)
+            if lost is not None and lost.started > started:
+                cause, seconds = Cause(Kind.NODE_LOST, host, index, (lost.started, lost.ended)), lost.started - now
+            if now + seconds > started + campaign.limit_seconds:
+                cause, seconds = Cause(Kind.TIME_LIMIT, campaign.release, index), started + campaign.limit_seconds - now
+            now += seconds
+            if cause is not DONE:
+                return cause, marks, now
+        return DONE, marks, now
+
+    def _phase(
+        self, random: Random, campaign: Campaign, index: int, phase: Phase, now: int, planned: Kind
+    ) -> tuple[Cause, int]:
+        """Return what a phase does: `DONE` or the cause of its failure, and how long it takes."""
+        for service in phase.needs:
+            outage = self.trouble.outage_at(service, now)
+            if outage is not None and random.random() < _GIVES_UP:
+                wait = random.randrange(150, 420)  # the retries before it gives up
+                return Cause(Kind.OUTAGE, service, index, (outage.started, outage.ended)), wait
+        if planned is Kind.TRANSIENT and index == len(STAGES[campaign.kind]) - 1:
+            return Cause(Kind.TRANSIENT, SAMWEB, index), 240
+        if index != _payload_index(campaign) or planned in (Kind.NONE, Kind.TRANSIENT):
+            return DONE, phase.seconds
+        if planned is Kind.CONFIGURATION:
+            return Cause(planned, campaign.config, index), 4
+        if planned is Kind.TIME_LIMIT:
+            return DONE, campaign.limit_seconds + phase.seconds
+        blame = campaign.user if planned is Kind.CANCELLED else campaign.release
+        return Cause(planned, blame, index), int(phase.seconds * random.uniform(0.1, 0.95)) + 1
+
+    def _own_fault(self, random: Random, campaign: Campaign) -> Kind:
+        """Draw what would go wrong with a job of this campaign even if every service and host worked."""
+        draw = random.random()
+        flaws = {"memory": Kind.MEMORY, "crash": Kind.CRASH, "slow": Kind.TIME_LIMIT}
+        if draw < campaign.flaw_rate:
+            return flaws[campaign.flaw]
+        chances = {
+            Kind.EXCEPTION: 0.005,
+            Kind.TRANSIENT: 0.004,
+            Kind.DATA: 0.0015,
+            Kind.UNEXPLAINED: 0.002,
+            Kind.CONFIGURATION: 0.0005 if campaign.request else 0.03,
+            Kind.CANCELLED: 0.002 if campaign.request else 0.03,
+        }
+        draw -= campaign.flaw_rate
+        for kind, chance in chances.items():
+            if draw < chance:
+                return kind
+            draw -= chance
+        return Kind.NONE
+
+
+def _payload_index(campaign: Campaign) -> int:
+    """Return which phase is the experiment's own program: the one before the output is stored."""
+    return len(STAGES[campaign.kind]) - 3

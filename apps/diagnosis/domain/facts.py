@@ -1,0 +1,100 @@
+"""Reading what a diagnosis needs, and verdicts and failures by cause for pages. Logs are shown by `log_windows`."""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
+from apps.clusters.schedulers.base import JobState
+from apps.clusters.schedulers.environment import variables_in
+from apps.diagnosis.engine.base import JobFacts, Outage
+from apps.diagnosis.enums import Overlap, Stream, VerdictKind
+from apps.jobs.models import Job
+from apps.production.models import Stage
+from apps.statusboard.domain.board import Stretch
+from apps.statusboard.domain.outages import outages_during
+from apps.statusboard.enums import State
+from apps.statusboard.models import Service
+
+ANSWERS = {
+    VerdictKind.SERVICE: "Service problem: retry.",
+    VerdictKind.CODE: "Code problem: debug.",
+    VerdictKind.RESOURCE: "A limit was reached: ask for more.",
+    VerdictKind.USER: "Ended by a person: hold.",
+    VerdictKind.UNKNOWN: "Not known: somebody must look.",
+}
+
+
+def facts_of(job: Job) -> JobFacts:
+    """Return what the scheduler says of a job, as the engine takes it."""
+    return JobFacts(
+        scheduler=job.cluster.scheduler,
+        state=JobState(job.state),
+        exit_code=job.exit_code,
+        signal=job.signal,
+        cancelled_by=job.cancelled_by,
+        reason=job.reason,
+        host=job.host,
+        experiment=job.experiment.key if job.experiment else "",
+        wall_seconds=job.wall_seconds,
+        time_limit_seconds=job.time_limit_seconds,
+        max_memory_bytes=job.max_memory_bytes,
+        requested_memory_bytes=job.requested_memory_bytes,
+    )
+
+
+def log_paths(job: Job) -> list[tuple[Stream, str]]:
+    """Return the job's logs that can exist: none for a job that never started, and none in /dev/null."""
+    paths = [(Stream.OUTPUT, job.log_path), (Stream.ERROR, job.error_log_path)]
+    return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
+
+
+def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
+    """Return script and environment as captured; empty where the job was not, or what was stored is damaged."""
+    archived = archived_job_for(job)
+    try:
+        script = read_blob(archived.script) if archived else b""
+        environment = read_blob(archived.environment) if archived else b""
+    except DamagedContent:
+        return b"", {}
+    variables = (
+        (name.decode(errors="replace"), value.decode(errors="replace")) for name, value in variables_in(environment)
+    )
+    return script, dict(variables)
+
+
+def needed_services(job: Job) -> list[Service]:
+    """Return the services that the job's stage needs, and the one that stands for its cluster.
+
+    The environment that names the stage is the job owner's word: only requests of its own experiment count.
+    """
+    stages = Stage.objects.filter(request__key=job.request_key, request__experiment=job.experiment_id, name=job.stage)
+    needed = list(Service.objects.filter(stages__in=stages).distinct()) if job.request_key else []
+    of_cluster = job.cluster.service
+    return needed + ([of_cluster] if of_cluster and of_cluster not in needed else [])
+
+
+def outages_while(job: Job) -> list[Outage]:
+    """Return for each service that the job needs whether it was out while the job ran; none if it never ran."""
+    if job.started_at is None:
+        return []
+    ids = [service.pk for service in needed_services(job)]
+    found = outages_during(ids, job.started_at, job.ended_at, at=job.ended_at)
+    return [Outage(each.service.slug, Overlap(each.answer), _in_words(each.intervals)) for each in found]
+
+
+def _in_words(stretches: Iterable[Stretch]) -> str:
+    """Tell when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`, which pages write as local times.
+
+    What goes on past the job is cut there.
+    """
+    told = [
+        f"{stretch.state.value} {_instant(stretch.started_at)} to {_instant(stretch.ended_at)}"
+        for stretch in stretches
+        if stretch.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
+    ]
+    return ", ".join(told[:3]) + (" and more" if len(told) > 3 else "")
+
+
+def _instant(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" if at else "the end"

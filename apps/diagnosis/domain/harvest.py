@@ -1,0 +1,262 @@
+"""Reading the logs of jobs that failed, deciding verdicts, correcting them, and keeping the totals by cause."""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import DatabaseError, transaction
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.core.domain.workflow import move
+from apps.core.errors import NotAllowed, StaleState
+from apps.diagnosis.domain.causes import mark_dirty
+from apps.diagnosis.domain.facts import facts_of, outages_while
+from apps.diagnosis.domain.log_paths import locate_logs
+from apps.diagnosis.engine.base import Block, Reason
+from apps.diagnosis.engine.catalogue import built_in
+from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
+from apps.diagnosis.engine.registry import classifiers
+from apps.diagnosis.engine.tail import LogError, LogMissing, LogRefused, open_log
+from apps.diagnosis.enums import TRANSITIONS, Category, HarvestState, ReasonKind, Stream
+from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
+from apps.diagnosis.permissions import may_judge
+from apps.jobs.domain.records import clean_text, hour_of
+from apps.jobs.models import Job
+
+log = logging.getLogger(__name__)
+
+#: File systems lag behind the scheduler: a log that is not there yet is looked for again after these waits.
+BACK_OFF_SECONDS = (20, 60)
+#: A harvest that runs for longer than this was killed, and starts anew.
+HELD_FOR_DEAD = timedelta(minutes=12)
+#: A message to a worker may be lost; the beat sends again what has waited for this long.
+GRACE = timedelta(seconds=60)
+EXCERPT_BYTES = 64 * 1024
+EVIDENCE_LIMIT = 200
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """What came of reading one log: a block of it, or the reason why not."""
+
+    stream: Stream
+    path: str
+    block: Block | None = None
+    error: LogError | None = None
+
+
+@transaction.atomic
+def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
+    """Ask for the logs of those of these jobs that did not complete; return how many. Asking twice does no harm."""
+    jobs = Job.objects.filter(pk__in=job_ids).exclude(state=JobState.COMPLETED)
+    new = [LogHarvest(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
+    LogHarvest.objects.bulk_create(new, ignore_conflicts=True)
+    # One whose log was read before is read again: accounting corrected the job.
+    asked = LogHarvest.objects.filter(job__in=jobs).exclude(state=HarvestState.RUNNING)
+    asked.update(state=HarvestState.QUEUED, attempts=0, due_at=at)
+    ids = list(asked.values_list("pk", flat=True))
+    for pk in ids:
+        enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=pk)
+    return len(ids)
+
+
+@transaction.atomic
+def harvest_again(*, job: Job, by: object, at: datetime) -> LogHarvest:
+    """Have a job's logs read and its verdict decided anew. Raises `NotAllowed`, `InvalidTransition`, `StaleState`."""
+    if not may_judge(by, job.experiment_id):
+        raise NotAllowed("Only the OPG and the experiment's liaisons may have a log read again.")
+    harvest, created = LogHarvest.objects.get_or_create(job=job, defaults={"due_at": at})
+    if not created:
+        move(harvest, to=HarvestState.QUEUED, transitions=TRANSITIONS, attempts=0, due_at=at)
+    publish(kind="harvest.asked", target=job, by=by, at=at)
+    enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=harvest.pk)
+    return harvest
+
+
+def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
+    """Read the logs of one job and store excerpts, evidence and verdict together; None when another is at it.
+
+    A log that is not there is looked for again a little later. The claim is a row, so that a killed worker's harvest
+    is found and started anew, and a verdict that is in force is replaced by a whole one or not at all.
+    """
+    if harvest.state != HarvestState.QUEUED:
+        return None
+    attempt, due_at = harvest.attempts + 1, at + HELD_FOR_DEAD
+    try:
+        move(harvest, to=HarvestState.RUNNING, transitions=TRANSITIONS, attempts=attempt, due_at=due_at)
+        if attempt > ATTEMPTS:
+            raise RuntimeError(f"its reading was broken off {ATTEMPTS} times")
+        read = [_read(stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
+        errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused)]
+        if errors and harvest.job.started_at and attempt <= len(BACK_OFF_SECONDS):
+            return _try_later(harvest, errors, at)
+        return _store(harvest, read, at)
+    except StaleState:
+        return None
+    except DatabaseError:
+        raise
+    except Exception as error:  # whatever one log does to the reader must not come back for ever
+        log.exception("the harvest of %s failed", harvest.job)
+        return _give_up(harvest, error, at)
+
+
+def _read(stream: Stream, path: str) -> LogRead:
+    try:
+        with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
+            block = read_log(descriptor, os.fstat(descriptor).st_size)
+    except LogError as error:
+        return LogRead(stream, path, error=error)
+    return LogRead(stream, path, block=replace(block, stream=stream))
+
+
+@transaction.atomic
+def _give_up(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
+    """End a harvest that went wrong, with a verdict from the scheduler's facts alone."""
+    told = clean_text(f"{type(error).__name__}: {error}", 2000)
+    move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=told, harvested_at=at)
+    reasons = [Reason(ReasonKind.LOG, "The log could not be read: an error of the portal")]
+    _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), at)
+    return HarvestState.FAILED
+
+
+@transaction.atomic
+def _try_later(harvest: LogHarvest, errors: list[LogError], at: datetime) -> HarvestState:
+    wait = BACK_OFF_SECONDS[harvest.attempts - 1]
+    move(
+        harvest,
+        to=HarvestState.QUEUED,
+        transitions=TRANSITIONS,
+        due_at=at + timedelta(seconds=wait),
+        last_error=_told(errors),
+    )
+    enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=harvest.pk, countdown=wait)
+    return HarvestState.QUEUED
+
+
+def _told(errors: list[LogError]) -> str:
+    return clean_text("; ".join(str(error) for error in errors), 2000)
+
+
+@transaction.atomic
+def _store(harvest: LogHarvest, read: list[LogRead], at: datetime) -> HarvestState:
+    """Keep what was read and decided, in one transaction with the end of the harvest."""
+    job = harvest.job
+    errors = [one.error for one in read if one.error]
+    state = _state_of(read)
+    move(harvest, to=state, transitions=TRANSITIONS, last_error=_told(errors), harvested_at=at)
+    blocks = [one.block for one in read if one.block]
+    reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
+    if not read:
+        why = "Where its log lies is not known" if job.started_at else "It never started, so it has no log"
+        reasons.append(Reason(ReasonKind.LOG, why))
+    found = diagnose(facts_of(job), blocks, classifiers=classifiers(), outages=outages_while(job), reasons=reasons)
+    harvest.excerpts.all().delete()
+    LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])
+    _store_evidence(harvest, found)
+    # A job that completed, and whose log says nothing else, has nothing to be judged.
+    if job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN:
+        _store_verdict(job, found, at)
+    return state
+
+
+def _state_of(read: list[LogRead]) -> HarvestState:
+    if any(one.block for one in read):
+        return HarvestState.DONE
+    kinds = [type(one.error) for one in read]
+    if LogRefused in kinds:
+        return HarvestState.REFUSED
+    return HarvestState.NO_LOG if all(kind is LogMissing for kind in kinds) else HarvestState.FAILED
+
+
+def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
+    """Keep the last 64 kB of a block, from the start of a line on where there is one."""
+    cut = max(0, len(block.data) - EXCERPT_BYTES)
+    if cut:
+        line_start = block.data.find(b"\n", cut - 1) + 1
+        cut = line_start if 0 < line_start < len(block.data) else cut
+    before = block.data.count(b"\n", 0, cut)
+    return LogExcerpt(
+        harvest=harvest,
+        stream=block.stream,
+        path=path,
+        size_bytes=block.file_bytes,
+        data=block.data[cut:],
+        first_offset=block.offset + cut,
+        first_line_number=None if block.first_line is None else block.first_line + before,
+    )
+
+
+def _store_evidence(harvest: LogHarvest, found: Diagnosis) -> None:
+    harvest.evidence.all().delete()
+    rows = [
+        Evidence(
+            harvest=harvest,
+            stream=hit.stream,
+            pattern=hit.pattern.id[:64],
+            role=hit.pattern.role,
+            category=hit.pattern.category,
+            service=hit.pattern.service[:64],
+            line=hit.line,
+            offset=hit.offset,
+            text=hit.text,
+        )
+        for hit in found.hits[:EVIDENCE_LIMIT]
+    ]
+    Evidence.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _store_verdict(job: Job, found: Diagnosis, at: datetime) -> None:
+    """Write the verdict; where a person corrected it, that stays in force and the rest is brought up to date."""
+    decided = found.verdict
+    old = Verdict.objects.select_for_update().filter(job=job).first()
+    in_force = {} if old and old.is_overridden else {"verdict": decided.verdict, "advice": decided.advice}
+    verdict, _ = Verdict.objects.update_or_create(
+        job=job,
+        defaults={
+            **in_force,
+            "experiment_id": job.experiment_id,
+            "ended_at": job.ended_at,
+            "machine_verdict": decided.verdict,
+            "category": decided.category,
+            "confidence": decided.confidence,
+            "cause": decided.cause.pattern.id[:64] if decided.cause else "",
+            "service": decided.service[:64],
+            "summary": decided.summary,
+            "reasons": [
+                {"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)} for r in decided.reasons
+            ],
+            "catalogue_version": built_in().version,
+            "decided_at": at,
+        },
+    )
+    mark_dirty({hour_of(verdict.ended_at), *([hour_of(old.ended_at)] if old else [])})
+    if old is None or (old.verdict, old.cause) != (verdict.verdict, verdict.cause):
+        publish(
+            kind="verdict.decided",
+            target=job,
+            by="diagnosis",
+            at=at,
+            old=old.verdict if old else "",
+            new=verdict.verdict,
+            reason=decided.summary,
+        )
+
+
+def requeue_waiting(*, at: datetime, limit: int = 500) -> int:
+    """Send again what was due some time ago: harvests of killed workers and lost messages; return how many."""
+    dead = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
+    dead.update(state=HarvestState.QUEUED, due_at=at - GRACE)
+    late = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at - GRACE).order_by("due_at")
+    with transaction.atomic():
+        ids = list(late.values_list("pk", flat=True)[:limit])
+        LogHarvest.objects.filter(pk__in=ids, state=HarvestState.QUEUED).update(due_at=at)
+        for pk in ids:
+            enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=pk)
+    return len(ids)

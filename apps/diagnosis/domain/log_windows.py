@@ -1,0 +1,149 @@
+"""Windows into a job's logs: the last lines, earlier ones, those around a place, with known errors marked."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from django.conf import settings
+
+from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.engine.base import Block, JobFacts, Pattern
+from apps.diagnosis.engine.catalogue import built_in
+from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, open_log, read_around, read_back
+from apps.diagnosis.engine.verdict import WEIGHT
+from apps.diagnosis.enums import Role, Stream
+from apps.diagnosis.models import LogExcerpt, Verdict
+from apps.jobs.models import Job
+
+LINE_CHOICES = (10, 50, 500)
+WINDOW_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    """A line of a log with the known error in it, if there is one."""
+
+    line: LogLine
+    role: Role | None = None
+    pattern: str = ""
+    service: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A window into one of a job's logs. `problem` says why it is not the log as it is now."""
+
+    job: Job
+    stream: Stream
+    streams: tuple[Stream, ...]
+    wanted: int
+    lines: tuple[ShownLine, ...] = ()
+    size_bytes: int | None = None
+    earlier: int | None = None
+    at: int | None = None
+    problem: str = ""
+    choices: tuple[int, ...] = LINE_CHOICES
+
+
+def log_view(
+    job: Job, *, stream: Stream | None = None, lines: int = 50, before: int | None = None, at: int | None = None
+) -> LogView:
+    """Return the last lines of a log, those before the byte `before`, or those around the byte `at`.
+
+    What the stored excerpt holds is shown from it; else the log itself is read, under the log roots and within 1 MB.
+    """
+    excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
+    paths = dict(log_paths(job))
+    streams = tuple(each for each in Stream if each in excerpts or each in paths)
+    chosen = stream or _stream_to_show(job, streams)
+    view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
+    excerpt = excerpts.get(chosen)
+    block, problem = _window(excerpt, paths.get(chosen, ""), lines, before, at)
+    if excerpt is None and job.started_at is None:
+        problem = "It never ran, so it wrote none."
+    if block is None:
+        return replace(view, problem=problem)
+    shown = _marked(block)
+    earlier = block.offset if block.offset > 0 and block.data else None
+    return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
+
+
+def _stream_to_show(job: Job, streams: tuple[Stream, ...]) -> Stream:
+    """Show the log in which the cause was found, else the error output where there is one."""
+    verdict = Verdict.objects.filter(job=job).first()
+    for reason in verdict.reasons if verdict else ():
+        name = str(reason.get("target", "")).partition(":")[0]
+        if name in streams:
+            return Stream(name)
+    return streams[0] if streams else Stream.OUTPUT
+
+
+def _window(
+    excerpt: LogExcerpt | None, path: str, lines: int, before: int | None, at: int | None
+) -> tuple[Block | None, str]:
+    stored = _stored_window(excerpt, lines, before, at) if excerpt else None
+    if stored is not None:
+        return stored, ""
+    if not path:
+        return None, "Where its log lies is not known."
+    try:
+        with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
+            if at is not None:
+                return read_around(descriptor, at, lines=lines, budget_bytes=WINDOW_BYTES), ""
+            return read_back(descriptor, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
+    except LogError as error:
+        return (_block_of(excerpt), f"{error}. This is what was kept.") if excerpt else (None, str(error))
+
+
+def _block_of(excerpt: LogExcerpt) -> Block:
+    return Block(
+        bytes(excerpt.data), excerpt.first_offset, excerpt.size_bytes, excerpt.first_line_number, Stream(excerpt.stream)
+    )
+
+
+def _stored_window(excerpt: LogExcerpt, lines: int, before: int | None, at: int | None) -> Block | None:
+    """Return the window from the excerpt; None where it reaches further back than that."""
+    block = _block_of(excerpt)
+    end = len(block.data)
+    if before is not None:
+        end = before - block.offset
+    elif at is not None:
+        end = _end_of_lines(block.data, at - block.offset, lines // 2)
+    if not 0 <= end <= len(block.data) or (at is not None and at < block.offset):
+        return None
+    start = end - block.data[:end].endswith(b"\n")
+    for _ in range(lines):
+        start = block.data.rfind(b"\n", 0, max(start, 0))
+        if start < 0:
+            break
+    if start < 0 and block.offset > 0:
+        return None
+    number = block.first_line
+    data = block.data[start + 1 : end]
+    return replace(
+        block,
+        data=data,
+        offset=block.offset + start + 1,
+        first_line=None if number is None else number + block.data.count(b"\n", 0, start + 1),
+    )
+
+
+def _end_of_lines(data: bytes, position: int, lines: int) -> int:
+    for _ in range(lines):
+        position = data.find(b"\n", max(position, 0)) + 1
+        if position == 0:
+            return len(data)
+    return position
+
+
+def _marked(block: Block) -> tuple[ShownLine, ...]:
+    """Mark the lines with known errors, each with its weightiest."""
+    marks: dict[int, Pattern] = {}
+    for hit in built_in().classify(JobFacts(), block).hits:
+        if hit.pattern.role is not Role.NOISE:
+            marks.setdefault(hit.offset, hit.pattern)
+            if WEIGHT[hit.pattern.role] < WEIGHT[marks[hit.offset].role]:
+                marks[hit.offset] = hit.pattern
+    return tuple(
+        ShownLine(line, mark.role, mark.id, mark.service) if (mark := marks.get(line.offset)) else ShownLine(line)
+        for line in lines_of(block)
+    )

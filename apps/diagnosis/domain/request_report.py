@@ -1,0 +1,159 @@
+"""How a request ran: efficiency, failures by cause, waste, sites, slowest jobs; frozen when the request is closed."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Aggregate, Count, F, FloatField, Max, Q, QuerySet, Sum
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
+from apps.diagnosis.models import RequestReport, Verdict
+from apps.jobs.domain.totals import sent_again
+from apps.jobs.enums import FAILED_STATES
+from apps.jobs.models import Job
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.models import Request
+
+#: How many rows a table of causes, sites and slowest jobs has.
+MOST = 20
+_DONE = Q(state=JobState.COMPLETED)
+_FAILED = Q(state__in=sorted(state.value for state in FAILED_STATES))
+_CORES = F("wall_seconds") * F("cpus")
+
+
+class _Percentile(Aggregate):
+    function = "PERCENTILE_CONT"
+    template = "%(function)s(%(fraction)s) WITHIN GROUP (ORDER BY %(expressions)s)"
+    output_field = FloatField()
+
+
+def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
+    """Return how the request's jobs ran, as known now, in a fixed number of queries; plain values, for JSON."""
+    jobs = Job.objects.filter(request=request).order_by()
+    chain = {
+        name: place for place, name in enumerate(request.stages.order_by("position").values_list("name", flat=True))
+    }
+    stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
+    stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
+    again = sent_again([request.pk])
+    for row in stages:
+        row["retried"] += again.get((request.pk, chain.get(row["stage"], -1)), 0)
+    total = jobs.aggregate(**_sums())
+    total["retried"] += sum(again.values())
+    sites: list[dict[str, Any]] = [dict(row) for row in jobs.values("site__name").annotate(**_sums())]
+    sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
+    return {
+        "request": request.key,
+        "title": request.title,
+        "experiment": request.experiment.key,
+        "state": request.state,
+        "as_of": at.isoformat(),
+        "total": _figures(total),
+        "stages": [{"stage": row["stage"], **_figures(row)} for row in stages],
+        "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
+        "causes": _causes(request),
+        "taken_as_they_are": [
+            {"stage": row.stage.name, "by": row.by, "reason": row.reason, "jobs_missing": row.jobs_missing}
+            for row in acceptances_of([request]).values()
+        ],
+        "slowest": _slowest(jobs),
+    }
+
+
+@transaction.atomic
+def freeze_report(*, request: Request, at: datetime) -> RequestReport:
+    """Keep the report as it is now for good, under the hash of its content; one that is kept already stays."""
+    Request.objects.select_for_update().get(pk=request.pk)
+    kept = RequestReport.objects.filter(request=request).first()
+    if kept is not None:
+        return kept
+    content = json.dumps(report_of(request, at=at), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    digest = digest_of(content)
+    report = RequestReport.objects.create(request=request, sha256=digest, content=content, frozen_at=at)
+    publish(kind="report.frozen", target=report, by="opsportal", at=at, new=digest)
+    return report
+
+
+def read_frozen(report: RequestReport) -> dict[str, Any]:
+    """Return the content of a frozen report. Raises `ValueError` where it is not what was hashed."""
+    if digest_of(report.content) != report.sha256:
+        raise ValueError(f"{report} was changed: its content is not that of its address")
+    content: dict[str, Any] = json.loads(report.content)
+    return content
+
+
+def digest_of(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _sums() -> dict[str, Any]:
+    return {
+        "jobs": Count("pk"),
+        "completed": Count("pk", filter=_DONE),
+        "failed": Count("pk", filter=_FAILED),
+        "retried": Count("pk", filter=Q(attempt__gt=1)),
+        "core": Sum(_CORES),
+        "lost": Sum(_CORES, filter=~_DONE),
+        "cpu": Sum("cpu_seconds"),
+        "p50": _Percentile("wall_seconds", fraction="0.5", filter=_DONE),
+        "p95": _Percentile("wall_seconds", fraction="0.95", filter=_DONE),
+        "longest": Max("wall_seconds", filter=_DONE),
+    }
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rounded figures of some jobs; wall times are those of completed ones, in seconds."""
+    core, cpu = row["core"] or 0, row["cpu"] or 0
+    return {
+        "jobs": row["jobs"],
+        "completed": row["completed"],
+        "failed": row["failed"],
+        "taken_away": row["jobs"] - row["completed"] - row["failed"],
+        "retried": row["retried"],
+        "core_hours": round(core / 3600, 2),
+        "wasted_core_hours": round((row["lost"] or 0) / 3600, 2),
+        "efficiency": round(cpu / core, 4) if core else None,
+        "wall_p50": None if row["p50"] is None else round(row["p50"]),
+        "wall_p95": None if row["p95"] is None else round(row["p95"]),
+        "wall_max": row["longest"],
+    }
+
+
+def _causes(request: Request) -> list[dict[str, Any]]:
+    cores = F("job__wall_seconds") * F("job__cpus")
+    rows = (
+        Verdict.objects.filter(job__request=request)
+        .order_by()
+        .values("verdict", "cause", "service")
+        .annotate(jobs=Count("pk"), core=Sum(cores))
+        .order_by("-jobs", "verdict", "cause", "service")
+    )
+    return [
+        {
+            "verdict": row["verdict"],
+            "cause": row["cause"],
+            "service": row["service"],
+            "jobs": row["jobs"],
+            "core_hours": round((row["core"] or 0) / 3600, 2),
+        }
+        for row in rows[:MOST]
+    ]
+
+
+def _slowest(jobs: QuerySet[Job]) -> list[dict[str, Any]]:
+    done = jobs.filter(_DONE).select_related("cluster").order_by("-wall_seconds", "pk")
+    return [
+        {
+            "id": job.pk,
+            "job": job.job_id,
+            "cluster": job.cluster.name,
+            "stage": job.stage,
+            "host": job.host,
+            "wall": job.wall_seconds,
+        }
+        for job in done[:MOST]
+    ]

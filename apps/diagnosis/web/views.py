@@ -1,0 +1,169 @@
+"""Pages and page parts: a job's verdict and log, failures by cause, and the jobs behind each number."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+from django_htmx.middleware import HtmxDetails
+
+from apps.core.domain.pagination import newest_first
+from apps.core.errors import DomainError
+from apps.diagnosis.domain import harvest
+from apps.diagnosis.domain.causes import CauseRow, failures_by_cause, last_decided_at
+from apps.diagnosis.domain.facts import ANSWERS
+from apps.diagnosis.domain.log_windows import LINE_CHOICES, log_view
+from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
+from apps.diagnosis.enums import Stream, VerdictKind
+from apps.diagnosis.filters import FailedJobs, Failures
+from apps.diagnosis.models import CauseTotals, Verdict
+from apps.diagnosis.permissions import may_judge
+from apps.diagnosis.web.forms import CorrectionForm
+from apps.jobs.domain.records import hour_of
+from apps.jobs.models import Job
+
+
+class HtmxRequest(HttpRequest):
+    htmx: HtmxDetails
+
+
+def _job(request: HttpRequest, pk: int) -> Job:
+    return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+
+
+def _verdict_context(request: HttpRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
+    diagnosis = job_diagnosis(job)
+    initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
+    return {
+        "job": job,
+        "diagnosis": diagnosis,
+        "may_judge": may_judge(request.user, job.experiment_id),
+        "correction": form or CorrectionForm(initial=initial),
+    }
+
+
+@require_safe
+def verdict(request: HtmxRequest, pk: int) -> HttpResponse:
+    template = "diagnosis/_verdict.html" if request.htmx else "diagnosis/verdict.html"
+    return render(request, template, _verdict_context(request, _job(request, pk)))
+
+
+@require_POST
+def correct_verdict(request: HttpRequest, pk: int) -> HttpResponse:
+    job = _job(request, pk)
+    form = CorrectionForm(request.POST)
+    if form.is_valid():
+        kind = VerdictKind(form.cleaned_data["verdict"])
+        try:
+            override_verdict(
+                job=job, verdict=kind, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"]
+            )
+        except DomainError as error:
+            form.add_error(None, str(error))
+        else:
+            messages.success(request, "Your verdict is in force.")
+            return redirect("portal:job", pk)
+    return render(request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400)
+
+
+@require_POST
+def harvest_again(request: HttpRequest, pk: int) -> HttpResponse:
+    try:
+        harvest.harvest_again(job=_job(request, pk), by=request.user, at=timezone.now())
+    except DomainError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "The log is being read again.")
+    return redirect("portal:job", pk)
+
+
+@require_safe
+def log(request: HtmxRequest, pk: int) -> HttpResponse:
+    """Show the end of a log, or with `before` or `at` another part; anything odd in the query shows the end."""
+    query = request.GET
+    lines = _number(query.get("lines"))
+    before, at = _number(query.get("before")), _number(query.get("at"))
+    stream = Stream(query["stream"]) if query.get("stream") in list(Stream) else None
+    view = log_view(
+        _job(request, pk), stream=stream, lines=lines if lines in LINE_CHOICES else 50, before=before, at=at
+    )
+    if not request.htmx:
+        template = "diagnosis/log.html"
+    else:
+        template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
+    return render(request, template, {"log": view, "job": view.job})
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """All causes of one verdict, with the query that lists its jobs."""
+
+    verdict: str
+    answer: str
+    jobs: int
+    wall_seconds: int
+    query: str
+    causes: list[tuple[CauseRow, str]]
+
+
+@require_safe
+def failures(request: HttpRequest) -> HttpResponse:
+    """Show failures by verdict and cause, from hourly totals; the window begins and ends with an hour."""
+    totals = cast(QuerySet[CauseTotals], CauseTotals.objects.visible_to(request.user))
+    chosen = Failures(request.GET, totals)
+    start, end = _window(int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24)
+    rows = failures_by_cause(chosen.qs.filter(hour__gte=start, hour__lt=end))
+    link = {"start": _iso(start), "end": _iso(end)} | {
+        name: request.GET[name] for name in ("experiment", "cluster") if request.GET.get(name)
+    }
+    groups = [_group(kind, [row for row in rows if row.verdict == kind], link) for kind in VerdictKind]
+    context = {
+        "filter": chosen,
+        "groups": sorted((group for group in groups if group.jobs), key=lambda group: -group.jobs),
+        "jobs": sum(row.jobs for row in rows),
+        "wall_seconds": sum(row.wall_seconds for row in rows),
+        "query": "?" + urlencode(link),
+        "start": start,
+        "end": end,
+        "last_decided_at": last_decided_at(),
+    }
+    return render(request, "diagnosis/failures.html", context)
+
+
+def _group(kind: VerdictKind, rows: list[CauseRow], link: dict[str, str]) -> Group:
+    of_kind = link | {"verdict": kind.value}
+    causes = [
+        (row, "?" + urlencode(of_kind | {"cause": row.cause or "-", "service": row.service or "-"})) for row in rows
+    ]
+    jobs, wall = sum(row.jobs for row in rows), sum(row.wall_seconds for row in rows)
+    return Group(kind.value, ANSWERS[kind], jobs, wall, "?" + urlencode(of_kind), causes)
+
+
+def _window(hours: int) -> tuple[datetime, datetime]:
+    end = hour_of(timezone.now()) + timedelta(hours=1)
+    return end - timedelta(hours=hours), end
+
+
+def _iso(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%MZ}"
+
+
+@require_safe
+def failed_jobs(request: HttpRequest) -> HttpResponse:
+    """List the jobs behind a number of the failures page, newest end first."""
+    rows = cast(
+        QuerySet[Verdict], Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
+    )
+    chosen = FailedJobs(request.GET, rows)
+    page = newest_first(chosen.qs, by="ended_at", query=request.GET)
+    return render(request, "diagnosis/failed_jobs.html", {"filter": chosen, "page": page})

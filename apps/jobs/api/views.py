@@ -1,0 +1,20 @@
+"""Jobs in the API, to read only."""
+
+from django.db.models import QuerySet
+from rest_framework.viewsets import ReadOnlyModelViewSet
+
+from apps.jobs.api.serializers import JobSerializer
+from apps.jobs.domain.jobs import jobs_for_list
+from apps.jobs.filters import JobFilter
+from apps.jobs.models import Job
+
+
+class JobViewSet(ReadOnlyModelViewSet[Job]):
+    """Finished jobs that you may see, the last collected first; the filters are those of the job list."""
+
+    queryset = Job.objects.none()
+    serializer_class = JobSerializer
+    filterset_class = JobFilter
+
+    def get_queryset(self) -> QuerySet[Job]:
+        return jobs_for_list(self.request.user)

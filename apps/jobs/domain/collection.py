@@ -1,0 +1,177 @@
+"""Collect finished jobs from the accounting of each cluster."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobRecord, Scheduler, SchedulerError
+from apps.core.domain.events import publish
+from apps.core.domain.locks import alone_with
+from apps.core.domain.masking import Masker, rules_in_force
+from apps.jobs.domain.origin import experiments_by_account
+from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, values_of
+from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.models import Collection, Job
+
+log = logging.getLogger(__name__)
+
+#: How far the first collection looks back.
+FIRST_REACH = timedelta(hours=24)
+#: Accounting is written some seconds after a job ends, so each run looks again at the last minutes ...
+OVERLAP = timedelta(minutes=15)
+#: ... and every hour at the last day, for what came late or was corrected.
+RECHECK_EVERY = timedelta(hours=1)
+RECHECK_REACH = timedelta(hours=24)
+#: The end of the window: jobs younger than this may not be written yet.
+LAG = timedelta(seconds=2)
+#: A long window is asked for in slices, and so many of them in one run; the next run goes on.
+SLICE = timedelta(hours=6)
+SLICES_A_RUN = 8
+CHUNK = 500
+
+_COLLECTOR_LOCK = 4_716_001
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What one run brought in; `problem` says why it stopped, `caught_up` whether the window reached the present."""
+
+    new: int = 0
+    changed: int = 0
+    problem: str = ""
+    caught_up: bool = False
+
+
+def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None:
+    """Bring in what the cluster's accounting tells of jobs that ended; None when another process is at it.
+
+    Each chunk of jobs commits with its event, so that a kill loses and doubles nothing: the next run asks again for
+    the same window. A cluster that cannot be asked has the reason in its `Collection`; nothing is raised.
+    """
+    with alone_with(_COLLECTOR_LOCK, cluster.pk) as alone:
+        if not alone:
+            return None
+        collection, _ = Collection.objects.get_or_create(
+            cluster=cluster, defaults={"collected_until": at - FIRST_REACH, "rechecked_at": at}
+        )
+        return _collect(cluster, collection, at)
+
+
+def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collected:
+    recheck = collection.rechecked_at is None or at - collection.rechecked_at >= RECHECK_EVERY
+    start = collection.collected_until - (RECHECK_REACH if recheck else OVERLAP)
+    new = changed = 0
+    mine = Collection.objects.filter(pk=collection.pk)
+    try:
+        scheduler = adapter_of(cluster)
+        slices = list(_slices(start, at - LAG))
+        for since, until in slices[:SLICES_A_RUN]:
+            for chunk in _chunks(_ask(scheduler, since, until)):
+                more_new, more_changed = store_records(cluster=cluster, records=chunk, at=at)
+                new, changed = new + more_new, changed + more_changed
+            mine.filter(collected_until__lt=until).update(collected_until=until)
+    except SchedulerError as error:
+        reason = clean_text(str(error), 2000)
+        if reason != collection.last_error:  # else it was told before, and would be every 15 s
+            log.warning("cluster %s cannot be collected: %s", cluster.name, error)
+        mine.update(last_run_at=at, last_error=reason)
+        return Collected(new, changed, problem=str(error))
+    mine.update(last_run_at=at, last_success_at=at, last_error="")
+    caught_up = len(slices) <= SLICES_A_RUN
+    if recheck and caught_up:
+        mine.update(rechecked_at=at)
+    return Collected(new, changed, caught_up=caught_up)
+
+
+def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collection:
+    """Let the next runs begin at `since`. Jobs that are here already stay as they are."""
+    collection, _ = Collection.objects.update_or_create(
+        cluster=cluster, defaults={"collected_until": since, "rechecked_at": at}
+    )
+    return collection
+
+
+def _slices(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+    while since < until:
+        end = min(since + SLICE, until)
+        yield since, end
+        since = end
+
+
+def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[JobRecord]:
+    try:
+        yield from scheduler.finished_jobs(since=since, until=until)
+    except SchedulerError:
+        raise
+    except Exception as error:  # a third party's adapter may raise anything; the other clusters go on
+        log.exception("scheduler adapter %s failed", scheduler.name)
+        raise SchedulerError(f"{type(error).__name__}: {error}") from error
+
+
+def _chunks(records: Iterable[JobRecord]) -> Iterator[list[JobRecord]]:
+    rest = iter(records)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
+
+
+@transaction.atomic
+def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetime) -> tuple[int, int]:
+    """Insert the attempts that are new, correct those that differ; return how many of each.
+
+    Publishes one `jobs.collected` for both, with their ids and those of them that failed.
+    """
+    wanted = {key_of(record): record for record in records}
+    # One writer per cluster from here to the commit: so what is read as new stays new.
+    Collection.objects.select_for_update().get(cluster=cluster)
+    ids = {job_id for job_id, _, _ in wanted}
+    known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
+    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules_in_force())
+    values = {key: _without_secrets(values_of(record), masker) for key, record in wanted.items()}
+    experiment_of = experiments_by_account(cluster)
+    new = [
+        Job(
+            cluster=cluster,
+            site_id=cluster.site_id,
+            experiment_id=experiment_of(fields["account"]),
+            collected_at=at,
+            **fields,
+        )
+        for key, fields in values.items()
+        if key not in known
+    ]
+    hours = {hour_of(job.ended_at) for job in new}
+    changed = []
+    for key, job in known.items():
+        if key in values and (corrections := differences(job, values[key])):
+            hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
+            changed.append(_correct(job, corrections, experiment_of, at))
+    stored = Job.objects.bulk_create(new) + changed
+    if stored:
+        mark_dirty(hours)
+        failed = [job.pk for job in stored if job.is_failed]
+        data = {"jobs": [job.pk for job in stored], "failed": failed}
+        publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
+    return len(new), len(changed)
+
+
+def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:
+    """Mask what `sbatch --export=TOKEN=…` and comments tell, by the rules for environments."""
+    return {**values, **{name: masker.mask_text(values[name]) for name in ("submit_line", "comment")}}
+
+
+def _correct(job: Job, corrections: dict[str, object], experiment_of: Callable[[str], int | None], at: datetime) -> Job:
+    for name, value in corrections.items():
+        setattr(job, name, value)
+    row = Job.objects.filter(pk=job.pk)
+    row.update(collected_at=at, **corrections)
+    if "account" in corrections:
+        row.filter(experiment=None).update(experiment_id=experiment_of(job.account))
+    return job

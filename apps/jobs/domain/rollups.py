@@ -1,0 +1,87 @@
+"""Keep the hourly totals of jobs equal to a recount, by dirty hours."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import Count, F, Max, Q, Sum
+
+from apps.core.domain.health import beat_heart
+from apps.jobs.domain.jobs import TOTALS_HEART
+from apps.jobs.models import DirtyHour, HourlyEnds, HourlyTotals, Job
+
+_TOTALS_LOCK = 4_716_002
+
+
+def mark_dirty(hours: Iterable[datetime]) -> None:
+    """Note, in the caller's transaction, that the totals of these hours must be counted anew."""
+    DirtyHour.objects.bulk_create([DirtyHour(hour=hour) for hour in sorted(set(hours))])
+
+
+def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
+    """Count the totals of changed hours anew, newest first; return how many hours.
+
+    When all are done the totals are right as of `at`, which is noted.
+    """
+    hours = list(DirtyHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[: limit + 1])
+    for hour in hours[:limit]:
+        recompute_hour(hour=hour)
+    if len(hours) <= limit:
+        beat_heart(name=TOTALS_HEART, at=at)
+    return min(len(hours), limit)
+
+
+@transaction.atomic
+def recompute_hour(*, hour: datetime) -> None:
+    """Count one hour's totals anew, if it has a note, and remove the notes that were there before the count.
+
+    A note and its jobs commit together, and the count is a later statement than the removal: so each removed note's
+    jobs are in the count, and those that commit meanwhile keep theirs.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_TOTALS_LOCK, int(hour.timestamp()) // 3600])
+    removed, _ = DirtyHour.objects.filter(hour=hour).delete()
+    if not removed:
+        return
+    groups = ("cluster_id", "experiment_id", "request_key", "stage", "state")
+    counted = (
+        Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1))
+        .order_by()
+        .values(*groups)
+        .annotate(
+            jobs=Count("pk"),
+            wall=Sum("wall_seconds"),
+            core=Sum(F("wall_seconds") * F("cpus")),
+            cpu=Sum("cpu_seconds"),
+            last=Max("ended_at"),
+            retried=Count("pk", filter=Q(attempt__gt=1)),
+        )
+    )
+    totals = [
+        HourlyTotals(
+            hour=hour,
+            **{name: row[name] for name in groups},
+            jobs=row["jobs"],
+            wall_seconds=row["wall"],
+            core_seconds=row["core"],
+            cpu_seconds=row["cpu"],
+            last_ended_at=row["last"],
+            retried=row["retried"],
+        )
+        for row in counted
+    ]
+    HourlyTotals.objects.filter(hour=hour).delete()
+    HourlyTotals.objects.bulk_create(totals)
+    HourlyEnds.objects.filter(hour=hour).delete()
+    HourlyEnds.objects.bulk_create(ends_of(totals))
+
+
+def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
+    """Return the sums of totals over requests and stages, not saved yet."""
+    found: dict[tuple[object, ...], HourlyEnds] = {}
+    for row in totals:
+        key = {name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")}
+        ends = found.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
+        ends.jobs += row.jobs
+        ends.core_seconds += row.core_seconds
+    return list(found.values())

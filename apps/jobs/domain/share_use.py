@@ -1,0 +1,28 @@
+"""What of production each experiment used lately, from the hourly totals, for the shares in production's queue."""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Sum
+
+from apps.jobs.domain.records import hour_of
+from apps.jobs.models import HourlyTotals
+from apps.production.models import ShareUse
+
+DAYS = 30
+
+
+@transaction.atomic
+def count_share_use(*, at: datetime) -> int:
+    """Sum the core time of requests' jobs of the last days by experiment; return how many experiments used any."""
+    since = hour_of(at - timedelta(days=DAYS))
+    totals = HourlyTotals.objects.filter(hour__gte=since).exclude(request_key="").exclude(experiment=None)
+    sums = totals.order_by().values_list("experiment").annotate(used=Sum("core_seconds"))
+    rows = [
+        ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at) for experiment, used in sums if used
+    ]
+    ShareUse.objects.exclude(pk__in=[row.pk for row in rows]).delete()
+    ShareUse.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["experiment"], update_fields=["core_seconds", "days", "as_of"]
+    )
+    return len(rows)

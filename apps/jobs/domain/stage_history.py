@@ -1,0 +1,100 @@
+"""What the jobs of each stage of a request took, counted for production's estimates."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Max, Sum
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.models import HourlyTotals
+from apps.production.domain.estimates import QUANTILES
+from apps.production.models import Request, Stage, StageHistory
+
+#: Requests with jobs that ended since then are looked at; older ones change no more.
+LOOK_BACK = timedelta(days=40)
+
+_QUANTILES = f"ARRAY{list(QUANTILES)}"
+#: All of it for one request, in one pass of its jobs and one of its days. A day counts from the first job's start in
+#: it to the last one's end, an hour at least, so that a short stage has the pace that it had.
+_COUNT = f"""
+WITH ended AS (
+    SELECT lower(stage) AS name, state = %(completed)s AS good, wall_seconds, wall_seconds * cpus AS core_seconds,
+           max_memory_bytes, started_at, ended_at, date_trunc('day', ended_at, 'UTC') AS day
+    FROM jobs_job WHERE request_key = %(key)s AND request_id = %(pk)s AND stage <> ''
+), days AS (
+    SELECT name, count(*) * 86400.0 / greatest(
+        3600, extract(epoch FROM max(ended_at) - min(greatest(coalesce(started_at, ended_at), day)))
+    ) AS pace
+    FROM ended WHERE good GROUP BY name, day
+), paces AS (
+    SELECT name, percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY pace) AS per_day FROM days GROUP BY name
+)
+SELECT name, count(*) AS attempts, count(*) FILTER (WHERE good) AS completed,
+       coalesce(sum(core_seconds), 0)::float AS core_seconds,
+       coalesce(sum(wall_seconds) FILTER (WHERE good), 0)::float AS completed_wall_seconds,
+       percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY wall_seconds) FILTER (WHERE good) AS wall_seconds,
+       percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY max_memory_bytes) FILTER (WHERE good) AS memory_bytes,
+       per_day, max(ended_at) AS last_ended_at, max(ended_at) FILTER (WHERE good) AS last_completed_at
+FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
+"""
+
+
+def count_changed(*, at: datetime) -> int:
+    """Count anew the requests whose totals differ from what was counted; return how many those are."""
+    recent = HourlyTotals.objects.filter(hour__gte=at - LOOK_BACK).exclude(request_key="").values("request_key")
+    totals = (
+        HourlyTotals.objects.filter(request_key__in=recent.distinct())
+        .exclude(stage="")
+        .values("request_key", "experiment_id")
+        .annotate(jobs=Sum("jobs"), last=Max("last_ended_at"), core=Sum("core_seconds"))
+    )
+    now = {
+        (row["request_key"], row["experiment_id"]): (row["jobs"], row["last"], row["core"]) for row in totals.order_by()
+    }
+    requests = Request.objects.filter(key__in={key for key, _ in now})
+    counted = {
+        row["request_id"]: (row["jobs"], row["last"], round(row["core"]))
+        for row in StageHistory.objects.filter(request__in=requests)
+        .order_by()
+        .values("request_id")
+        .annotate(jobs=Sum("attempts"), last=Max("last_ended_at"), core=Sum("core_seconds"))
+    }
+    changed = [
+        request
+        for request in requests
+        if (found := now.get((request.key, request.experiment_id))) and found != counted.get(request.pk)
+    ]
+    for request in changed:
+        count_request(request=request)
+    return len(changed)
+
+
+@transaction.atomic
+def count_request(*, request: Request) -> None:
+    """Count the jobs of a request by stage, and keep what they took with its stages as they are now."""
+    Request.objects.select_for_update().get(pk=request.pk)
+    stages = {stage.name.lower(): stage for stage in Stage.objects.filter(request=request)}
+    rows = [_history(request, row, stages.get(row["name"])) for row in _count(request)]
+    StageHistory.objects.filter(request=request).delete()
+    StageHistory.objects.bulk_create(rows)
+
+
+def _count(request: Request) -> list[dict[str, Any]]:
+    words: dict[str, str | int] = {"completed": JobState.COMPLETED.value, "key": request.key, "pk": request.pk}
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNT, words)
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
+    """Return the row of one stage; jobs may also name a stage that the request does not have."""
+    lists = {name: row.pop(name) or [] for name in ("wall_seconds", "memory_bytes", "per_day")}
+    lists = {name: [value for value in values if value is not None] for name, values in lists.items()}
+    history = StageHistory(request=request, experiment_id=request.experiment_id, **row, **lists)
+    if stage is not None:
+        history.release, history.configuration = stage.release, stage.configuration
+        history.output_dataset = stage.output_dataset
+        history.events_per_job = stage.events / stage.jobs if stage.events and stage.jobs else None
+    return history

@@ -1,0 +1,44 @@
+"""The rows of the home page's table of stages: a hundred of them, so made here and not by a loop of a template."""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from django import template
+from django.template.defaultfilters import floatformat
+from django.urls import reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+from apps.core.web.templatetags.look import number, when
+from apps.jobs.domain.totals import StageProgress
+
+register = template.Library()
+
+
+@register.simple_tag
+def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
+    """A row for each stage, those of a request under its number and title."""
+    return mark_safe("".join(_rows(progress)))  # noqa: S308 – names and addresses are escaped, the rest are figures
+
+
+def _rows(progress: Iterable[StageProgress]) -> Iterator[str]:
+    request, jobs = None, reverse("jobs:list")
+    for row in progress:
+        if row.request.pk != request:
+            request = row.request.pk
+            name, page = f"{row.request.key} {row.request.title}", row.request.get_absolute_url()
+            yield '<tr class="group"><th colspan="5" scope="rowgroup">'
+            yield f'<a href="{escape(page)}">{escape(name)}</a></th></tr>\n'
+        sums, wanted = row.sums, "" if row.wanted is None else f" <small>of {number(row.wanted)}</small>"
+        completed = _linked(jobs + sums.completed_address, row.completed) if sums.completed else "0"
+        failed = _linked(jobs + sums.failed_address, sums.failed) if sums.failed else "0"
+        yield f'<tr class="part"><td>{escape(row.stage or "no stage named")}</td><td class="n">{completed}{wanted}</td>'
+        yield f'<td class="n">{"–" if row.percent is None else f"{_percent(row.percent)} %"}</td>'
+        yield f'<td class="n">{failed}</td><td class="n wide">{when(sums.last_ended_at)}</td></tr>\n'
+
+
+def _linked(address: str, jobs: int) -> str:
+    return f'<a href="{escape(address)}">{number(jobs)}</a>'
+
+
+_percent = lru_cache(maxsize=1_000)(floatformat)

@@ -1,0 +1,249 @@
+"""Sending what is due: digests are put together, mails handed over, webhooks called.
+
+Each message is locked while it is sent, and marked in the transaction that holds the lock. A process that dies
+between the other side's yes and the commit sends that one message again, under the same Message-ID or delivery number.
+"""
+
+import http.client
+import json
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.core.models import Event
+from apps.notifications.domain import webhook_posts
+from apps.notifications.domain.kinds import is_wide, told_of
+from apps.notifications.domain.mail import MailServer, Refused, clean, compose, is_address
+from apps.notifications.domain.notifications import visible_notifications
+from apps.notifications.domain.preferences import hours_of
+from apps.notifications.domain.secrets import secret_of
+from apps.notifications.domain.webhook_addresses import BadAddress
+from apps.notifications.domain.webhooks import disable_webhook
+from apps.notifications.enums import Channel, MessageState
+from apps.notifications.models import Message, Notification, Webhook
+from apps.production.domain.holds import sees_hold
+from apps.production.models import Hold, Request
+
+log = logging.getLogger(__name__)
+
+#: Wait before the next attempt, by the number of attempts made; the last one repeats.
+BACK_OFF_SECONDS = (0, 10, 30, 60, 120, 300, 600)
+#: What is refused is tried again this often, and then set aside: an admin sees it, and may try again.
+MOST_REFUSALS = 24
+REFUSED_SECONDS = 3600
+#: How long messages that are done, and notifications, are kept.
+KEEP_MESSAGES = timedelta(days=90)
+KEEP_NOTIFICATIONS = timedelta(days=180)
+
+
+def form_digests(*, at: datetime) -> int:
+    """Put what waits for a digest that is due into one mail for each person. Returns the number of mails."""
+    waiting = Notification.objects.filter(digest_at__lte=at)
+    made = 0
+    for user_id in waiting.order_by("user").values_list("user", flat=True).distinct()[:200]:
+        with transaction.atomic():
+            rows = waiting.filter(user=user_id).select_for_update(skip_locked=True)
+            pks = list(rows.values_list("pk", flat=True))
+            if pks:
+                mail = Message.objects.create(
+                    channel=Channel.MAIL, user_id=user_id, digest=True, created_at=at, due_at=at
+                )
+                Notification.objects.filter(pk__in=pks).update(message=mail, digest_at=None)
+                made += 1
+    return made
+
+
+def due_mail(at: datetime) -> QuerySet[Message]:
+    due = Message.objects.filter(channel=Channel.MAIL, state=MessageState.WAITING, due_at__lte=at)
+    return due.order_by("due_at", "pk")
+
+
+def due_calls(at: datetime) -> QuerySet[Message]:
+    """Return the calls that are due, of webhooks that are not given time just now."""
+    due = Message.objects.filter(channel=Channel.WEBHOOK, state=MessageState.WAITING, due_at__lte=at)
+    ready = Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at)
+    return due.filter(ready, webhook__enabled=True).order_by("due_at", "pk")
+
+
+def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
+    """Send one mail if it still waits and may be seen; return False where the server does not answer."""
+    try:
+        with transaction.atomic():
+            message = _locked(due_mail(at).filter(pk=message_id))
+            if message is not None:
+                _send_mail(message, server, at)
+    except Refused as error:
+        _put_off(message_id, str(error), at, refused=True)
+    except OSError as error:
+        _put_off(message_id, _said(error), at)
+        return False
+    except Exception as error:  # one mail that cannot be written must not keep the others back
+        log.exception("mail %s failed", message_id)
+        _put_off(message_id, _said(error), at, refused=True)
+    return True
+
+
+def _send_mail(message: Message, server: MailServer, at: datetime) -> None:
+    user = message.user
+    rows = visible_notifications(user).filter(message=message).select_related("event", "request").order_by("pk")
+    told = list(rows) if user is not None and user.is_active else []
+    if user is None or not told or not is_address(user.email):
+        _settle(message, MessageState.DROPPED, at, "Nobody who may see it, or no address.")
+        return
+    later = hours_of(user).allowed(at)
+    if later > at:
+        message.due_at = later
+        message.save(update_fields=["due_at"])
+        return
+    server.send(compose(message, told))
+    _settle(message, MessageState.SENT, at)
+
+
+def call_webhook(*, message_id: int, at: datetime) -> None:
+    """Call one webhook if that still waits and may be told; a failure gives the webhook time."""
+    try:
+        with transaction.atomic():
+            message = _locked(due_calls(at).filter(pk=message_id))
+            if message is not None:
+                _call(message, at)
+    except webhook_posts.Refusal as error:
+        _webhook_failed(message_id, str(error), at, refused=True)
+    except BadAddress as error:
+        _webhook_failed(message_id, str(error), at)
+    except (OSError, http.client.HTTPException) as error:
+        _webhook_failed(message_id, _said(error), at)
+    except Exception as error:  # as above
+        log.exception("call %s failed", message_id)
+        _webhook_failed(message_id, _said(error), at, refused=True)
+
+
+def _call(message: Message, at: datetime) -> None:
+    hook, event = message.webhook, message.event
+    if hook is None or event is None:
+        raise TypeError("a call is of a webhook and an event")
+    request = _request_of(event)
+    if hook.user is not None:
+        if not hook.user.is_active or not _may_be_told(hook.user, event, request):
+            _settle(message, MessageState.DROPPED, at, "The person may not see it.")
+            return
+        later = hours_of(hook.user).allowed(at)
+        if later > at:
+            message.due_at = later
+            message.save(update_fields=["due_at"])
+            return
+    webhook_posts.post_signed(
+        url=hook.url,
+        secret=secret_of(hook),
+        body=json.dumps(payload(event, request)).encode(),
+        timestamp=int(at.timestamp()),
+        delivery=str(message.pk),
+    )
+    _settle(message, MessageState.SENT, at)
+    Webhook.objects.filter(pk=hook.pk).update(failing_since=None, retry_at=None, failures=0, last_error="")
+
+
+def payload(event: Event, request: Request | None) -> dict[str, object]:
+    """Return what a webhook is told."""
+    path = request.get_absolute_url() if request else reverse("production:holds") if is_wide(event) else ""
+    return {
+        "id": event.pk,
+        "kind": event.kind,
+        "at": event.at.isoformat(),
+        "request": request.key if request else None,
+        "url": settings.PORTAL_URL + path if path else None,
+        "text": told_of(event),
+        "actor": event.actor,
+        "old": event.old,
+        "new": event.new,
+        "reason": clean(event.reason),
+    }
+
+
+def _request_of(event: Event) -> Request | None:
+    of_request = event.target_type == Request._meta.label_lower
+    return Request.objects.filter(pk=int(event.target_id)).first() if of_request else None
+
+
+def _may_be_told(user: User, event: Event, request: Request | None) -> bool:
+    """Tell whether a person may still see what an event is about."""
+    if request is not None:
+        return bool(Request.objects.visible_to(user).filter(pk=request.pk).exists())
+    hold = Hold.objects.filter(pk=int(event.target_id)).first() if is_wide(event) else None
+    return sees_hold(user, hold) if hold else event.kind.startswith("webhook.")
+
+
+def _locked(rows: QuerySet[Message]) -> Message | None:
+    """Hold a message that nobody else is sending."""
+    people = ("user__notification_preferences", "webhook__user__notification_preferences", "event")
+    return rows.select_for_update(skip_locked=True, of=("self",)).select_related(*people).first()
+
+
+def _settle(message: Message, state: MessageState, at: datetime, why: str = "") -> None:
+    message.state, message.last_error = state, why
+    message.sent_at = at if state == MessageState.SENT else None
+    message.attempts += 1
+    message.save(update_fields=["state", "last_error", "sent_at", "attempts"])
+
+
+def _put_off(message_id: int, why: str, at: datetime, *, refused: bool = False) -> int:
+    """Note a failure and when to try again; return the seconds until then."""
+    with transaction.atomic():
+        message = Message.objects.select_for_update().get(pk=message_id)
+        message.attempts += 1
+        message.refusals += refused
+        if message.refusals >= MOST_REFUSALS:
+            message.state = MessageState.REFUSED
+        wait = BACK_OFF_SECONDS[min(message.attempts, len(BACK_OFF_SECONDS) - 1)]
+        if refused and message.channel == Channel.MAIL:
+            wait = REFUSED_SECONDS
+        message.due_at, message.last_error = at + timedelta(seconds=wait), why[:2000]
+        message.save(update_fields=["attempts", "refusals", "state", "due_at", "last_error"])
+    return wait
+
+
+@transaction.atomic
+def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = False) -> None:
+    """Give a webhook time; one that has failed for days is switched off."""
+    _put_off(message_id, why, at, refused=refused)
+    hook = Webhook.objects.select_for_update().get(messages=message_id)
+    hook.failures += 1
+    wait = BACK_OFF_SECONDS[min(hook.failures, len(BACK_OFF_SECONDS) - 1)]
+    hook.failing_since = hook.failing_since or at
+    hook.retry_at, hook.last_error = at + timedelta(seconds=wait), why[:2000]
+    hook.save(update_fields=["failures", "failing_since", "retry_at", "last_error"])
+    if at - hook.failing_since >= timedelta(days=settings.WEBHOOK_GIVE_UP_DAYS):
+        disable_webhook(webhook=hook, by="opsportal", at=at)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def drop_old(*, at: datetime) -> int:
+    """Delete notifications and messages of long ago; what waits stays."""
+    done = Message.objects.filter(created_at__lt=at - KEEP_MESSAGES).exclude(state=MessageState.WAITING)
+    told = Notification.objects.filter(at__lt=at - KEEP_NOTIFICATIONS, digest_at=None)
+    told = told.filter(Q(message=None) | ~Q(message__state=MessageState.WAITING))
+    return _delete(told) + _delete(done)
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    """Delete rows some at a time."""
+    count = 0
+    while deleted := rows.model._default_manager.filter(pk__in=rows.order_by("pk").values("pk")[:10_000]).delete()[0]:
+        count += deleted
+    return count
+
+
+@transaction.atomic
+def retry_messages(*, pks: Iterable[int], at: datetime) -> int:
+    """Send refused messages again, and those that wait at once. Returns how many."""
+    rows = Message.objects.filter(pk__in=list(pks), state__in=[MessageState.WAITING, MessageState.REFUSED])
+    return rows.update(state=MessageState.WAITING, due_at=at, refusals=0)

@@ -1,0 +1,71 @@
+"""One signed POST to an address that was judged: pinned, without redirects, within a time limit."""
+
+import hashlib
+import hmac
+import http.client
+import socket
+import ssl
+import threading
+from contextlib import suppress
+
+from apps.notifications.domain.webhook_addresses import check_address, resolve
+
+#: For a step of the connection, and for all of it.
+TIMEOUT_SECONDS = 10
+LIMIT_SECONDS = 20
+_MOST_ADDRESSES = 3
+
+
+class Refusal(Exception):
+    """The other side answered, but not with 2xx."""
+
+
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """Return the HMAC-SHA256 over `timestamp.body`, as hexadecimal digits."""
+    return hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
+
+
+def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> None:
+    """Send `body`. Raises `BadAddress`, `Refusal`, `OSError` or `http.client.HTTPException`."""
+    parts = check_address(url)
+    sock = _connect(resolve(parts))
+    connection = http.client.HTTPConnection(parts.hostname or "", timeout=TIMEOUT_SECONDS)
+    held = [sock]  # TLS takes the socket over, and leaves the first one empty
+    watchdog = threading.Timer(LIMIT_SECONDS, _cut, [held])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        if parts.scheme == "https":
+            held[0] = ssl.create_default_context().wrap_socket(sock, server_hostname=parts.hostname)
+        connection.sock = held[0]
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "opsportal",
+            "Host": parts.netloc,
+            "X-Opsportal-Delivery": delivery,
+            "X-Opsportal-Timestamp": str(timestamp),
+            "X-Opsportal-Signature": f"sha256={signature(secret, timestamp, body)}",
+        }
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        if not 200 <= answer.status < 300:
+            raise Refusal(f"answered {answer.status}")
+    finally:
+        watchdog.cancel()
+        connection.close()
+        held[0].close()
+
+
+def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
+    """Connect to the first that answers; raises the error of the last."""
+    for address in addresses[: _MOST_ADDRESSES - 1]:
+        with suppress(OSError):
+            return socket.create_connection(address, timeout=TIMEOUT_SECONDS / _MOST_ADDRESSES)
+    return socket.create_connection(addresses[-1], timeout=TIMEOUT_SECONDS)
+
+
+def _cut(held: list[socket.socket]) -> None:
+    """End a connection that drips."""
+    with suppress(OSError):
+        held[0].shutdown(socket.SHUT_RDWR)

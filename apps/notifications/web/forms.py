@@ -1,0 +1,84 @@
+"""When one is told of what; webhooks."""
+
+from datetime import time
+from typing import Any
+
+from django import forms
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_opg
+from apps.notifications.domain.preferences import preferences_of, rules_of
+from apps.notifications.domain.webhook_addresses import MAX_LENGTH
+from apps.notifications.enums import Channel, Group, Level, When
+
+
+class PreferencesForm(forms.Form):
+    """Hours, and for each group of events when mail and webhook tell of it: fields such as `mail_turn`."""
+
+    digest_hour = forms.TypedChoiceField(
+        coerce=int, choices=[(hour, f"{hour:02d}:00") for hour in range(24)], label="Digest at"
+    )
+    quiet_from = forms.TimeField(
+        required=False, label="Quiet from", widget=forms.TimeInput({"type": "time"}, format="%H:%M")
+    )
+    quiet_until = forms.TimeField(
+        required=False, label="Quiet until", widget=forms.TimeInput({"type": "time"}, format="%H:%M")
+    )
+
+    def __init__(self, data: Any = None, *, user: User) -> None:
+        chosen, rules = preferences_of(user), rules_of([user])[user.pk]
+        initial: dict[str, Any] = {name: getattr(chosen, name) for name in ("digest_hour", "quiet_from", "quiet_until")}
+        super().__init__(data, initial=initial | {_field(*key): when for key, when in rules.items()})
+        for channel, group in rules:
+            choices = [choice for choice in When.choices if channel == Channel.MAIL or choice[0] != When.DIGEST]
+            label = f"{Group(group).label}, by {channel}"
+            widget = forms.Select({"aria-label": label})
+            self.fields[_field(channel, group)] = forms.ChoiceField(
+                choices=choices, label=Channel(channel).label.capitalize(), widget=widget
+            )
+
+    def rows(self) -> list[tuple[str, list[forms.BoundField]]]:
+        """Return each group with its fields, one a channel, as the page shows them."""
+        return [(str(group.label), [self[_field(channel, group)] for channel in Channel]) for group in Group]
+
+    def values(self) -> dict[str, Any]:
+        """Return what the service wants."""
+        given = self.cleaned_data
+        hours: dict[str, int | time | None] = {
+            name: given[name] for name in ("digest_hour", "quiet_from", "quiet_until")
+        }
+        return hours | {
+            "rules": {(channel, group): When(given[_field(channel, group)]) for channel in Channel for group in Group}
+        }
+
+
+def _field(channel: str, group: str) -> str:
+    return f"{Channel(channel).value}_{Group(group).value}"
+
+
+class WebhookForm(forms.Form):
+    url = forms.CharField(label="Address", max_length=MAX_LENGTH, widget=forms.URLInput)
+    experiment = forms.ModelChoiceField(
+        Experiment.objects.none(), required=False, empty_label="me: what concerns me", label="For", to_field_name="key"
+    )
+
+    def __init__(self, data: Any = None, *, user: User) -> None:
+        super().__init__(data)
+        if is_opg(user):
+            self.fields["experiment"].queryset = Experiment.objects.all()  # type: ignore[attr-defined]
+        else:
+            del self.fields["experiment"]
+
+
+class FollowForm(forms.Form):
+    """How one follows a request."""
+
+    level = forms.ChoiceField(required=False, choices=[("", ""), *Level.choices])
+
+
+class ReadForm(forms.Form):
+    """What one has seen: one notification, or all up to the newest on the page."""
+
+    until = forms.IntegerField(min_value=0, max_value=2**63 - 1)
+    only = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
+    next = forms.CharField(required=False)

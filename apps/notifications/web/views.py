@@ -1,0 +1,164 @@
+"""What one was told of; one's rules, webhooks and feeds; following a request."""
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.models import Experiment, User
+from apps.core.domain.pagination import newest_first
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.notifications.domain import webhooks
+from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
+from apps.notifications.domain.feeds import addresses_of
+from apps.notifications.domain.health import mail_is_configured
+from apps.notifications.domain.kinds import kind_of
+from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
+from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
+from apps.notifications.domain.recipients import webhooks_for
+from apps.notifications.domain.webhook_addresses import host_of
+from apps.notifications.domain.webhooks import enable_webhook, remove_webhook
+from apps.notifications.enums import Level
+from apps.notifications.web.forms import FollowForm, PreferencesForm, ReadForm, WebhookForm
+from apps.production.models import Request
+
+
+@require_safe
+def notification_list(request: HttpRequest) -> HttpResponse:
+    rows = visible_notifications(request.user).select_related("event", "request")
+    only_unread = request.GET.get("show") == "unread"
+    page = newest_first(rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET)
+    context = {
+        "page": page,
+        "rows": [(row, kind_of(row.event).words) for row in page.rows],
+        "only_unread": only_unread,
+        "until": max((row.pk for row in page.rows), default=0),
+        "unread": unread_count(request.user),
+    }
+    return render(request, "notifications/list.html", context)
+
+
+@require_POST
+def read(request: HttpRequest) -> HttpResponse:
+    """Mark one as read, and go to what it is about; or all that were there when the page was made."""
+    form = ReadForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Say which: nothing was marked as read.")
+        return redirect("notifications:list")
+    user, only = cast(User, request.user), form.cleaned_data["only"]
+    mark_read(user=user, at=timezone.now(), until=form.cleaned_data["until"], only=only)
+    if only is not None and form.cleaned_data["next"] == "open":
+        row = visible_notifications(user).select_related("request").filter(pk=only).first()
+        if row is not None:
+            return redirect(row)
+    return redirect("notifications:list")
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def my_settings(request: HttpRequest) -> HttpResponse:
+    user = cast(User, request.user)
+    form = PreferencesForm(request.POST if request.method == "POST" else None, user=user)
+    if request.method != "POST":
+        return _settings(request)
+    if form.is_valid():
+        try:
+            save_preferences(user=user, **form.values())
+        except InvalidFields as error:
+            _add(form, error)
+        else:
+            messages.success(request, "Saved.")
+            return redirect("notifications:settings")
+    return _settings(request, 400, form=form)
+
+
+@require_POST
+def feed_address(request: HttpRequest) -> HttpResponse:
+    """Make a new address of one's feeds, or make the one there is useless."""
+    user = cast(User, request.user)
+    if request.POST.get("do") == "revoke":
+        revoke_feed_address(user=user, by=user, at=timezone.now())
+        messages.success(request, "The address of your feeds works no more.")
+    else:
+        make_feed_address(user=user, by=user, at=timezone.now())
+        messages.success(request, "Your feeds have a new address.")
+    return redirect("notifications:settings")
+
+
+@require_POST
+def add_webhook(request: HttpRequest) -> HttpResponse:
+    """Add a webhook, and show its secret once."""
+    user = cast(User, request.user)
+    form = WebhookForm(request.POST, user=user)
+    if form.is_valid():
+        experiment = cast("Experiment | None", form.cleaned_data.get("experiment"))
+        try:
+            _, secret = webhooks.add_webhook(
+                url=form.cleaned_data["url"], experiment=experiment, by=user, at=timezone.now()
+            )
+        except NotAllowed as error:
+            raise PermissionDenied(str(error)) from None
+        except InvalidFields as error:
+            _add(form, error)
+        else:
+            return _settings(request, new_secret=secret)
+    return _settings(request, 400, webhook_form=form)
+
+
+@require_POST
+def change_webhook(request: HttpRequest, pk: int) -> HttpResponse:
+    """Remove a webhook, or switch it on again."""
+    user = cast(User, request.user)
+    hook = get_object_or_404(webhooks_for(user), pk=pk)
+    if request.POST.get("do") == "enable":
+        enable_webhook(webhook=hook, by=user, at=timezone.now())
+        messages.success(request, "The webhook is called again.")
+    else:
+        remove_webhook(webhook=hook, by=user, at=timezone.now())
+        messages.success(request, "The webhook is removed.")
+    return redirect("notifications:settings")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def follow(request: HttpRequest, key: str) -> HttpResponse:
+    """How one follows a request: a card for its page, a page of its own without JavaScript."""
+    user = cast(User, request.user)
+    wanted = get_object_or_404(Request.objects.visible_to(user).select_related("experiment"), key=key)
+    if request.method == "POST":
+        form = FollowForm(request.POST)
+        if not form.is_valid():
+            messages.error(request, "Watch it, mute it, or neither: nothing was changed.")
+            return redirect(wanted)
+        follow_request(request=wanted, user=user, level=form.cleaned_data["level"])
+        words = {Level.WATCHING: "You watch this request.", Level.MUTED: "You are told no more of this request."}
+        messages.success(request, words.get(form.cleaned_data["level"], "You are told what concerns your roles."))
+        return redirect(wanted)
+    preferences = getattr(user, "notification_preferences", None)
+    context = {"object": wanted, "level": level_of(user, wanted), "feeds": addresses_of(preferences, wanted)}
+    partial = getattr(request, "htmx", False)
+    return render(request, "notifications/_follow.html" if partial else "notifications/follow.html", context)
+
+
+def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
+    user = cast(User, request.user)
+    context = {
+        "form": PreferencesForm(user=user),
+        "webhook_form": WebhookForm(user=user),
+        "webhooks": [(hook, host_of(hook.url)) for hook in webhooks_for(user)],
+        "feeds": addresses_of(getattr(user, "notification_preferences", None)),
+        "mail_works": mail_is_configured(),
+        "zone": hours_of(user).zone,
+        **more,
+    }
+    return render(request, "notifications/settings.html", context, status=status)
+
+
+def _add(form: Any, error: InvalidFields) -> None:
+    for name, problems in error.problems.items():
+        for problem in problems:
+            form.add_error(name if name in form.fields else None, problem)

@@ -1,0 +1,144 @@
+"""Everything that the home page shows, from the apps that know it; roll-ups only, no raw jobs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Q, Sum
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.accounts.enums import Role
+from apps.accounts.models import User
+from apps.accounts.permissions import is_opg, scope_of
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import CauseTotals
+from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.totals import hours_lost, production_now
+from apps.jobs.models import HourlyEnds
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.holds import wide_holds
+from apps.statusboard.domain.announcements import announcements_for
+from apps.statusboard.domain.board import Row, board
+
+#: How many causes the home page names; the rest is one line.
+CAUSES = 6
+HOURS = 24
+
+_WORDS = {
+    VerdictKind.SERVICE: "Service or site",
+    VerdictKind.CODE: "Code",
+    VerdictKind.RESOURCE: "Over a limit",
+    VerdictKind.USER: "Ended by a person",
+    VerdictKind.UNKNOWN: "Not explained yet",
+}
+_ADVICE = {
+    VerdictKind.SERVICE: "retry",
+    VerdictKind.CODE: "debug: with the experiment",
+    VerdictKind.RESOURCE: "ask for more",
+    VerdictKind.USER: "hold",
+    VerdictKind.UNKNOWN: "somebody must look",
+}
+_SIGNS = {
+    VerdictKind.SERVICE: "down",
+    VerdictKind.CODE: "",
+    VerdictKind.RESOURCE: "degraded",
+    VerdictKind.USER: "planned",
+    VerdictKind.UNKNOWN: "unknown",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One line of "why jobs failed": words, number, what to do, and the list behind it."""
+
+    words: str
+    jobs: int
+    advice: str
+    sign: str
+    url: str
+
+
+@dataclass(frozen=True)
+class ServiceRow:
+    """A service of the board, with how many of today's failed jobs have a verdict that names it, and their list."""
+
+    row: Row
+    jobs_hit: int
+    url: str
+
+
+def home_page(*, user: User, at: datetime) -> dict[str, Any]:
+    """Return the context of the home page, for its own template and for the parts it includes."""
+    services = services_today(user=user, at=at)
+    return {
+        "at": at,
+        "services": services,
+        "announcements": announcements_for(user, at),
+        "production": production_now(user),
+        "holds": wide_holds(user),
+        "lost": hours_lost(user, at=at),
+        "as_of": totals_as_of(),
+        "your_turn": waiting_for(user, at).only("key", "title", "state", "deadline")[:10],
+        "may_request": scope_of(user).has_anywhere(Role.LIAISON),
+        "may_operate": is_opg(user),
+        "no_role": not scope_of(user).roles,
+        **why_failed(user=user, at=at, names={each.row.service.slug: each.row.service.name for each in services}),
+    }
+
+
+def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
+    """Return the board, and for each service the jobs that failed by it since the hour in which today began."""
+    zone = timezone.get_current_timezone()
+    midnight = datetime.combine(at.astimezone(zone), time(), zone)
+    start, end = hour_of(midnight), hour_of(at) + timedelta(hours=1)
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).exclude(service="")
+    hit = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
+    return [
+        ServiceRow(row, jobs, _failed_jobs(start, end, service=row.service.slug) if jobs else "")
+        for row in board(at, zone=zone)
+        for jobs in [hit.get(row.service.slug, 0)]
+    ]
+
+
+def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
+    """Return the address of the list of jobs that failed in [start, end)."""
+    window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"}
+    return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**filters, **window})}"
+
+
+def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs.
+
+    `names` are those of the services, by slug.
+    """
+    end = hour_of(at) + timedelta(hours=1)
+    start = end - timedelta(hours=HOURS)
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
+    rows = failures_by_cause(totals)
+    ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
+    jobs = ended.aggregate(all=Sum("jobs"), broken=Sum("jobs", filter=~Q(state=JobState.COMPLETED)))
+    judged = sum(row.jobs for row in rows)
+    waiting = max(0, (jobs["broken"] or 0) - judged)
+    causes = [_cause(row, names, start, end) for row in rows[:CAUSES]]
+    if rest := sum(row.jobs for row in rows[CAUSES:]):
+        causes.append(
+            Cause("Other causes", rest, f"{len(rows) - CAUSES} kinds", "unknown", reverse("diagnosis:failures"))
+        )
+    if waiting:
+        url = f"{reverse('jobs:list')}?state=any_failure"
+        causes.append(Cause("Not judged yet", waiting, "their logs are being read", "unknown", url))
+    return {"causes": causes, "failed_jobs": judged + waiting, "all_jobs": jobs["all"] or 0}
+
+
+def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime) -> Cause:
+    kind = VerdictKind(row.verdict)
+    name = names.get(row.service, row.service)
+    words = f"{name} · {row.cause}" if name and row.cause else row.cause or name or _WORDS[kind]
+    url = _failed_jobs(start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-")
+    return Cause(words, row.jobs, _ADVICE[kind], _SIGNS[kind], url)

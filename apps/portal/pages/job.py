@@ -1,0 +1,104 @@
+"""Everything that the page of one job shows, from the apps that know it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.models import User
+from apps.archive.domain.store.contents import archived_job_for, shown_environment, shown_script
+from apps.archive.models import ArchivedJob
+from apps.archive.permissions import sees_environment
+from apps.core.domain.events import events_of
+from apps.core.models import Event
+from apps.diagnosis.domain.facts import needed_services
+from apps.diagnosis.domain.log_windows import log_view
+from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
+from apps.diagnosis.permissions import may_judge
+from apps.diagnosis.web.forms import CorrectionForm
+from apps.jobs.domain.jobs import array_siblings, other_attempts
+from apps.jobs.models import Job
+from apps.production.models import Request
+from apps.statusboard.domain.outages import ServiceOutage, outages_during
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that happened to the job: when, what, and in whose words if in somebody's."""
+
+    at: datetime
+    text: str
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """One job for one reader. `request` is None where its request is unknown or not the reader's to see."""
+
+    job: Job
+    request: Request | None
+    diagnosis: JobDiagnosis
+    archived: ArchivedJob | None
+    outages: list[ServiceOutage]
+    steps: list[Step] = field(default_factory=list)
+
+
+def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
+    """Return the context of the job page, for its own template and for the parts it includes."""
+    archived = archived_job_for(job)
+    diagnosis = job_diagnosis(job)
+    initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
+    page = JobPage(
+        job=job,
+        request=_request(job, user),
+        diagnosis=diagnosis,
+        archived=archived,
+        outages=_outages(job, at),
+        steps=_steps(job, archived, diagnosis),
+    )
+    context: dict[str, Any] = {
+        "page": page,
+        "job": job,
+        "diagnosis": diagnosis,
+        "may_judge": may_judge(user, job.experiment_id),
+        "correction": CorrectionForm(initial=initial),
+        "log": log_view(job),
+        "attempts": other_attempts(job),
+        "siblings": array_siblings(job),
+        "archived": archived,
+    }
+    if archived:
+        context["script"] = shown_script(archived)
+        context["sees_environment"] = sees_environment(user, archived)
+        context["environment"] = shown_environment(archived) if context["sees_environment"] else None
+    return context
+
+
+def _request(job: Job, user: User) -> Request | None:
+    return Request.objects.visible_to(user).filter(key=job.request_key, experiment=job.experiment_id).first()
+
+
+def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
+    """Return for each service that the job needs whether it was out; for a job that never ran, nothing."""
+    if job.started_at is None:
+        return []
+    ids = [service.pk for service in needed_services(job)]
+    return outages_during(ids, job.started_at, job.ended_at, at=at)
+
+
+def _steps(job: Job, archived: ArchivedJob | None, diagnosis: JobDiagnosis) -> list[Step]:
+    steps = [Step(job.submitted_at, f"submitted by {job.user or 'somebody'}")]
+    if archived:
+        steps.append(Step(archived.captured_at, "script and environment captured"))
+    if job.started_at:
+        steps.append(Step(job.started_at, f"started on {job.host}"))
+    steps.append(Step(job.ended_at, job.state.replace("_", " ")))
+    steps.append(Step(job.collected_at, "collected from accounting"))
+    if diagnosis.verdict:
+        steps.append(Step(diagnosis.verdict.decided_at, f"verdict: {diagnosis.answer.lower()}"))
+    steps += [_said(event) for event in events_of(job)[:50]]
+    return sorted(steps, key=lambda step: step.at)
+
+
+def _said(event: Event) -> Step:
+    return Step(event.at, event.kind.rpartition(".")[2].replace("_", " "), event.actor, event.reason)

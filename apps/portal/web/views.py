@@ -1,0 +1,77 @@
+"""Home, the page of a job, the search box, and the portal's own health."""
+
+import hmac
+from typing import cast
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from apps.accounts.models import User
+from apps.accounts.permissions import is_opg
+from apps.core.domain.tokens import bearer_token
+from apps.jobs.domain.jobs import jobs_for_list
+from apps.jobs.models import Job
+from apps.portal.pages.health import health_page
+from apps.portal.pages.home import home_page
+from apps.portal.pages.job import job_page
+from apps.portal.pages.metrics import metrics_text
+from apps.portal.pages.search import find
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    context = home_page(user=cast(User, request.user), at=timezone.now())
+    return render(request, "portal/home.html", context)
+
+
+@require_safe
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(jobs_for_list(request.user), pk=pk)
+    context = job_page(job=found, user=cast(User, request.user), at=timezone.now())
+    return render(request, "portal/job.html", {**context, "job_ending": _ending(found)})
+
+
+def _ending(job: Job) -> str:
+    """Return how the job ended: `failed · exit 65`, `failed · signal 11`."""
+    words = job.state.replace("_", " ")
+    if job.signal:
+        return f"{words} · signal {job.signal}"
+    return f"{words} · exit {job.exit_code}" if job.exit_code else words
+
+
+@require_safe
+def search(request: HttpRequest) -> HttpResponse:
+    """Show what is found; a single thing at once."""
+    words = request.GET.get("q", "")[:200]
+    found = find(words=words, user=cast(User, request.user))
+    if only := found.only():
+        return redirect(only)
+    return render(request, "portal/find.html", {"words": words.strip(), "found": found})
+
+
+@require_safe
+def health(request: HttpRequest) -> HttpResponse:
+    """Show how the portal's own parts do, to the OPG: paths and messages of hosts are not for everybody."""
+    if not is_opg(request.user):
+        raise PermissionDenied
+    return render(request, "portal/health.html", health_page(at=timezone.now()))
+
+
+@login_not_required  # a monitoring system has a token and no session
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Tell Prometheus what the health page shows, by METRICS_TOKEN or to the OPG."""
+    token = bearer_token(request.headers.get("Authorization", ""))
+    by_token = settings.METRICS_TOKEN and hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
+    if by_token or is_opg(request.user):
+        return HttpResponse(metrics_text(at=timezone.now()), content_type=CONTENT_TYPE_LATEST)
+    if request.user.is_authenticated:
+        raise PermissionDenied
+    challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+    return HttpResponse("A token is needed: see METRICS_TOKEN.\n", "text/plain", 401, headers=challenge)

@@ -1,0 +1,5 @@
+"""The back office of production; each module registers its models."""
+
+from apps.production.admin import approvals, queue, records, requests
+
+__all__ = ["approvals", "queue", "records", "requests"]

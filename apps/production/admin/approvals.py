@@ -1,0 +1,124 @@
+"""Groups and rules of approval in the back office; what people signed and handed over is to look at only."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.core.admin import ReadOnlyAdmin
+from apps.core.domain.events import publish
+from apps.production.admin.actions import Asked, ReasonAction, ReasonActions
+from apps.production.domain.approvals.groups import retire_group, retirement_of
+from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
+from apps.production.permissions import may_change_groups
+
+
+class _Announced(admin.ModelAdmin):
+    """Rows whose changes are events, as they decide who signs."""
+
+    kind = ""
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Write the event once members and groups are saved too."""
+        super().save_related(request, form, formsets, change)
+        data = {"fields": sorted(form.changed_data)}
+        publish(kind=f"{self.kind}.saved", target=form.instance, by=request.user, at=timezone.now(), data=data)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        publish(kind=f"{self.kind}.deleted", target=obj, by=request.user, at=timezone.now())
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for obj in queryset:
+            self.delete_model(request, obj)
+
+
+def _outlook(groups: Sequence[ApprovalGroup], user: Any, at: datetime) -> list[tuple[bool, str]]:
+    if not may_change_groups(user):
+        return [(False, "you may not change groups.") for _ in groups]
+    return [
+        (False, "it was retired already.") if group.retired_at else (True, retirement_of(group, at).words)
+        for group in groups
+    ]
+
+
+def _retire(group: ApprovalGroup, asked: Asked) -> str:
+    return f"{group}: {retire_group(group=group, by=asked.by, at=asked.at, reason=asked.reason).words}"
+
+
+@admin.register(ApprovalGroup)
+class ApprovalGroupAdmin(_Announced, ReasonActions):
+    """One that was signed for, or handed over, is retired instead of deleted: the history names it."""
+
+    kind = "approval_group"
+    reason_actions = [ReasonAction("retire", "Retire", _retire, _outlook)]
+    list_display = ["name", "experiment", "role", "retired_at"]
+    list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["experiment"]
+    readonly_fields = ["retired_at"]
+    search_fields = ["name"]
+    autocomplete_fields = ["members"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let all be changed but one that is retired."""
+        return super().has_change_permission(request, obj) and not (obj and obj.retired_at)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
+        """Say of one that was used what to do instead."""
+        deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
+        uses = [Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)]
+        used = ApprovalGroup.objects.filter(uses[0] | uses[1], pk__in=[group.pk for group in objs])
+        if used:
+            words = "was signed for or handed over, and the history names it: use “Retire…” of the list instead"
+            needed, protected = set(), [f"{group} {words}" for group in used]
+        return deleted, counts, needed, protected
+
+
+@admin.register(ApprovalRule)
+class ApprovalRuleAdmin(_Announced):
+    """Where rules fit together, all their groups must sign; without any, one approver does."""
+
+    kind = "approval_rule"
+    list_display = ["__str__", "group_names", "remind_after_days", "enabled"]
+    list_filter = ["enabled", "experiment"]
+    list_select_related = ["workflow", "experiment"]
+    list_display_links = ["__str__"]
+    search_fields = ["workflow__key", "experiment__key", "groups__name"]
+    filter_horizontal = ["groups"]
+
+    @admin.display(description="groups")
+    def group_names(self, rule: ApprovalRule) -> str:
+        return ", ".join(group.name for group in rule.groups.all()) or "–"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApprovalRule]:
+        return super().get_queryset(request).prefetch_related("groups")
+
+
+@admin.register(Signature)
+class SignatureAdmin(ReadOnlyAdmin):
+    list_display = ["request", "group_name", "by", "for_user", "at", "version", "withdrawn_at"]
+    list_select_related = ["request", "by", "for_user"]
+    search_fields = ["request__key", "group_name", "by__username"]
+    list_filter = [("withdrawn_at", admin.EmptyFieldListFilter), "group"]
+    ordering = ["-pk"]
+
+
+@admin.register(Delegation)
+class DelegationAdmin(ReadOnlyAdmin):
+    list_display = ["__str__", "group", "role", "from_at", "until_at", "revoked_at"]
+    list_select_related = ["to_user", "from_user", "group"]
+    list_filter = [("revoked_at", admin.EmptyFieldListFilter), "group"]
+    search_fields = ["to_user__username", "from_user__username"]
+
+
+@admin.register(Reminder)
+class ReminderAdmin(ReadOnlyAdmin):
+    list_display = ["request", "state", "since", "at"]
+    list_select_related = ["request"]
+    list_filter = ["state"]
+    search_fields = ["request__key"]
+    ordering = ["-pk"]

@@ -1,0 +1,159 @@
+"""Requests in the back office: to look at, with the moves of the workflow as actions."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+
+from apps.core.admin import ReadOnlyAdmin
+from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin
+from apps.production.domain.approvals.turns import signable
+from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.lifecycle.guards import refusal_of
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.transitions import transitions_from
+from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.declaration import DeclarationError, read_declaration
+from apps.production.domain.types.versions import newest_version, save_workflow
+from apps.production.enums import Verb, Who
+from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
+
+
+class StageInline(admin.TabularInline):
+    model = Stage
+    fields = ["position", "name", "release", "configuration", "events", "jobs", "memory_bytes", "wall_seconds"]
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def _move(verb: Verb) -> ReasonAction:
+    def call(request: Request, asked: Asked) -> str:
+        more: dict[str, Any] = {"by": asked.by, "at": asked.at, "reason": asked.reason, "version": asked.version}
+        if verb is Verb.SUPERSEDE:
+            more["successor"] = Request.objects.filter(key=asked.extra).first()
+        moved = SERVICES[verb](request=request, **more)
+        return f"{moved} is now “{moved.get_state_display()}”."
+
+    def outlook(requests: Sequence[Request], user: Any, at: datetime) -> list[tuple[bool, str]]:
+        signable_now = set(signable(user, at))
+        return [_outlook(request, verb, user, signable_now) for request in requests]
+
+    extra = "Number of the request that takes its place" if verb is Verb.SUPERSEDE else ""
+    return ReasonAction(verb.name.lower(), verb.label, call, outlook, extra)
+
+
+def _outlook(request: Request, verb: Verb, user: Any, signable_now: set[int]) -> tuple[bool, str]:
+    """Say what a move would come to, by the table of moves; the service has the last word."""
+    now = f"“{request.get_state_display()}”"
+    steps = [step for step in transitions_from(request.state, verb) if not refusal_of(step, request, offered=True)]
+    if not steps:
+        return False, f"it is {now}."
+    who = steps[0].who
+    signs = who in {Who.SIGNER, Who.DECIDER} and request.pk in signable_now
+    if not signs and (who is Who.SIGNER or not may(user, Who.APPROVER if who is Who.DECIDER else who, request)):
+        return False, f"this is for {who.label}."
+    return True, f"{now} becomes “{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
+
+
+@admin.register(Request)
+class RequestAdmin(ReasonActionsAdmin):
+    """Every field is read-only here: requests are written on their form, and moved by the actions below.
+
+    The actions ask for a reason and call the same services as the pages, as the person who is logged in: an admin who
+    is no approver is told so.
+    """
+
+    list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
+    list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
+    search_fields = ["key", "title", "created_by__username"]
+    list_select_related = ["experiment", "created_by"]
+    date_hierarchy = "created_at"
+    ordering = ["-id"]
+    inlines = [StageInline]
+    readonly_fields = ["events"]
+    reason_actions = [_move(verb) for verb in SERVICES]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
+        """Read along whatever the page of one request names; so many joins would be slow to plan for the list."""
+        found = super().get_queryset(request)
+        if request.resolver_match and request.resolver_match.url_name == "production_request_changelist":
+            return found
+        others = ("workflow__type", "submitted_by", "approved_by", "closed_by", "superseded_by", "cloned_from")
+        return found.select_related("experiment", "created_by", *others)
+
+    @admin.display(description="what happened")
+    def events(self, request: Request) -> str:
+        """The events of the request, in their own list."""
+        address = reverse("admin:core_event_changelist")
+        return format_html('<a href="{}?q={}">Events of {}</a>', address, request.key, request.key)
+
+
+class DeclarationForm(forms.ModelForm):
+    """The declaration of the newest version; a changed one becomes the next version."""
+
+    declaration = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 30, "cols": 100, "spellcheck": "false"}),
+        help_text="In YAML, as docs/workflows.md says. Requests that are there keep the version they were made with.",
+        strip=False,
+    )
+
+    class Meta:
+        model = WorkflowType
+        fields = ["key", "experiment", "enabled"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        newest = newest_version(self.instance.key) if self.instance.pk else None
+        self.fields["declaration"].initial = newest.declaration if newest else builtin_texts()["general"]
+
+    def clean_declaration(self) -> str:
+        text = str(self.cleaned_data["declaration"]).replace("\r\n", "\n")
+        try:
+            read_declaration(text, key=self.cleaned_data.get("key", "new"), states=STATES)
+        except DeclarationError as error:
+            raise forms.ValidationError([f"{place}: {what}" for place, what in error.problems]) from None
+        return text
+
+
+@admin.register(WorkflowType)
+class WorkflowTypeAdmin(admin.ModelAdmin):
+    """A type is never deleted, as requests were made with it: take it out of use instead."""
+
+    form = DeclarationForm
+    list_display = ["key", "experiment", "enabled"]
+    list_filter = ["enabled", "experiment"]
+    list_select_related = ["experiment"]
+    search_fields = ["key"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: WorkflowType | None = None) -> tuple[str, ...]:
+        return ("key",) if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: WorkflowType, form: Any, change: bool) -> None:
+        obj.save()
+        save_workflow(
+            workflow_type=obj, declaration=form.cleaned_data["declaration"], by=request.user, at=timezone.now()
+        )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(WorkflowVersion)
+class WorkflowVersionAdmin(ReadOnlyAdmin):
+    list_display = ["type", "number", "title", "created_at", "created_by"]
+    list_filter = ["type"]
+    list_select_related = ["type"]
+    search_fields = ["type__key", "title", "created_by"]

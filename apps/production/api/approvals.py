@@ -1,0 +1,177 @@
+"""Signatures, inbox and delegations in the API, through the same services as the pages."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from apps.accounts.enums import Role
+from apps.accounts.models import User
+from apps.core.api.conditional import Guarded, Versioned
+from apps.core.api.input import checked_data
+from apps.production.api.serializers import ReasonWriter
+from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.overview import approval_of
+from apps.production.domain.approvals.slots import Slot
+from apps.production.domain.approvals.turns import Turn, turns_of
+from apps.production.domain.lifecycle import moves
+from apps.production.domain.requests.stages import with_stages
+from apps.production.models import ApprovalGroup, Delegation, Request, Signature
+
+#: The inbox tells of no more than this; the list of requests has all.
+MAX_SHOWN = 100
+
+
+class SignWriter(ReasonWriter):
+    """Sign for all groups of yours that must, or the one named."""
+
+    group = serializers.CharField(required=False, allow_blank=True, default="", max_length=100)
+
+
+class SignatureReader(serializers.ModelSerializer[Signature]):
+    by = serializers.CharField(source="by.username", read_only=True)
+    for_user = serializers.CharField(source="for_user.username", read_only=True, allow_null=True, default=None)
+
+    class Meta:
+        model = Signature
+        fields = ["id", "by", "for_user", "at", "version", "withdrawn_at", "withdrawn_by", "withdrawn_reason"]
+        read_only_fields = fields
+
+
+class ChangeReader(serializers.Serializer[Any]):
+    path = serializers.CharField()
+    old = serializers.CharField()
+    new = serializers.CharField()
+
+
+class SlotReader(serializers.Serializer[Slot]):
+    """A signature that is needed. `earlier` holds no more, and `changes` is what was changed since."""
+
+    group = serializers.CharField(source="group.name", allow_null=True, default=None, help_text="null: an approver.")
+    signature = SignatureReader(allow_null=True)
+    people = serializers.ListField(child=serializers.CharField(), help_text="Who can give it.")
+    mine = serializers.SerializerMethodField(help_text="Whether you can give it.")
+    earlier = SignatureReader(allow_null=True)
+    changes = ChangeReader(many=True)
+
+    def get_mine(self, slot: Slot) -> bool:
+        return slot.mine is not None and slot.signature is None
+
+
+class WithdrawWriter(ReasonWriter):
+    """Which signature, by its `id`."""
+
+    signature = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
+
+
+class TurnReader(serializers.Serializer[Turn]):
+    """What waits for you; `for_users` are away and have handed it over to you."""
+
+    request = serializers.CharField(source="request.key")
+    title = serializers.CharField(source="request.title")
+    state = serializers.CharField(source="request.state")
+    todo = serializers.CharField()
+    why = serializers.CharField()
+    since = serializers.DateTimeField()
+    due = serializers.DateField(source="request.deadline", allow_null=True)
+    for_users = serializers.ListField(child=serializers.CharField())
+
+
+@extend_schema(responses=TurnReader(many=True), description="What waits for you, the nearest deadline first.")
+class InboxViewSet(GenericViewSet[Request]):
+    """The inbox."""
+
+    queryset = Request.objects.none()
+    serializer_class: Any = TurnReader
+    pagination_class = None
+    filter_backends = ()
+
+    def list(self, request: ApiRequest) -> Response:
+        """Answer with the first so many; the list of requests has all."""
+        at = timezone.now()
+        waiting = waiting_for(request.user, at).select_related("experiment")[:MAX_SHOWN]
+        return Response(_many(TurnReader, turns_of(waiting, request.user, at)))
+
+
+class DelegationReader(serializers.ModelSerializer[Delegation]):
+    from_user = serializers.CharField(source="from_user.username", read_only=True)
+    to_user = serializers.CharField(source="to_user.username", read_only=True)
+    group = serializers.CharField(source="group.name", read_only=True, allow_null=True, default=None)
+
+    class Meta:
+        model = Delegation
+        fields = ["id", "from_user", "to_user", "group", "role", "from_at", "until_at", "created_at", "revoked_at"]
+        read_only_fields = fields
+
+
+class DelegationWriter(serializers.Serializer[Any]):
+    """Who signs for you; for one group, as an approver, or, with neither, whatever you may sign."""
+
+    to_user = serializers.CharField(max_length=150)
+    group = serializers.SlugRelatedField(
+        "name", queryset=ApprovalGroup.objects.filter(retired_at=None), required=False, allow_null=True
+    )
+    role = serializers.ChoiceField(choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True)
+    from_at = serializers.DateTimeField(required=False, help_text="Now, unless given.")
+    until_at = serializers.DateTimeField()
+
+
+class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+    """What you handed over while away, and what was handed over to you."""
+
+    queryset = Delegation.objects.none()
+    serializer_class = DelegationReader
+    filter_backends = ()
+    lookup_value_regex = "[0-9]{1,18}"
+
+    def get_queryset(self) -> QuerySet[Delegation]:
+        user = self.request.user
+        return delegations_of(user) if isinstance(user, User) else Delegation.objects.none()
+
+    @extend_schema(request=DelegationWriter, responses={201: DelegationReader})
+    def create(self, request: ApiRequest) -> Response:
+        """Let somebody sign for you, from now or later until some moment."""
+        sent = checked_data(DelegationWriter(data=request.data))
+        at = timezone.now()
+        found = User.objects.filter(username=sent.pop("to_user"), is_active=True).first()
+        made = delegate(by=request.user, to_user=found, at=at, **{"from_at": at, **sent})  # type: ignore[arg-type]
+        return Response(DelegationReader(made).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=None, responses=DelegationReader)
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: ApiRequest, pk: str) -> Response:
+        """End it at once; what was signed stays."""
+        ended = revoke_delegation(delegation=self.get_object(), by=request.user, at=timezone.now())  # type: ignore[arg-type]
+        return Response(DelegationReader(ended).data)
+
+
+class SignatureRoutes(Versioned):
+    """Routes of signatures below a request."""
+
+    @extend_schema(responses=SlotReader(many=True), filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def signatures(self, request: ApiRequest, key: str) -> Response:
+        """Whose signatures are there, whose are missing, who can give them, and what was changed since."""
+        approval = approval_of(self.get_object(), request.user, timezone.now())
+        return Response(_many(SlotReader, approval.slots))
+
+    @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True))
+    @action(detail=True, methods=["post"], url_path="withdraw-signature")
+    def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
+        """Take back your own signature while others are missing; needs a reason."""
+        wanted = self.get_object()
+        sent = checked_data(WithdrawWriter(data=request.data))
+        moves.withdraw_signature(request=wanted, by=request.user, at=timezone.now(), **sent)  # type: ignore[arg-type]
+        again = with_stages(Request.objects.filter(pk=wanted.pk)).get()
+        return Response(_many(SlotReader, approval_of(again, request.user, timezone.now()).slots))
+
+
+def _many(reader: Any, rows: list[Any]) -> Any:
+    return reader(rows, many=True).data

@@ -1,0 +1,80 @@
+"""Requests as YAML in the API."""
+
+import json
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import parsers, renderers, serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+
+from apps.core.api.input import JSONParser, checked_data
+from apps.core.errors import InvalidFields
+from apps.production.api.serializers import RequestReader
+from apps.production.domain.content.exchange import export_request, import_request
+
+
+class YamlParser(parsers.BaseParser):
+    """A body of YAML, as the one field `yaml`."""
+
+    media_type = "application/yaml"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, str]:
+        length = int(stream.META.get("CONTENT_LENGTH") or 0) if isinstance(stream, HttpRequest) else 0
+        if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            raise RequestDataTooBig
+        try:
+            return {"yaml": stream.read().decode("utf-8-sig")}
+        except UnicodeDecodeError:
+            raise InvalidFields({"yaml": ["This is no text in UTF-8."]}) from None
+
+
+class YamlRenderer(renderers.BaseRenderer):
+    """Text as it is; errors as JSON, of which YAML knows all."""
+
+    media_type = "application/yaml"
+    format = "yaml"
+    charset = "utf-8"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        if isinstance(data, str):
+            return data.encode()
+        renderer_context["response"]["Content-Type"] = "application/json"
+        return json.dumps(data).encode()
+
+
+class YamlWriter(serializers.Serializer[Any]):
+    """A request in YAML."""
+
+    yaml = serializers.CharField(trim_whitespace=False)
+
+
+class YamlActions:
+    """Routes of `RequestViewSet`."""
+
+    @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY})
+    @action(detail=True, methods=["get"], renderer_classes=[YamlRenderer, renderers.JSONRenderer])
+    def yaml(self: Any, request: ApiRequest, key: str) -> Response:
+        """Return the request in YAML, as `import/` takes it."""
+        return Response(export_request(self.get_object()), content_type="application/yaml; charset=utf-8")
+
+    @extend_schema(
+        request={"application/yaml": OpenApiTypes.STR, "application/json": YamlWriter},
+        responses={
+            201: RequestReader,
+            400: OpenApiResponse(description="Everything that is wrong, by field path and with its line."),
+        },
+    )
+    @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
+    def import_yaml(self: Any, request: ApiRequest) -> Response:
+        """Make a draft of a request in YAML; a liaison of its experiment may."""
+        sent = checked_data(YamlWriter(data=request.data))
+        made = import_request(text=sent["yaml"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
+        answer: Response = self._answer(made.key, status.HTTP_201_CREATED)
+        return answer

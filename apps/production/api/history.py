@@ -1,0 +1,156 @@
+"""What happened to a request, and what it held before, in the API."""
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
+
+from apps.core.api.input import valid
+from apps.core.domain.events import events_of
+from apps.core.models import Event
+from apps.production.api.checks import CheckedReader
+from apps.production.api.serializers import RequestWriter
+from apps.production.domain.checks import Severity
+from apps.production.domain.checks.page import rules_by_severity
+from apps.production.domain.checks.report import checked
+from apps.production.domain.content.plain import plain
+from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
+from apps.production.domain.requests.stages import content_of
+from apps.production.models import Request, RequestRevision
+
+#: Events of a request that are told, the newest first.
+MAX_EVENTS = 1_000
+
+
+class EventReader(serializers.ModelSerializer[Event]):
+    class Meta:
+        model = Event
+        fields = ["id", "kind", "actor", "at", "old", "new", "reason", "data"]
+        read_only_fields = fields
+
+
+class RevisionReader(serializers.ModelSerializer[RequestRevision]):
+    class Meta:
+        model = RequestRevision
+        fields = ["id", "version", "begun_at", "at", "by", "is_submitted"]
+        read_only_fields = fields
+
+
+class RevisionDetail(RevisionReader):
+    """With what the request held."""
+
+    content = serializers.SerializerMethodField()
+
+    class Meta(RevisionReader.Meta):
+        fields = [*RevisionReader.Meta.fields, "content"]
+        read_only_fields = fields
+
+    @extend_schema_field(OpenApiTypes.OBJECT)
+    def get_content(self, revision: RequestRevision) -> dict[str, Any]:
+        return plain(content_at(revision.request, revision))
+
+
+class ChangedReader(serializers.Serializer[Any]):
+    path = serializers.CharField(help_text="Such as `stages.0.memory_bytes`.")
+    old = serializers.CharField(allow_blank=True)
+    new = serializers.CharField(allow_blank=True)
+
+
+class ComparisonReader(serializers.Serializer[Any]):
+    """What differs between two kept versions; `new` is null for the request as it is now."""
+
+    old = RevisionReader()
+    new = RevisionReader(allow_null=True)
+    changes = ChangedReader(many=True)
+
+
+class RuleReader(serializers.Serializer[Any]):
+    rule = serializers.CharField()
+    severity = serializers.ChoiceField(choices=Severity.choices)
+    holds_when = serializers.CharField()
+
+
+class HistoryRoutes(GenericViewSet[Request]):
+    """Routes of `RequestViewSet`."""
+
+    @extend_schema(responses=EventReader(many=True), filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def events(self, request: ApiRequest, key: str) -> Response:
+        """What happened to it, the newest first; so many that no request reaches the end."""
+        rows: Any = events_of(self.get_object()).order_by("-id")[:MAX_EVENTS]
+        return Response(EventReader(rows, many=True).data)
+
+    @extend_schema(responses=RevisionReader(many=True), filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def revisions(self, request: ApiRequest, key: str) -> Response:
+        """The versions that are kept, the newest first."""
+        rows: Any = revisions_of(self.get_object())
+        return Response(RevisionReader(rows, many=True).data)
+
+    @extend_schema(responses=RevisionDetail, parameters=[OpenApiParameter("number", int, OpenApiParameter.PATH)])
+    @action(detail=True, methods=["get"], url_path="revisions/(?P<number>[0-9]{1,18})", pagination_class=None)
+    def revision(self, request: ApiRequest, key: str, number: str) -> Response:
+        """What it held at a kept version, by its id."""
+        found = self.get_object().revisions.select_related("request__workflow__type").filter(pk=number).first()
+        if found is None:
+            raise NotFound
+        return Response(RevisionDetail(found).data)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("old", int, description="Id of a kept version; the last submission unless given."),
+            OpenApiParameter("new", int, description="Id of a kept version; the request as it is unless given."),
+        ],
+        responses=ComparisonReader,
+        filters=False,
+    )
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def changes(self, request: ApiRequest, key: str) -> Response:
+        """What differs between two versions, field by field."""
+        wanted = self.get_object()
+        kept = {str(revision.pk): revision for revision in revisions_of(wanted)}
+        old, new = (self._chosen(kept, name) for name in ("old", "new"))
+        old = old or last_submission(wanted) or next(reversed(kept.values()), None)
+        if old is None:
+            raise NotFound
+        return Response(ComparisonReader(compare(wanted, old=old, new=new)).data)
+
+    @extend_schema(request=RequestWriter, responses=CheckedReader, filters=False)
+    @action(detail=True, methods=["post"], url_name="check-saved", pagination_class=None)
+    def check(self: Any, request: ApiRequest, key: str) -> Response:
+        """Check and estimate it as it is, or with what is sent in place of it; nothing is saved."""
+        wanted, sent = self.get_object(), valid(RequestWriter(data=request.data))
+        content = sent.content(content_of(wanted))
+        by: Any = request.user
+        found = checked(content, experiment=wanted.experiment, request=wanted, by=by, at=timezone.now())
+        return Response(CheckedReader(found).data)
+
+    def _chosen(self, kept: dict[str, RequestRevision], name: str) -> RequestRevision | None:
+        number = self.request.query_params.get(name, "")
+        if not number:
+            return None
+        if number not in kept:
+            raise NotFound(f"{name}: no such version of this request is kept.")
+        return kept[number]
+
+
+class Rules(APIView):
+    """The rules that requests are checked by."""
+
+    @extend_schema(operation_id="checks_list", responses=RuleReader(many=True))
+    def get(self, request: ApiRequest) -> Response:
+        """List all rules, the gravest first."""
+        found = [
+            {"rule": name, "severity": severity, "holds_when": words}
+            for severity, _, rules in rules_by_severity()
+            for name, words in rules
+        ]
+        return Response(RuleReader(found, many=True).data)

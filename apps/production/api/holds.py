@@ -1,0 +1,104 @@
+"""Holds in the API: what is held, and placing and lifting by the OPG."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.core.api.conditional import Guarded
+from apps.core.api.input import checked_data
+from apps.core.errors import InvalidFields
+from apps.production.domain import holds
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.models import Hold, Stage
+
+
+class HoldReader(serializers.ModelSerializer[Hold]):
+    """A hold: its level, what is held, why, by whom and since when."""
+
+    level = serializers.SerializerMethodField()
+    what = serializers.SerializerMethodField()
+    experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
+    request = serializers.CharField(source="stage.request.key", allow_null=True, default=None)
+    stage = serializers.SerializerMethodField()
+    by = serializers.CharField(source="by.username")
+
+    class Meta:
+        model = Hold
+        fields = ["id", "level", "what", "experiment", "request", "stage", "reason", "by", "at", "lifted_at"]
+
+    def get_level(self, hold: Hold) -> str:
+        return holds.level_of(hold)
+
+    def get_what(self, hold: Hold) -> str:
+        return holds.what_of(hold)
+
+    def get_stage(self, hold: Hold) -> int | None:
+        return hold.stage.position + 1 if hold.stage else None
+
+
+class HoldWriter(serializers.Serializer[Any]):
+    """What to hold: a stage (with its request), an experiment, or, with neither, all production."""
+
+    experiment = serializers.SlugRelatedField(
+        slug_field="key", queryset=Experiment.objects.all(), required=False, allow_null=True, default=None
+    )
+    request = serializers.CharField(required=False, allow_blank=True, default="", max_length=24)
+    stage = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10_000)
+    reason = serializers.CharField(max_length=MAX_REASON)
+
+
+class LiftWriter(serializers.Serializer[Any]):
+    """What changed, if there is something to say."""
+
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
+
+
+@extend_schema(description="Holds in force that you may see.")
+class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+    """Holds."""
+
+    queryset = Hold.objects.none()
+    serializer_class = HoldReader
+    filter_backends = ()
+
+    def get_queryset(self) -> QuerySet[Hold]:
+        return holds.visible_holds(self.request.user)
+
+    @extend_schema(request=HoldWriter, responses={201: HoldReader})
+    def create(self, request: ApiRequest) -> Response:
+        """Let no new jobs start; an approver or a shifter of the OPG may."""
+        given = checked_data(HoldWriter(data=request.data))
+        stage = self._stage(given["request"], given["stage"])
+        hold = holds.place_hold(
+            by=request.user,  # type: ignore[arg-type]
+            at=timezone.now(),
+            reason=given["reason"],
+            experiment=given["experiment"],
+            stage=stage,
+        )
+        return Response(HoldReader(hold).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=LiftWriter, responses={200: HoldReader})
+    @action(detail=True, methods=["post"])
+    def lift(self, request: ApiRequest, pk: str) -> Response:
+        """Let what was held go on."""
+        hold, given = self.get_object(), checked_data(LiftWriter(data=request.data))
+        lifted = holds.lift_hold(hold=hold, by=request.user, at=timezone.now(), reason=given["reason"])  # type: ignore[arg-type]
+        return Response(HoldReader(lifted).data)
+
+    def _stage(self, key: str, number: int | None) -> Stage | None:
+        if not key and number is None:
+            return None
+        found = Stage.objects.select_related("request__experiment").filter(request__key=key, position=(number or 0) - 1)
+        stage = found.first()
+        if stage is None or not scope_of(self.request.user).sees(stage.request.experiment_id):
+            raise InvalidFields({"stage": ["There is no such stage: give the request's key and the stage's number."]})
+        return stage

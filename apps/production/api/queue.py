@@ -1,0 +1,264 @@
+"""The queue and the shares in the API, through the same services as the pages."""
+
+from typing import Any
+
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_serializer
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
+
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import is_opg
+from apps.core.api.input import checked_data
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.domain.queue import placement, shares
+from apps.production.domain.queue.lines import Line, line_of, queue_lines, queue_state
+from apps.production.domain.queue.scoring import read_shares
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.enums import RequestedPriority
+from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
+from apps.production.permissions import may_set_shares
+
+_MISSING = {404: OpenApiResponse(description="No such request that you may see, or it has no score.")}
+MAX_ROWS = 1_000
+
+
+class TermReader(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    title = serializers.CharField()
+    points = serializers.FloatField()
+    why = serializers.CharField()
+
+
+class StartReader(serializers.Serializer[Any]):
+    """Eight of ten such requests start between `early` and `late`; null where nothing is known, `basis` says why."""
+
+    early = serializers.DateField(allow_null=True)
+    likely = serializers.DateField(allow_null=True)
+    late = serializers.DateField(allow_null=True)
+    basis = serializers.CharField()
+
+
+class LineReader(serializers.Serializer[Any]):
+    """A request's score, term by term, and its place; `rank` and `expected_start` are null outside the queue."""
+
+    key = serializers.CharField(source="request.key")
+    experiment = serializers.CharField(source="request.experiment.key")
+    title = serializers.CharField(source="request.title")
+    state = serializers.CharField(source="request.state")
+    rank = serializers.IntegerField(allow_null=True)
+    priority_class = serializers.CharField(source="request.priority_class")
+    priority = serializers.IntegerField(source="request.priority", allow_null=True)
+    score = serializers.FloatField()
+    terms = TermReader(many=True)
+    is_moved = serializers.BooleanField()
+    expected_start = StartReader(source="start", allow_null=True)
+
+
+@extend_schema_serializer(many=False)
+class QueueReader(serializers.Serializer[Any]):
+    """A part of the queue; `version` is what a move may give, `next_after` where the next part begins."""
+
+    version = serializers.IntegerField(source="state.version")
+    scored_at = serializers.DateTimeField(source="state.scored_at", allow_null=True)
+    total = serializers.IntegerField()
+    visible = serializers.IntegerField()
+    next_after = serializers.IntegerField(allow_null=True)
+    results = LineReader(source="rows", many=True)
+
+
+class PartReader(serializers.Serializer[Any]):
+    """Which part of the queue to read."""
+
+    after = serializers.IntegerField(required=False, default=0, min_value=0, max_value=10**9)
+    page_size = serializers.IntegerField(required=False, default=100, min_value=1, max_value=MAX_ROWS)
+
+
+class UndoWriter(serializers.Serializer[Any]):
+    """Why; with `version`, only if nobody changed the queue by hand since."""
+
+    reason = serializers.CharField(max_length=MAX_REASON)
+    version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=0)
+
+
+class MoveWriter(UndoWriter):
+    """Where to; with `seen_rank`, only if it is still there."""
+
+    to_rank = serializers.IntegerField(min_value=1, max_value=10**9)
+    seen_rank = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10**9)
+
+
+class LevelReader(serializers.Serializer[Any]):
+    """A class and a number to try out; what is not given is as it is now."""
+
+    priority_class = serializers.ChoiceField(choices=RequestedPriority.choices, required=False)
+    priority = serializers.IntegerField(required=False, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
+
+
+class WhatIfReader(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    rank_then = serializers.IntegerField()
+
+
+@extend_schema(responses={200: LineReader, **_MISSING})
+class QueueViewSet(GenericViewSet[Request]):
+    """The queue, in order."""
+
+    queryset = Request.objects.none()
+    serializer_class = LineReader
+    pagination_class = None
+    filter_backends = ()
+    lookup_field = "key"
+    lookup_value_regex = "[^/.]+"
+
+    @extend_schema(parameters=[PartReader], responses=QueueReader)
+    def list(self, request: ApiRequest) -> Response:
+        """Read the queue as you may see it; ranks count the requests of all experiments."""
+        part = checked_data(PartReader(data=request.query_params))
+        found = queue_lines(user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"])
+        return Response(QueueReader(found).data)
+
+    def retrieve(self, request: ApiRequest, key: str) -> Response:
+        """Read score, rank and expected start of one request."""
+        return Response(LineReader(self._line(key)).data)
+
+    @extend_schema(request=MoveWriter)
+    @action(detail=True, methods=["post"])
+    def move(self, request: ApiRequest, key: str) -> Response:
+        """Move a request to a rank by hand; all others keep their order."""
+        wanted, given = self._wanted(key), checked_data(MoveWriter(data=request.data))
+        placement.move_request(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
+        return Response(LineReader(self._line(key)).data)
+
+    @extend_schema(request=UndoWriter)
+    @action(detail=True, methods=["post"], url_path="undo-move")
+    def undo_move(self, request: ApiRequest, key: str) -> Response:
+        """Let the score alone decide again where a request goes."""
+        wanted, given = self._wanted(key), checked_data(UndoWriter(data=request.data))
+        placement.undo_move(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
+        return Response(LineReader(self._line(key)).data)
+
+    @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
+    @action(detail=True, methods=["get"], url_path="what-if")
+    def what_if(self, request: ApiRequest, key: str) -> Response:
+        """Read which rank a request would have with another class or number. Nothing is changed."""
+        line = self._line(key)
+        given = checked_data(LevelReader(data=request.query_params))
+        then = shares.what_if_level(
+            line.request,
+            priority_class=given.get("priority_class", line.request.priority_class),
+            number=given.get("priority", line.request.priority),
+            at=timezone.now(),
+        )
+        if line.rank is None or then is None:
+            raise Http404
+        return Response({"rank": line.rank, "rank_then": then})
+
+    def _wanted(self, key: str) -> Request:
+        visible = Request.objects.visible_to(self.request.user).select_related("experiment")
+        found: Request = get_object_or_404(visible, key=key)
+        return found
+
+    def _line(self, key: str) -> Line:
+        line = line_of(self._wanted(key), user=self.request.user, at=timezone.now())
+        if line is None:
+            raise Http404
+        return line
+
+
+class ShareReader(serializers.Serializer[Any]):
+    """An experiment's weight, the part of production that it should have, and the part that it used; 0 to 1."""
+
+    experiment = serializers.CharField(source="experiment.key")
+    weight = serializers.IntegerField()
+    share = serializers.FloatField()
+    used = serializers.FloatField(allow_null=True)
+    core_seconds = serializers.IntegerField()
+
+
+class SharesReader(serializers.Serializer[Any]):
+    version = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    days = serializers.IntegerField()
+    shares = ShareReader(many=True)
+
+
+class WeightsWriter(serializers.Serializer[Any]):
+    """Weights by key of the experiment; others stay."""
+
+    weights = serializers.DictField(child=serializers.IntegerField(min_value=0, max_value=MAX_WEIGHT))
+
+
+class SharesWriter(WeightsWriter):
+    """With the reason; with `version`, only if nobody changed the queue by hand since."""
+
+    reason = serializers.CharField(max_length=MAX_REASON)
+    version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=0)
+
+
+class ShiftReader(serializers.Serializer[Any]):
+    key = serializers.CharField(source="request.key")
+    rank = serializers.IntegerField(source="now")
+    rank_then = serializers.IntegerField(source="then")
+
+
+class PreviewReader(serializers.Serializer[Any]):
+    """The shares as they would be, and the requests whose rank would change."""
+
+    shares = ShareReader(many=True)
+    shifts = ShiftReader(many=True)
+
+
+class SharesView(APIView):
+    """Fair shares of the experiments; for the OPG."""
+
+    @extend_schema(responses=SharesReader)
+    def get(self, request: ApiRequest) -> Response:
+        """Read the shares."""
+        _check_opg(request)
+        return Response(_shares())
+
+    @extend_schema(request=SharesWriter, responses=SharesReader)
+    def put(self, request: ApiRequest) -> Response:
+        """Set weights; an approver for all experiments or an admin may."""
+        _check_opg(request)
+        given = checked_data(SharesWriter(data=request.data))
+        given["weights"] = _by_experiment(given["weights"])
+        shares.set_shares(by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
+        return Response(_shares())
+
+
+class SharesPreview(APIView):
+    """What other shares would change."""
+
+    @extend_schema(request=WeightsWriter, responses=PreviewReader)
+    def post(self, request: ApiRequest) -> Response:
+        """Read which ranks would change with other weights. Nothing is changed."""
+        _check_opg(request)
+        weights = _by_experiment(checked_data(WeightsWriter(data=request.data))["weights"])
+        rows, shifts = shares.what_if_shares(weights, at=timezone.now())
+        return Response(PreviewReader({"shares": rows, "shifts": shifts}).data)
+
+
+def _shares() -> dict[str, Any]:
+    now = read_shares()
+    data = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
+    return dict(SharesReader({**data, "shares": shares.share_rows(now)}).data)
+
+
+def _check_opg(request: ApiRequest) -> None:
+    if not (is_opg(request.user) or may_set_shares(request.user)):
+        raise NotAllowed("Shares are a matter of the OPG.")
+
+
+def _by_experiment(weights: dict[str, int]) -> dict[int, int]:
+    known = dict(Experiment.objects.values_list("key", "pk"))
+    if unknown := {key: ["There is no such experiment."] for key in weights if key not in known}:
+        raise InvalidFields(unknown)
+    return {known[key]: weight for key, weight in weights.items()}

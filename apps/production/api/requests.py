@@ -1,0 +1,155 @@
+"""Requests in the API: read, write drafts, and every move, through the same services as the pages."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework import mixins, status
+from rest_framework.decorators import action
+from rest_framework.request import Request as ApiRequest
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.viewsets import GenericViewSet
+
+from apps.core.api.input import checked_data, valid
+from apps.production.api.approvals import SignatureRoutes, SignWriter
+from apps.production.api.exchange import YamlActions
+from apps.production.api.history import HistoryRoutes
+from apps.production.api.lineage import LinkRoutes
+from apps.production.api.serializers import (
+    ChangedRequestWriter,
+    NewRequestWriter,
+    PriorityWriter,
+    ReasonWriter,
+    RequestReader,
+    RequestRow,
+    SuccessorWriter,
+)
+from apps.production.api.templates import CloneRoutes
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.lifecycle import moves
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.queue.order import queue_ranks
+from apps.production.domain.requests.drafts import create_draft, save_draft
+from apps.production.domain.requests.stages import content_of, with_people, with_stages
+from apps.production.domain.types.versions import workflow_of
+from apps.production.enums import Verb
+from apps.production.filters import RequestFilter
+from apps.production.models import Request
+
+
+def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = ReasonWriter) -> Any:
+    """Return the route of a verb."""
+
+    def act(view: "RequestViewSet", request: ApiRequest, key: str) -> Response:
+        return view.move(verb, writer)
+
+    act.__name__ = verb.name.lower()
+    described = extend_schema(request=writer, responses=RequestReader, description=description)(act)
+    return action(detail=True, methods=["post"], url_path=verb.value)(described)
+
+
+@extend_schema_view(
+    list=extend_schema(description="Requests that you may see, the newest first; without their stages."),
+    retrieve=extend_schema(description="One request with its stages."),
+)
+class RequestViewSet(
+    SignatureRoutes,
+    CloneRoutes,
+    HistoryRoutes,
+    LinkRoutes,
+    YamlActions,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    GenericViewSet[Request],
+):
+    """Production requests."""
+
+    queryset = Request.objects.none()
+    filterset_class = RequestFilter
+    lookup_field = "key"
+    lookup_value_regex = "[^/.]+"
+
+    def get_queryset(self) -> QuerySet[Request]:
+        visible = Request.objects.visible_to(self.request.user)
+        return with_people(visible) if self.action == "list" else with_stages(visible)
+
+    def get_serializer_class(self) -> type[RequestRow]:
+        return RequestRow if self.action == "list" else RequestReader
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        ranks = {} if getattr(self, "swagger_fake_view", False) else queue_ranks()
+        return {**super().get_serializer_context(), "ranks": ranks}
+
+    @extend_schema(request=NewRequestWriter, responses={201: RequestReader})
+    def create(self, request: ApiRequest) -> Response:
+        """Make a draft; a liaison of the experiment may."""
+        sent = valid(NewRequestWriter(data=request.data))
+        made = create_draft(
+            experiment=sent.validated_data["experiment"],
+            content=sent.content(),
+            by=request.user,  # type: ignore[arg-type]
+            at=timezone.now(),
+        )
+        return self._answer(made.key, status.HTTP_201_CREATED)
+
+    @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
+    def update(self, request: ApiRequest, key: str) -> Response:
+        """Write a request anew: what is not sent is emptied. A material change is to be signed again."""
+        return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
+
+    @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
+    def partial_update(self, request: ApiRequest, key: str) -> Response:
+        """Change some fields of a draft: what is not sent stays; `version` is always needed."""
+        return self._save(None)
+
+    submit = _move_by(Verb.SUBMIT, "Send a complete request to be checked and approved.")
+    approve = _move_by(Verb.APPROVE, "Sign a request for your groups; the last signature approves it.", SignWriter)
+    ask_for_changes = _move_by(Verb.ASK_FOR_CHANGES, "Give a request back to its liaisons; needs a reason.")
+    reject = _move_by(Verb.REJECT, "End a request that will not be produced; needs a reason.")
+    test = _move_by(Verb.TEST, "Start the test of a queued request.")
+    fail_test = _move_by(Verb.FAIL_TEST, "Put a request back in the queue, as its test failed; needs a reason.")
+    start = _move_by(Verb.START, "Start production.")
+    hold = _move_by(Verb.HOLD, "Start no more jobs for it; needs a reason.")
+    release = _move_by(Verb.RELEASE, "Let a held request go on where it was held.")
+    complete = _move_by(Verb.COMPLETE, "Say that its jobs have ended.")
+    examine = _move_by(Verb.EXAMINE, "Pass it on to data quality.")
+    resume = _move_by(Verb.RESUME, "Go back to production; needs a reason.")
+    done = _move_by(Verb.DONE, "Close a request that has been produced.")
+    done_partial = _move_by(Verb.DONE_PARTIAL, "Close a request that has been produced in part; needs a reason.")
+    cancel = _move_by(Verb.CANCEL, "End a request that is needed no more; needs a reason once it was submitted.")
+    supersede = _move_by(
+        Verb.SUPERSEDE, "Let another request, the `successor`, take its place; needs a reason.", SuccessorWriter
+    )
+
+    @extend_schema(request=PriorityWriter, responses=RequestReader)
+    @action(detail=True, methods=["post"], url_path="set-priority")
+    def set_priority(self, request: ApiRequest, key: str) -> Response:
+        """Set the number that ranks a request in the queue; needs a reason."""
+        wanted, given = self.get_object(), checked_data(PriorityWriter(data=request.data))
+        moves.set_priority(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
+        return self._answer(wanted.key)
+
+    def _save(self, base: RequestContent | None) -> Response:
+        wanted, sent = self.get_object(), valid(ChangedRequestWriter(data=self.request.data))
+        save_draft(
+            request=wanted,
+            content=sent.content(content_of(wanted) if base is None else base),
+            version=sent.validated_data["version"],
+            by=self.request.user,  # type: ignore[arg-type]
+            at=timezone.now(),
+        )
+        return self._answer(wanted.key)
+
+    def move(self, verb: Verb, writer: type[Serializer[Any]]) -> Response:
+        """Make one move through its service."""
+        wanted, given = self.get_object(), checked_data(writer(data=self.request.data))
+        if "successor" in given:
+            given["successor"] = self.get_queryset().filter(key=given["successor"]).first()
+        SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **given)
+        return self._answer(wanted.key)
+
+    def _answer(self, key: str, code: int = status.HTTP_200_OK) -> Response:
+        """Answer with the request as it is now."""
+        return Response(self.get_serializer(self.get_queryset().get(key=key)).data, status=code)

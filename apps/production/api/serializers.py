@@ -1,0 +1,241 @@
+"""What the API says of requests, and what it takes; writing goes through the services."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.accounts.models import Experiment
+from apps.production.domain.checks import unknown_service
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.types.builtin import general
+from apps.production.domain.types.declaration import Workflow
+from apps.production.domain.types.versions import newest_version, workflow_of
+from apps.production.enums import RequestedPriority
+from apps.production.limits import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH
+from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
+from apps.statusboard.models import Service
+
+
+class StageReader(serializers.ModelSerializer[Stage]):
+    services: Any = serializers.SlugRelatedField("slug", many=True, read_only=True)
+
+    class Meta:
+        model = Stage
+        fields = [
+            "kind",
+            "name",
+            "release",
+            "configuration",
+            "input_dataset",
+            "events",
+            "jobs",
+            "memory_bytes",
+            "wall_seconds",
+            "output_dataset",
+            "services",
+            "arguments",
+        ]
+        read_only_fields = fields
+
+    def to_representation(self, stage: Stage) -> dict[str, Any]:
+        """Write the fields as they are: a list has hundreds of stages, and the general way takes most of its time."""
+        told = {name: getattr(stage, name) for name in self.Meta.fields}
+        return {**told, "services": [service.slug for service in stage.services.all()]}
+
+
+class RequestRow(serializers.ModelSerializer[Request]):
+    """A request as lists tell it; its own address has what it is for, its arguments and its stages too."""
+
+    experiment = serializers.CharField(source="experiment.key", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
+    submitted_by = serializers.CharField(source="submitted_by.username", read_only=True, allow_null=True, default=None)
+    approved_by = serializers.CharField(source="approved_by.username", read_only=True, allow_null=True, default=None)
+    closed_by = serializers.CharField(source="closed_by.username", read_only=True, allow_null=True, default=None)
+    workflow = serializers.CharField(source="workflow.type.key", read_only=True)
+    superseded_by = serializers.CharField(source="superseded_by.key", read_only=True, allow_null=True, default=None)
+    workflow_version = serializers.IntegerField(source="workflow.number", read_only=True)
+    priority_class = serializers.ChoiceField(
+        choices=RequestedPriority.choices, read_only=True, allow_blank=True, help_text="Empty until the OPG sets it."
+    )
+    rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
+
+    class Meta:
+        model = Request
+        fields = [
+            "key",
+            "experiment",
+            "workflow",
+            "workflow_version",
+            "title",
+            "deadline",
+            "requested_priority",
+            "state",
+            "held_from",
+            "superseded_by",
+            "priority_class",
+            "priority",
+            "rank",
+            "version",
+            "created_at",
+            "created_by",
+            "submitted_at",
+            "submitted_by",
+            "approved_at",
+            "approved_by",
+            "closed_at",
+            "closed_by",
+        ]
+        read_only_fields = fields
+
+    @extend_schema_field({"type": "integer", "nullable": True})
+    def get_rank(self, request: Request) -> int | None:
+        ranks: dict[int, int] = self.context.get("ranks", {})
+        return ranks.get(request.pk)
+
+
+class RequestReader(RequestRow):
+    """A request; write it with the `version` you have read, so that nothing of others is overwritten."""
+
+    stages = StageReader(many=True, read_only=True)
+
+    class Meta(RequestRow.Meta):
+        fields = [*RequestRow.Meta.fields, "purpose", "priority_reason", "arguments", "stages"]
+        read_only_fields = fields
+
+
+def _text(limit: int, **more: Any) -> serializers.CharField:
+    return serializers.CharField(required=False, allow_blank=True, max_length=limit, **more)
+
+
+def _number(name: str) -> serializers.IntegerField:
+    return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=STAGE_MAX[name])
+
+
+def _arguments() -> serializers.DictField:
+    return serializers.DictField(
+        child=serializers.JSONField(allow_null=True),
+        required=False,
+        help_text="Arguments that the workflow type declares; `/api/v1/workflow-types/` has their schema.",
+    )
+
+
+class StageWriter(serializers.Serializer[Any]):
+    """One step of the chain; without `input_dataset` it reads the output of the one before."""
+
+    kind = serializers.CharField(
+        required=False, max_length=40, help_text="Key of a stage of the workflow type; its first one unless given."
+    )
+    name = _text(STAGE_MAX_LENGTH["name"])
+    release = _text(STAGE_MAX_LENGTH["release"])
+    configuration = _text(STAGE_MAX_LENGTH["configuration"])
+    input_dataset = _text(STAGE_MAX_LENGTH["input_dataset"])
+    events = _number("events")
+    jobs = _number("jobs")
+    memory_bytes = _number("memory_bytes")
+    wall_seconds = _number("wall_seconds")
+    output_dataset = _text(STAGE_MAX_LENGTH["output_dataset"])
+    services = serializers.ListField(
+        child=serializers.CharField(max_length=64), required=False, max_length=100, help_text="Slugs of services."
+    )
+    arguments = _arguments()
+
+    def validate_services(self, slugs: list[str]) -> list[str]:
+        """Look the services up here already, so that a wrong one is told with all else that is wrong."""
+        root = cast(RequestWriter, self.root)
+        if unknown := [slug for slug in slugs if slug not in root.known_services]:
+            raise serializers.ValidationError([unknown_service(slug) for slug in unknown])
+        return slugs
+
+
+class RequestWriter(serializers.Serializer[Any]):
+    """A draft, which may be incomplete; everything is needed to submit it. `stages` replaces the whole chain."""
+
+    title = _text(MAX_LENGTH["title"])
+    purpose = _text(MAX_LENGTH["purpose"])
+    deadline = serializers.DateField(required=False, allow_null=True)
+    requested_priority = serializers.ChoiceField(required=False, choices=RequestedPriority.choices)
+    priority_reason = _text(MAX_LENGTH["priority_reason"])
+    arguments = _arguments()
+    stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
+
+    @cached_property
+    def known_services(self) -> frozenset[str]:
+        return frozenset(Service.objects.values_list("slug", flat=True))
+
+    def content(self, base: RequestContent | None = None) -> RequestContent:
+        """Return what was sent, over `base` for what was not."""
+        apart = {"experiment", "version", "workflow"}
+        sent = {name: value for name, value in self.validated_data.items() if name not in apart}
+        kept = {} if base is None else vars(base)
+        kept = kept | ({"workflow": self.validated_data["workflow"]} if "workflow" in self.validated_data else {})
+        first = kept.get("workflow", general()).stages[0].key
+        if "stages" in sent:
+            sent["stages"] = tuple(_stage(stage, first) for stage in sent["stages"])
+        if "arguments" in sent:
+            sent["arguments"] = _given(sent["arguments"])
+        return RequestContent(**{**kept, **sent})
+
+
+def _stage(values: Mapping[str, Any], first: str) -> StageContent:
+    more = {
+        "kind": values.get("kind", first),
+        "services": tuple(values.get("services", ())),
+        "arguments": _given(values.get("arguments", {})),
+    }
+    return StageContent(**{**values, **more})
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+class NewRequestWriter(RequestWriter):
+    """A new draft of an experiment."""
+
+    experiment = serializers.SlugRelatedField("key", queryset=Experiment.objects.all())
+    workflow = serializers.CharField(
+        required=False,
+        max_length=40,
+        help_text="Key of the workflow type, in its newest version; general unless given.",
+    )
+
+    def validate_workflow(self, key: str) -> Workflow:
+        """Read the newest version of the type."""
+        version = newest_version(key)
+        if version is None:
+            raise serializers.ValidationError(f"There is no workflow type “{key}”.")
+        return workflow_of(version)
+
+
+class ChangedRequestWriter(RequestWriter):
+    """A draft as it shall be; `version` is the one that you have read."""
+
+    version = serializers.IntegerField(min_value=1)
+
+
+class ReasonWriter(serializers.Serializer[Any]):
+    """Why a move is made; with `version`, only if nobody changed the request since."""
+
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
+    version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
+
+
+class SuccessorWriter(ReasonWriter):
+    """Which request takes the place, by its key."""
+
+    successor = serializers.CharField(max_length=24)
+
+
+class PriorityWriter(ReasonWriter):
+    """A class, a number within it (the higher, the sooner), or both; what is not sent stays."""
+
+    priority_class = serializers.ChoiceField(
+        choices=RequestedPriority.choices, required=False, allow_null=True, default=None
+    )
+    priority = serializers.IntegerField(
+        required=False, allow_null=True, default=None, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY
+    )

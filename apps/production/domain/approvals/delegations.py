@@ -1,0 +1,91 @@
+"""Signing for somebody who is away: handing it over, and taking it back."""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.models import ApprovalGroup, Delegation
+
+LONGEST = timedelta(days=366)
+
+
+@transaction.atomic
+def delegate(
+    *,
+    by: User,
+    to_user: User | None,
+    from_at: datetime,
+    until_at: datetime,
+    at: datetime,
+    group: ApprovalGroup | None = None,
+    role: str = "",
+) -> Delegation:
+    """Let somebody sign for `by` in that time, for a group, as an approver, or whatever `by` may.
+
+    What others handed over to `by` is not passed on, and nobody signs for the requester, or an own request.
+    Raises `InvalidFields`.
+    """
+    problems = _problems(by, to_user, from_at, until_at, at)
+    if group is not None and role:
+        problems["role"] = ["Name a group or a role, not both."]
+    if problems or to_user is None:
+        raise InvalidFields(problems)
+    made = Delegation.objects.create(
+        from_user=by,
+        to_user=to_user,
+        group=group,
+        role=role,
+        from_at=from_at,
+        until_at=until_at,
+        created_at=at,
+    )
+    what = group.name if group else role or "everything"
+    span = {"from": from_at.isoformat(), "until": until_at.isoformat(), "what": what}
+    publish(kind="delegation.made", target=made, by=by, at=at, new=str(to_user), data=span)
+    return made
+
+
+@transaction.atomic
+def revoke_delegation(*, delegation: Delegation, by: User, at: datetime) -> Delegation:
+    """End a delegation; either of the two may. What was signed stays. Raises `NotAllowed`."""
+    current = Delegation.objects.select_for_update().get(pk=delegation.pk)
+    if by.pk not in {current.from_user_id, current.to_user_id}:
+        raise NotAllowed("Only who is away or stands in may end this.")
+    if current.revoked_at is None:
+        end_delegation(delegation=current, by=by, at=at)
+    return current
+
+
+def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: str = "") -> None:
+    """End a delegation that holds, in the caller's transaction; the caller knows who may."""
+    delegation.revoked_at, delegation.revoked_by = at, str(by)
+    delegation.save(update_fields=["revoked_at", "revoked_by"])
+    publish(kind="delegation.revoked", target=delegation, by=by, at=at, old=str(delegation.to_user), reason=reason)
+
+
+def delegations_of(user: User) -> QuerySet[Delegation]:
+    """Return what this person handed over or took over, the latest first."""
+    own = Delegation.objects.filter(Q(from_user=user) | Q(to_user=user))
+    return own.select_related("from_user", "to_user", "group").order_by("-pk")
+
+
+def _problems(
+    by: User, to_user: User | None, from_at: datetime, until_at: datetime, at: datetime
+) -> dict[str, list[str]]:
+    problems: dict[str, list[str]] = {}
+    if to_user is None or not scope_of(to_user).roles:
+        problems["to_user"] = ["There is nobody of this name with a role here."]
+    elif to_user.pk == by.pk:
+        problems["to_user"] = ["Name somebody else."]
+    if until_at <= from_at:
+        problems["until_at"] = ["This must be later than the begin."]
+    elif until_at <= at:
+        problems["until_at"] = ["This must be later than now."]
+    elif until_at - from_at > LONGEST:
+        problems["until_at"] = ["At most a year."]
+    return problems

@@ -1,0 +1,76 @@
+"""Retiring a group of approval: nobody signs for it any more, what was signed for it stays."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidTransition, NotAllowed
+from apps.production.domain.approvals.delegations import end_delegation
+from apps.production.domain.requests.reasons import checked_reason
+from apps.production.models import ApprovalGroup, ApprovalRule, Delegation
+from apps.production.permissions import may_change_groups
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """What comes of retiring a group: rules that ask for others only, or for none, and hand-overs that end."""
+
+    rules: tuple[str, ...]
+    emptied: tuple[str, ...]
+    delegations: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        told = ["nobody signs for it any more."]
+        if self.rules:
+            told.append(f"Its signature is asked for no more by the rules of: {'; '.join(self.rules)}.")
+        if self.emptied:
+            told.append(f"No group is left, so that one approver is enough, for: {'; '.join(self.emptied)}.")
+        if self.delegations:
+            told.append(f"These hand-overs end: {'; '.join(self.delegations)}.")
+        return " ".join(told)
+
+
+def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
+    """Return what would come of retiring a group."""
+    rules = list(
+        ApprovalRule.objects.filter(groups=group).prefetch_related("groups").select_related("workflow", "experiment")
+    )
+    return Retirement(
+        rules=tuple(map(str, rules)),
+        emptied=tuple(str(rule) for rule in rules if len(rule.groups.all()) == 1),
+        delegations=tuple(map(str, _handed_over(group, at))),
+    )
+
+
+@transaction.atomic
+def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -> Retirement:
+    """Take a group out of all rules, empty it, and end what was handed over of it; its signatures stay.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where it is retired already.
+    """
+    if not may_change_groups(by):
+        raise NotAllowed("You may not change groups.")
+    reason = checked_reason(reason)
+    current = ApprovalGroup.objects.select_for_update().get(pk=group.pk)
+    if current.retired_at:
+        raise InvalidTransition(f"{current} was retired already.")
+    found = retirement_of(current, at)
+    current.approvalrule_set.clear()
+    for one in _handed_over(current, at):
+        end_delegation(delegation=one, by=by, at=at, reason=reason)
+    current.members.clear()
+    current.role, current.retired_at = "", at
+    current.save(update_fields=["role", "retired_at"])
+    data = {"rules": list(found.rules), "emptied": list(found.emptied), "delegations": list(found.delegations)}
+    publish(kind="approval_group.retired", target=current, by=by, at=at, reason=reason, data=data)
+    return found
+
+
+def _handed_over(group: ApprovalGroup, at: datetime) -> QuerySet[Delegation]:
+    held = Delegation.objects.filter(group=group, revoked_at=None, until_at__gt=at)
+    return held.select_related("from_user", "to_user")

@@ -1,0 +1,33 @@
+"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, Q
+
+from apps.accounts.permissions import scope_of
+from apps.production.domain.approvals.turns import MOVERS, signable, waits_in
+from apps.production.enums import RequestState
+from apps.production.models import Request, RequestQuerySet
+
+
+def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Request]:
+    """Return the requests on which this person has the next move: to sign, to change, to finish writing, to go on.
+
+    With a moment, also those that somebody who is away has handed over then.
+    """
+    scope = scope_of(user)
+    if not scope.roles:
+        return Request.objects.none()
+    found = Q(pk__in=signable(user, at))
+    for state, roles in MOVERS.items():
+        if any(scope.has_anywhere(role) for role in roles):
+            found |= waits_in(state, at) & _of_roles(user, roles)
+    others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
+    return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
+
+
+def _of_roles(user: Any, roles: Sequence[str]) -> Q:
+    held = {experiment for role, experiment in scope_of(user).roles if role in roles}
+    return Q() if None in held else Q(experiment__in=held)

@@ -1,0 +1,78 @@
+"""The signatures of a request as page and API show them: whose are there, whose are missing, what changed since."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from apps.production.domain.approvals.slots import MAX_PEOPLE, Person, Slot, asked_of, people_of, slots_of
+from apps.production.domain.content.model import changes
+from apps.production.domain.content.plain import read_plain
+from apps.production.domain.requests.stages import content_of
+from apps.production.enums import SIGNED, RequestState, Verb
+from apps.production.models import Request, Signature
+
+#: A page shows no more changes than this since a signature.
+MAX_CHANGES = 200
+
+
+@dataclass(frozen=True)
+class Approval:
+    """The signatures of a request, and whether this person's is missing."""
+
+    slots: list[Slot]
+    may_withdraw: frozenset[int] = frozenset()
+
+    @property
+    def missing(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.signature is None]
+
+    @property
+    def mine(self) -> list[Slot]:
+        return [slot for slot in self.missing if slot.mine]
+
+
+def approval_of(request: Request, user: Any, at: datetime, *, slots: Iterable[Slot] | None = None) -> Approval:
+    """Return the signatures of a request; once it is approved, those that it was approved with.
+
+    `slots` are those of `slots_of` for this person, where they are known.
+    """
+    given = list(Signature.objects.filter(request=request).select_related("by", "for_user", "group").order_by("pk"))
+    if request.state in SIGNED:
+        return Approval([Slot(one.group, one) for one in given if one.withdrawn_at is None])
+    if request.state in {RequestState.DRAFT, RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.REJECTED}:
+        return Approval([])
+    slots = slots_of(request, user, at) if slots is None else list(slots)
+    people = people_of([slot.group for slot in slots], asked_of(request), at)
+    slots = [_filled(request, slot, people, given) for slot in slots]
+    return Approval(slots, _withdrawable(request, slots, user))
+
+
+def said(request: Request, verb: str) -> str:
+    """Say what a move came to; a signature may not be the last one."""
+    if verb == Verb.APPROVE and request.state == RequestState.AWAITING_APPROVAL:
+        missing = ", ".join(slot.name for slot in slots_of(request) if slot.signature is None)
+        return f"{request} has your signature. Missing: {missing}."
+    return f"{request} is now “{request.get_state_display()}”."
+
+
+def _filled(request: Request, slot: Slot, people: dict[int | None, list[Person]], given: list[Signature]) -> Slot:
+    group = slot.group.pk if slot.group else None
+    names = [str(person) for person in people.get(group, [])]
+    more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
+    slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
+    # Before a rule named this group others may have signed: what changed since then is what it has to look at.
+    before = [one for one in reversed(given) if one.withdrawn_at is not None]
+    earlier = next((one for one in before if one.group_id == group), before[0] if before else None)
+    if slot.signature is not None or earlier is None:
+        return slot
+    now = content_of(request)
+    changed = changes(read_plain(earlier.content, now.workflow)[0], now)
+    return replace(slot, earlier=earlier, changes=tuple(changed[:MAX_CHANGES]))
+
+
+def _withdrawable(request: Request, slots: list[Slot], user: Any) -> frozenset[int]:
+    if request.state != RequestState.AWAITING_APPROVAL:
+        return frozenset()
+    held = [slot.signature for slot in slots if slot.signature]
+    return frozenset(one.pk for one in held if user.pk in {one.by_id, one.for_user_id})

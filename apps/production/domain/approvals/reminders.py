@@ -1,0 +1,78 @@
+"""Reminding of what waits long: of requests once for each wait (`request.reminder`), of holds again and again."""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.core.domain.events import publish
+from apps.production.domain.approvals.slots import Rules, asked_of
+from apps.production.domain.approvals.turns import MOVERS, TODO, arrivals, awaited, movers, waits_in, waits_since
+from apps.production.domain.holds import experiment_of, level_of, may_lift, open_holds, target_of, what_of
+from apps.production.enums import CLOSED, PORTAL, RequestState
+from apps.production.models import Hold, Reminder, Request, RequestQuerySet
+
+#: States of the inbox of which is reminded. Nobody but its maker waits for a draft.
+WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in MOVERS if state != RequestState.DRAFT))
+
+
+def remind_of_waiting(*, at: datetime) -> int:
+    """Publish a reminder for every request that waits longer than its rules say; return for how many."""
+    waiting = list(_waiting(at).select_related("workflow").order_by("pk"))
+    since, rules = waits_since(waiting, arrivals(waiting)), Rules()
+    reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
+    count = 0
+    for request in waiting:
+        moment, days = since.get(request.pk), rules.remind_after(asked_of(request))
+        if moment is None or not days or at - moment < timedelta(days=days):
+            continue
+        if (request.pk, request.state, moment) not in reminded:
+            count += remind(request=request, since=moment, days=days, at=at)
+    return count
+
+
+def _waiting(at: datetime) -> RequestQuerySet[Request]:
+    """Return the requests that are in the inbox of somebody, but for drafts."""
+    found = Q(pk__in=[])
+    for state in WAITING:
+        found |= waits_in(state, at)
+    return Request.objects.filter(found)
+
+
+@transaction.atomic
+def remind(*, request: Request, since: datetime, days: int, at: datetime) -> bool:
+    """Publish `request.reminder` with whom it waits for, unless this wait was reminded of or is over."""
+    current = Request.objects.select_for_update(of=("self",)).select_related("workflow").get(pk=request.pk)
+    if (current.version, current.state) != (request.version, request.state):
+        return False
+    _, made = Reminder.objects.get_or_create(request=current, state=current.state, since=since, defaults={"at": at})
+    if made:
+        groups, people = awaited(current, at)
+        told = {"groups": groups, "people": people, "state": current.state, "since": since.isoformat(), "days": days}
+        todo = f"{TODO[RequestState(current.state)]}: it waits since {since:%Y-%m-%d}."
+        publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=told)
+    return made
+
+
+def remind_of_holds(*, at: datetime) -> int:
+    """Publish a reminder for every hold in force since its rules' days, and again after as many; return how many."""
+    held = [hold for hold in open_holds() if hold.stage is None or hold.stage.request.state not in CLOSED]
+    rules, count = Rules(), 0
+    for hold in held:
+        days = rules.remind_of_hold_after(experiment_of(hold))
+        if days and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
+            count += remind_of_hold(hold=hold, days=days, at=at)
+    return count
+
+
+@transaction.atomic
+def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
+    """Publish `hold.reminder` with who set the hold, or who may lift it, unless it is over or was reminded of."""
+    if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
+        return False
+    set_by = hold.by.is_active and may_lift(hold.by, hold)
+    people = [hold.by.username] if set_by else movers(RequestState.HELD, experiment_of(hold))
+    told = {"hold": hold.pk, "level": level_of(hold), "people": people, "since": hold.at.isoformat(), "days": days}
+    todo = f"Lift it, or leave it: {what_of(hold)} is held since {hold.at:%Y-%m-%d}. {hold.reason}"
+    publish(kind="hold.reminder", target=target_of(hold), by=PORTAL, at=at, reason=todo, data=told)
+    return True

@@ -1,0 +1,97 @@
+"""Giving and withdrawing signatures. The request is locked by the caller, whose transaction this is a part of."""
+
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.approvals.slots import Slot, slots_of
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.content.plain import plain
+from apps.production.models import Request, Signature
+
+
+def sign(
+    *, request: Request, content: RequestContent, by: User, at: datetime, group: str = ""
+) -> tuple[list[Signature], bool]:
+    """Sign for every group that this person may and that lacks it, or the one named; tell whether all are there now.
+
+    Raises `InvalidFields` for an unknown group, `InvalidTransition` where somebody has signed already, `NotAllowed`.
+    """
+    slots = slots_of(request, by, at)
+    if group:
+        slots = [slot for slot in slots if slot.group is not None and slot.group.name == group]
+        if not slots:
+            raise InvalidFields({"group": [f"No signature of “{group[:100]}” is needed."]})
+    mine = [slot for slot in slots if slot.mine]
+    if not mine:
+        raise NotAllowed(f"{slots[0].name} must sign: you are not of it.")
+    free = [slot for slot in mine if slot.signature is None]
+    missing = [slot for slot in slots_of(request) if slot.signature is None]
+    if missing and not free:
+        raise InvalidTransition(f"{request} has this signature already: {_words(mine)}. {_lacking(missing)}")
+    made = [_write(request, slot, content, by, at) for slot in free]
+    return made, len(missing) == len(made)
+
+
+def _write(request: Request, slot: Slot, content: RequestContent, by: User, at: datetime) -> Signature:
+    return Signature.objects.create(
+        request=request,
+        group=slot.group,
+        group_name=slot.group.name if slot.group else "",
+        by=by,
+        for_user=slot.mine.for_user if slot.mine else None,
+        made_by=request.created_by,
+        sent_by=request.submitted_by,
+        at=at,
+        version=request.version,
+        content=plain(content),
+    )
+
+
+def signed_for(signatures: list[Signature]) -> dict[str, Any]:
+    """Return what an event tells of signatures: groups, and who is away."""
+    groups = [signature.group_name for signature in signatures if signature.group_name]
+    absent = sorted({str(signature.for_user) for signature in signatures if signature.for_user})
+    return ({"groups": groups} if groups else {}) | ({"for": absent} if absent else {})
+
+
+def withdraw_own(*, request: Request, signature: int, by: User, at: datetime, reason: str) -> Signature:
+    """Take back one's own signature, or one that was given for oneself. Raises `InvalidTransition`, `NotAllowed`."""
+    found = Signature.objects.filter(request=request, pk=signature).select_related("by", "for_user").first()
+    if found is None or found.withdrawn_at is not None:
+        raise InvalidTransition(f"{request} has no such signature now.")
+    if by.pk not in {found.by_id, found.for_user_id}:
+        raise NotAllowed("Only who gave a signature, or for whom it was given, may withdraw it.")
+    _withdraw([found], by=by, at=at, reason=reason)
+    return found
+
+
+def withdraw_all(*, request: Request, by: User, at: datetime, reason: str) -> int:
+    """Withdraw every signature, as what was signed is no more; return how many there were."""
+    return _withdraw(list(_live(request)), by=by, at=at, reason=reason)
+
+
+def withdraw_of_requester(*, request: Request, by: User, at: datetime) -> int:
+    """Withdraw what this person signed, or others for the person, who is the requester from now on."""
+    own = [signature for signature in _live(request) if by.pk in {signature.by_id, signature.for_user_id}]
+    return _withdraw(own, by=by, at=at, reason=f"{by} submitted the request.")
+
+
+def _live(request: Request) -> Any:
+    return Signature.objects.filter(request=request, withdrawn_at=None)
+
+
+def _withdraw(signatures: list[Signature], *, by: User, at: datetime, reason: str) -> int:
+    pks = [signature.pk for signature in signatures]
+    return Signature.objects.filter(pk__in=pks).update(
+        withdrawn_at=at, withdrawn_by=str(by)[:150], withdrawn_reason=reason
+    )
+
+
+def _words(slots: list[Slot]) -> str:
+    return "; ".join(f"{slot.signature.by} signed for {slot.name}" for slot in slots if slot.signature)
+
+
+def _lacking(slots: list[Slot]) -> str:
+    return f"Missing: {', '.join(slot.name for slot in slots)}."

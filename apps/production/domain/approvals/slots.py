@@ -1,0 +1,223 @@
+"""Whose signatures a request needs, which are there, who can give the others, and what changed since they were given.
+
+Reads only. A slot without a group stands for "an approver", where no rule names groups.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from apps.accounts.enums import OPG_ROLES, Role
+from apps.accounts.models import Membership, User
+from apps.accounts.permissions import Scope, scope_of
+from apps.production.models import REMIND_AFTER_DAYS, ApprovalGroup, ApprovalRule, Delegation, Signature
+
+#: A page names no more people than this for one group.
+MAX_PEOPLE = 12
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is needed of a request to tell who signs it."""
+
+    pk: int
+    experiment_id: int
+    type_id: int
+    requesters: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Right:
+    """A person may sign for a group (None: as an approver), by own right, or that of `for_user`."""
+
+    group: ApprovalGroup | None
+    for_user: User | None = None
+
+
+class Rules:
+    """The rules as they are now, read once for any number of requests."""
+
+    def __init__(self) -> None:
+        rules = ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members")
+        self._rules = list(rules)
+
+    def groups_for(self, asked: Asked) -> list[ApprovalGroup | None]:
+        """Return the groups that must sign, by name; None alone where one approver does."""
+        groups = {
+            group.pk: group
+            for rule in self._fitting(asked)
+            for group in rule.groups.all()
+            if group.experiment_id in (None, asked.experiment_id)
+        }
+        return [groups[pk] for pk in sorted(groups, key=lambda pk: groups[pk].name)] if groups else [None]
+
+    def remind_after(self, asked: Asked) -> int:
+        """Return after how many days to remind: the shortest of the rules that fit; 0 for never."""
+        return _shortest(self._fitting(asked))
+
+    def remind_of_hold_after(self, experiment_id: int | None) -> int:
+        """The same of a hold of an experiment, or of all production, by the rules that are for every type."""
+        fitting = (rule for rule in self._rules if rule.workflow_id is None)
+        return _shortest([rule for rule in fitting if rule.experiment_id in (None, experiment_id)])
+
+    def _fitting(self, asked: Asked) -> list[ApprovalRule]:
+        return [
+            rule
+            for rule in self._rules
+            if rule.workflow_id in (None, asked.type_id) and rule.experiment_id in (None, asked.experiment_id)
+        ]
+
+
+def _shortest(rules: Sequence[ApprovalRule]) -> int:
+    days = [rule.remind_after_days for rule in rules]
+    return min((day for day in days if day), default=0) if days else REMIND_AFTER_DAYS
+
+
+class Signer:
+    """One person, with what others have handed over to this person at a moment."""
+
+    def __init__(self, user: Any, at: datetime | None) -> None:
+        self.user = user
+        has_roles = bool(scope_of(user).roles)
+        self._given = active_delegations(at, to_user=user) if at is not None and has_roles else []
+
+    @property
+    def people(self) -> frozenset[int]:
+        """Return who must not be a requester for some right to hold: this person, and whoever has handed over."""
+        return frozenset({self.user.pk, *(given.from_user_id for given in self._given)})
+
+    def right(self, group: ApprovalGroup | None, asked: Asked) -> Right | None:
+        """Return by which right this person may sign for a group, if by any; nobody signs an own request."""
+        if not scope_of(self.user).sees(asked.experiment_id) or self.user.pk in asked.requesters:
+            return None
+        if is_of(self.user, group, asked):
+            return Right(group)
+        for given in self._given:
+            if given.from_user_id not in asked.requesters and _covers(given, group, asked):
+                return Right(group, given.from_user)
+        return None
+
+
+def active_delegations(at: datetime, **fitting: Any) -> list[Delegation]:
+    """Return what is handed over at this moment; the givers' roles are read along, in one query for all."""
+    found = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **fitting)
+    found = found.select_related("from_user", "to_user", "group").order_by("pk")
+    given = list(found.prefetch_related("from_user__memberships"))
+    for one in given:
+        roles = one.from_user.memberships.all() if one.from_user.is_active else ()
+        one.from_user._scope = Scope(frozenset((held.role, held.experiment_id) for held in roles))
+    return given
+
+
+def _covers(given: Delegation, group: ApprovalGroup | None, asked: Asked) -> bool:
+    if given.group_id is not None and (group is None or group.pk != given.group_id):
+        return False
+    if given.role and group is not None:
+        return False
+    giver = given.from_user
+    return scope_of(giver).sees(asked.experiment_id) and is_of(giver, group, asked)
+
+
+def is_of(user: Any, group: ApprovalGroup | None, asked: Asked) -> bool:
+    """Tell whether a person is of a group for this request; without a group, whether an approver."""
+    scope = scope_of(user)
+    if group is None:
+        return scope.has(Role.APPROVER, asked.experiment_id)
+    if group.role and scope.has(Role(group.role), asked.experiment_id):
+        return True
+    return bool(scope.roles) and user.pk in {member.pk for member in group.members.all()}
+
+
+@dataclass(frozen=True, order=True)
+class Person:
+    """Somebody who can sign, maybe for somebody who is away; both by their user names."""
+
+    name: str
+    for_name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} for {self.for_name}" if self.for_name else self.name
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One needed signature: whose it is, or who can give it; `changes` since `earlier`, which holds no more."""
+
+    group: ApprovalGroup | None
+    signature: Signature | None
+    mine: Right | None = None
+    people: tuple[str, ...] = ()
+    earlier: Signature | None = None
+    changes: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.group.name if self.group else "An approver of the OPG"
+
+
+def asked_of(request: Any) -> Asked:
+    """Return what the rules need to know of a request."""
+    requesters = {request.created_by_id, request.submitted_by_id} - {None}
+    return Asked(request.pk, request.experiment_id, request.workflow.type_id, frozenset(requesters))
+
+
+def live_signatures(request: Any) -> dict[int | None, Signature]:
+    """Return the signatures that hold, by group."""
+    found = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
+    return {signature.group_id: signature for signature in found}
+
+
+def _pk(group: ApprovalGroup | None) -> int | None:
+    return group.pk if group else None
+
+
+def slots_of(request: Any, user: Any = None, at: datetime | None = None) -> list[Slot]:
+    """Return the signatures that a request needs, with what this person may do for each."""
+    asked, held, signer = asked_of(request), live_signatures(request), Signer(user, at)
+    return [Slot(group, held.get(_pk(group)), signer.right(group, asked)) for group in Rules().groups_for(asked)]
+
+
+def may_sign(request: Any, user: Any, at: datetime | None) -> bool:
+    """Tell whether this person may sign for one of the groups that the request needs, signed already or not."""
+    asked, signer = asked_of(request), Signer(user, at)
+    return any(signer.right(group, asked) for group in Rules().groups_for(asked))
+
+
+def has_to_sign(slots: Iterable[Slot]) -> bool:
+    """Tell whether a signature of this person is missing; where none is missing at all, the last word is."""
+    slots = list(slots)
+    missing = [slot for slot in slots if slot.signature is None]
+    return any(slot.mine for slot in missing or slots)
+
+
+def people_of(groups: Iterable[ApprovalGroup | None], asked: Asked, at: datetime) -> dict[int | None, list[Person]]:
+    """Return who can sign for each group: those of it who see the request and are no requesters."""
+    wanted = list(groups)
+    of_experiment = Q(experiment=None) | Q(experiment=asked.experiment_id)
+    of_opg = Q(experiment=None, role__in=OPG_ROLES)
+    held: dict[int, set[str]] = {}
+    users: dict[int, User] = {}
+    for membership in Membership.objects.filter(of_experiment, user__is_active=True).select_related("user"):
+        held.setdefault(membership.user_id, set()).add(membership.role)
+        users[membership.user_id] = membership.user
+    seers = Membership.objects.filter(of_opg | Q(experiment=asked.experiment_id), user__is_active=True)
+    may_see = set(seers.values_list("user_id", flat=True))
+    given = active_delegations(at)
+    found: dict[int | None, list[Person]] = {}
+    for group in wanted:
+        role = group.role if group else Role.APPROVER.value
+        members = {member.pk for member in group.members.all()} if group else set()
+        own = {pk for pk in may_see if pk in members or role in held.get(pk, ())} - asked.requesters
+        names = {Person(users[pk].username) for pk in own}
+        names |= {
+            Person(one.to_user.username, one.from_user.username)
+            for one in given
+            if one.from_user_id in own
+            and one.to_user_id in may_see - own - asked.requesters
+            and _covers(one, group, asked)
+        }
+        found[_pk(group)] = sorted(names)
+    return found

@@ -1,0 +1,31 @@
+"""Reading what a request's workflow type declares, with what is given for it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from apps.production.domain.checks.base import stages
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.types.arguments import Argument
+from apps.production.domain.types.declaration import CORE
+
+
+def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
+    """Yield every argument that the workflow declares, with its path and what is given for it."""
+    for argument in content.workflow.arguments:
+        yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
+    for path, stage in stages(content):
+        for argument in content.workflow.stage(stage.kind).arguments:
+            here = f"{path}.{argument.name}" if argument.name in CORE else f"{path}.arguments.{argument.name}"
+            yield here, argument, stage.value(argument.name)
+
+
+def text(one: RequestContent | StageContent, name: str) -> str:
+    """Return an argument that is text; empty where it is not given or something else."""
+    value = one.arguments.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def number(one: RequestContent | StageContent, name: str) -> float | None:
+    """Return an argument that is a number above zero."""
+    value = one.arguments.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,280 @@
+"""Gathering what the checks may know: all at once, in a number of queries that does not grow with rows."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Count,
+    Exists,
+    FilteredRelation,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Lower
+from django.db.models.lookups import Regex
+from django.utils import timezone
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison
+from apps.clusters.models import Cluster
+from apps.core.domain.events import events_of
+from apps.core.models import Event
+from apps.production.domain.checks.facts import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.content.model import STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.estimates import Estimate, PastStage, StageEstimate, estimate, estimate_stages
+from apps.production.domain.outputs.dataset_parts import being_defined
+from apps.production.domain.outputs.datasets import CatalogueError, Dataset, catalogue_of
+from apps.production.domain.queue.lines import start_of
+from apps.production.domain.queue.starts import Start
+from apps.production.domain.types.arguments import runs_in
+from apps.production.enums import RequestState
+from apps.production.models import Request, Stage, StageHistory
+from apps.statusboard.domain.board import board
+from apps.statusboard.models import DowntimeWindow, Service
+
+_S = RequestState
+#: Requests in these states have claimed nothing, or have given it up.
+UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
+#: An estimate rests on no more past stages than these, the latest.
+MOST_PAST = 200
+#: The latest earlier requests of which services of stages of the same names are counted.
+MOST_BEFORE = 100
+
+
+def basic_facts(at: datetime) -> Facts:
+    """Return what is needed to know whether a draft can be saved."""
+    return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
+
+
+def facts_for(
+    content: RequestContent,
+    *,
+    experiment: Experiment,
+    at: datetime,
+    request: Request | None = None,
+    by: User | None = None,
+) -> Facts:
+    """Return all that the checks may know of this content; `by` writes it where there is no request yet."""
+    basic = basic_facts(at)
+    earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
+    if request is not None:
+        earlier = earlier.exclude(pk=request.pk)
+    past = _past(_names(content.stages), experiment)
+    outputs = {row.output_dataset for rows in past.values() for row in rows}
+    named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
+    datasets, fault = _datasets((outputs | named) - {""})
+    start = None if request is None else start_of(request, at=at)
+    return Facts(
+        today=basic.today,
+        services=basic.services,
+        service_states=_service_states(content, at),
+        offers=_offers(),
+        others=_others(content, earlier),
+        written_by=_written_by(named - {""}, experiment, request),
+        datasets=datasets,
+        defining=being_defined(request),
+        catalogue_fault=fault,
+        releases=_releases(content, earlier),
+        stages_before=_stages_before(content, earlier),
+        contact=_contact(experiment, request, by),
+        changed_at={} if request is None else _changed_at(request),
+        completed_at={} if request is None else _completed_at(request),
+        estimate=estimate(
+            content, past=past, datasets=datasets or {}, today=basic.today, begins=start.days if start else None
+        ),
+    )
+
+
+def estimate_for(
+    content: RequestContent, experiment: Experiment, at: datetime, *, start: Start | None = None
+) -> Estimate:
+    """Return the estimate alone; its end is counted from the expected start where that is known."""
+    past = _past(_names(content.stages), experiment)
+    datasets, _ = _datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
+    today, begins = timezone.localdate(at), start.days if start else None
+    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins)
+
+
+def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
+    """Return what past jobs tell of stages of one experiment, by their primary keys, in one query; no disk."""
+    contents = [StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages]
+    found = estimate_stages(contents, past=_past(_names(contents), experiment_id), datasets={})
+    return {stage.pk: one for stage, one in zip(stages, found, strict=True)}
+
+
+def _names(stages: Iterable[StageContent]) -> set[str]:
+    return {stage.name.casefold() for stage in stages if stage.name and "\0" not in stage.name}
+
+
+def _past(names: set[str], experiment: Experiment | int) -> Mapping[str, list[PastStage]]:
+    rows = StageHistory.objects.filter(experiment=experiment, name__in=names).order_by("-last_ended_at")
+    # A join would read the requests of all rows, this only those of the ones that are kept.
+    rows = rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
+    found: dict[str, list[PastStage]] = defaultdict(list)
+    for row in rows[:MOST_PAST] if names else ():
+        found[row.name].append(
+            PastStage(
+                request=row.key,
+                release=row.release,
+                configuration=row.configuration,
+                output_dataset=row.output_dataset,
+                events_per_job=row.events_per_job,
+                completed=row.completed,
+                core_seconds=row.core_seconds,
+                completed_wall_seconds=row.completed_wall_seconds,
+                wall_seconds=tuple(row.wall_seconds),
+                memory_bytes=tuple(row.memory_bytes),
+                per_day=tuple(row.per_day),
+            )
+        )
+    return found
+
+
+def _datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
+    """Return what the catalogue knows of these names, None without one, and why it could not be asked."""
+    try:
+        catalogue = catalogue_of(settings.DATASET_CATALOGUE)
+        return (None if catalogue is None else catalogue.find(list(names))), ""
+    except CatalogueError as error:
+        return None, str(error)
+
+
+def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:
+    slugs = {slug for stage in content.stages for slug in stage.services}
+    if not slugs:
+        return {}
+    rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}
+    windows: dict[str, list[Window]] = defaultdict(list)
+    planned = DowntimeWindow.objects.filter(services__slug__in=rows, ends_at__gt=at, cancelled_at=None)
+    for slug, title, start, end in planned.order_by("starts_at", "pk").values_list(
+        "services__slug", "title", "starts_at", "ends_at"
+    ):
+        windows[slug].append(Window(title, start, end))
+    return {slug: ServiceNow(row.service.name, row.state, tuple(windows[slug])) for slug, row in rows.items()}
+
+
+def _offers() -> tuple[Offer, ...]:
+    rows = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
+    return tuple(Offer(*row) for row in rows)
+
+
+def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
+    """Return the other requests that may ask for the same: of the same title, or with runs or seeds that may meet."""
+    runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
+    first = FilteredRelation("stages", condition=Q(stages__position=0))
+    rows, alike = earlier.alias(first=first), Q()
+    for name in runs:
+        if span := _span(content.arguments.get(name)):
+            rows = rows.alias(**_ends(name))
+            alike |= Q(**{"arguments__has_key": name, f"{name}_first__lte": span[1], f"{name}_last__gte": span[0]})
+    if content.arguments.get("first_seed") and content.stages:
+        configuration = content.stages[0].configuration.replace("\0", "")
+        alike |= Q(arguments__has_key="first_seed", first__configuration=configuration)
+    if title := content.title.strip().replace("\0", ""):
+        alike |= Q(title__iexact=title)
+    if not alike:
+        return ()
+    named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
+    found: Any = rows.filter(alike).order_by("pk")
+    found = found.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
+    return tuple(_other(row[:5], row[-1] or "", dict(zip(runs, row[5:-1], strict=True))) for row in found)
+
+
+def _span(runs: object) -> tuple[int, int] | None:
+    """Return the first and the last of some runs, if there are any."""
+    try:
+        found = runs_in(runs) if isinstance(runs, str) and runs else []
+    except ValueError:
+        return None
+    return (found[0][0], found[-1][1]) if found else None
+
+
+def _ends(name: str) -> dict[str, Case]:
+    """Return the first and last run of an argument that is written as one range; of any other, those of all runs."""
+    text = KT(f"arguments__{name}")
+    is_one, whole = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$"), BigIntegerField()
+    first = Cast(Func(text, Value("-"), Value(1), function="split_part"), whole)
+    last = Cast(Func(text, Value("^.*-"), Value(""), function="regexp_replace"), whole)
+    return {
+        f"{name}_first": Case(When(is_one, then=first), default=Value(0), output_field=whole),
+        f"{name}_last": Case(When(is_one, then=last), default=Value(10**12), output_field=whole),
+    }
+
+
+def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> Other:
+    key, title, jobs, configuration, release = words
+    return Other(
+        key=key,
+        title=title,
+        runs={name: text for name, text in runs.items() if text},
+        first_seed=int(seed) if seed.isdecimal() else None,
+        jobs=jobs or 0,
+        configuration=configuration or "",
+        release=release or "",
+    )
+
+
+def _written_by(names: set[str], experiment: Experiment, request: Request | None) -> Mapping[str, str]:
+    """Return who writes these datasets; what other experiments ask for is theirs to tell."""
+    rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
+    rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
+    found = rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
+    return {name: key if owner == experiment.pk else "Another experiment’s request" for name, key, owner in found}
+
+
+def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
+    """Return the releases that were used: those of this content, and all others where it has one that was not."""
+    named = sorted({stage.release for stage in content.stages if stage.release and "\0" not in stage.release})
+    used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by().values_list("release", flat=True)
+    # One look for each ends at the first row that is found.
+    looks = [Exists(used.filter(release=release)) for release in named]
+    known = Experiment.objects.order_by("pk").values_list(*looks)[:1] if looks else []
+    if not named or all(next(iter(known), (False,))):
+        return frozenset(named)
+    return frozenset(used.distinct())
+
+
+def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
+    latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
+    stages = (
+        Stage.objects.filter(request__in=latest).annotate(small=Lower("name")).filter(small__in=_names(content.stages))
+    )
+    times = Counter(dict(stages.order_by().values_list("small").annotate(Count("pk"))))
+    needed: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, slug, count in stages.order_by().values_list("small", "services__slug").annotate(Count("pk")):
+        if slug is not None:
+            needed[name][slug] += count
+    return {name: StageBefore(count, needed[name]) for name, count in times.items()}
+
+
+def _contact(experiment: Experiment, request: Request | None, by: User | None) -> Contact | None:
+    person = request.created_by if request is not None else by
+    return None if person is None else Contact(person.username, is_liaison(person, experiment.pk))
+
+
+def _changed_at(request: Request) -> Mapping[int, datetime]:
+    """Return when release or configuration of a stage were last changed, from the events of its edits."""
+    found: dict[int, datetime] = {}
+    edits: Iterable[Event] = events_of(request).filter(kind="request.edited")
+    for event in edits:
+        for change in event.data.get("changes", ()):
+            parts = change["path"].split(".")
+            if parts[0] == "stages" and (len(parts) == 2 or parts[2] in {"release", "configuration"}):
+                found[int(parts[1])] = event.at
+    return found
+
+
+def _completed_at(request: Request) -> Mapping[str, datetime]:
+    rows = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
+    return {name: at for name, at in rows.values_list("name", "last_completed_at") if at is not None}

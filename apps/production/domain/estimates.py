@@ -1,0 +1,269 @@
+"""What a request will cost and when it ends, from past jobs of the same stages. Knows nothing of the database."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.outputs.datasets import Dataset
+
+#: The quantiles that are kept of past jobs, and the part of the jobs for which each of them stands.
+QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
+_WEIGHTS = (0.175, 0.20, 0.25, 0.20, 0.175)
+#: So many completed jobs are enough to rest on; with fewer, jobs that are less alike count too.
+ENOUGH = 20
+DAY = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastStage:
+    """Jobs of one stage of an earlier request. Quantiles are those of `QUANTILES`, of jobs that completed."""
+
+    request: str
+    release: str = ""
+    configuration: str = ""
+    output_dataset: str = ""
+    events_per_job: float | None = None
+    completed: int
+    #: Of all attempts, the failed ones included.
+    core_seconds: float
+    completed_wall_seconds: float
+    wall_seconds: tuple[float, ...]
+    memory_bytes: tuple[float, ...] = ()
+    #: Jobs that completed on a day on which any did.
+    per_day: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """A figure that is not certain: half of what is known lies between `low` and `high`."""
+
+    low: float
+    mid: float
+    high: float
+
+    def __add__(self, other: "Range") -> "Range":
+        return Range(self.low + other.low, self.mid + other.mid, self.high + other.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageEstimate:
+    """The figures of one stage, and what they rest on: so many past jobs of these requests, alike in `alike`."""
+
+    name: str
+    past_jobs: int = 0
+    #: How many past jobs had the same release and configuration, whatever the figures rest on.
+    same_jobs: int = 0
+    requests: tuple[str, ...] = ()
+    alike: str = ""
+    #: Whether jobs had other numbers of events then, which the times take into account.
+    scaled: bool = False
+    #: Of one job.
+    wall_seconds: Range | None = None
+    memory_bytes: Range | None = None
+    #: The wall time and memory that nine of ten past jobs stayed within.
+    wall_most: float | None = None
+    memory_most: float | None = None
+    #: Of all jobs.
+    core_seconds: Range | None = None
+    days: Range | None = None
+    disk_bytes: Range | None = None
+    disk_basis: str = ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The figures of a request. A sum is there only where every stage has its part."""
+
+    stages: tuple[StageEstimate, ...] = ()
+    today: date | None = None
+    #: Earliest, likeliest and latest day on which it is expected to begin; without, no wait is counted.
+    begins: tuple[date, date, date] | None = None
+
+    @property
+    def past_jobs(self) -> int:
+        return sum(stage.past_jobs for stage in self.stages)
+
+    @property
+    def without(self) -> list[str]:
+        """Return the names of the stages for which there are no past jobs."""
+        return [stage.name for stage in self.stages if not stage.past_jobs]
+
+    @property
+    def core_seconds(self) -> Range | None:
+        return _sum(stage.core_seconds for stage in self.stages)
+
+    @property
+    def disk_bytes(self) -> Range | None:
+        return _sum(stage.disk_bytes for stage in self.stages)
+
+    @property
+    def days(self) -> Range | None:
+        return _sum(stage.days for stage in self.stages)
+
+    @property
+    def finish(self) -> tuple[date, date, date] | None:
+        """Return the earliest, likeliest and latest day on which it ends, stage after stage.
+
+        It is counted from the day on which it is expected to begin, the late end from the late one; else from today.
+        """
+        days = self.days
+        if days is None or self.today is None or days.high > 36_500:
+            return None
+        early, likely, late = self.begins or (self.today,) * 3
+        return early + timedelta(days=days.low), likely + timedelta(days=days.mid), late + timedelta(days=days.high)
+
+
+NO_ESTIMATE = Estimate()
+
+
+def estimate(
+    content: RequestContent,
+    *,
+    past: Mapping[str, Sequence[PastStage]],
+    datasets: Mapping[str, Dataset],
+    today: date,
+    begins: tuple[date, date, date] | None = None,
+) -> Estimate:
+    """Estimate each stage from past ones of its name in small letters; `datasets` are what those have written."""
+    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets), today, begins)
+
+
+def estimate_stages(
+    stages: Iterable[StageContent], *, past: Mapping[str, Sequence[PastStage]], datasets: Mapping[str, Dataset]
+) -> tuple[StageEstimate, ...]:
+    """Estimate each stage by itself, in order."""
+    return tuple(
+        _stage(stage, position, past.get(stage.name.casefold(), ()), datasets)
+        for position, stage in enumerate(stages, start=1)
+    )
+
+
+def _stage(
+    stage: StageContent, position: int, past: Sequence[PastStage], datasets: Mapping[str, Dataset]
+) -> StageEstimate:
+    rows, alike = _alike(stage, [row for row in past if row.completed])
+    name = stage.name or f"stage {position}"
+    disk, disk_basis = _disk(stage, rows, datasets)
+    if not rows:
+        return StageEstimate(name=name, disk_bytes=disk, disk_basis=disk_basis)
+    walls = _points(rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds])
+    memories = _points(rows, lambda row: row.memory_bytes)
+    return StageEstimate(
+        name=name,
+        past_jobs=sum(row.completed for row in rows),
+        same_jobs=sum(row.completed for row in past if _is_same(stage, row)),
+        requests=tuple(dict.fromkeys(row.request for row in rows)),
+        alike=alike,
+        scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
+        wall_seconds=_range(walls),
+        memory_bytes=_range(memories),
+        wall_most=quantile(walls, 0.9),
+        memory_most=quantile(memories, 0.9),
+        core_seconds=_core_seconds(stage, rows),
+        days=_days(stage, rows, walls),
+        disk_bytes=disk,
+        disk_basis=disk_basis,
+    )
+
+
+def _alike(stage: StageContent, past: Sequence[PastStage]) -> tuple[Sequence[PastStage], str]:
+    """Return the past stages that are most alike and yet enough, and in what they are alike."""
+    release = [row for row in past if row.release == stage.release]
+    configuration = [row for row in past if row.configuration == stage.configuration]
+    choices: list[tuple[Sequence[PastStage], str]] = [
+        ([row for row in past if _is_same(stage, row)], "same release and configuration"),
+        (configuration, "same configuration, any release"),
+        (release, "same release, any configuration"),
+        (past, "same stage name, any release and configuration"),
+    ]
+    sizes = [sum(row.completed for row in rows) for rows, _ in choices]
+    best = next((i for i, size in enumerate(sizes) if size >= ENOUGH), sizes.index(max(sizes)))
+    return choices[best]
+
+
+def _is_same(stage: StageContent, row: PastStage) -> bool:
+    return (row.release, row.configuration) == (stage.release, stage.configuration)
+
+
+def _scale(stage: StageContent, row: PastStage) -> float:
+    """Return how many times as many events a job has as it had then; 1 where it is not known."""
+    if not (stage.events and stage.jobs and row.events_per_job):
+        return 1.0
+    return stage.events / stage.jobs / row.events_per_job
+
+
+def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | None:
+    """Return the mean over past jobs, failed attempts included, between those of quick and of slow jobs."""
+    if not stage.jobs:
+        return None
+    jobs, completed = stage.jobs, sum(row.completed for row in rows)
+    mean = sum(row.core_seconds * _scale(stage, row) for row in rows) / completed * jobs
+
+    def by_job(row: PastStage) -> list[float]:
+        cores = row.core_seconds / row.completed_wall_seconds if row.completed_wall_seconds >= 1 else 0.0
+        return [wall * _scale(stage, row) * cores * jobs for wall in row.wall_seconds]
+
+    spread = _range(_points(rows, by_job))
+    return None if spread is None else Range(min(spread.low, mean), mean, max(spread.high, mean))
+
+
+def _days(stage: StageContent, rows: Sequence[PastStage], walls: list[tuple[float, float]]) -> Range | None:
+    """Return the days for all jobs at the pace of past ones; never less than one job takes."""
+    paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
+    pace, least = _range(paces), (quantile(walls, 0.5) or 0) / DAY
+    if not stage.jobs or pace is None or not pace.low:
+        return None
+    return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
+
+
+def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]) -> tuple[Range | None, str]:
+    """Return what the output takes: by the size of an event as written here, else as earlier outputs had it."""
+    stated = stage.arguments.get("output_event_bytes")
+    if not stage.events:
+        return None, ""
+    if isinstance(stated, int) and stated > 0:
+        size = float(stated * stage.events)
+        return Range(size, size, size), "the size of an event that is written here"
+    sizes = [
+        found.size_bytes / found.events
+        for name in {row.output_dataset for row in rows}
+        if (found := datasets.get(name)) and found.size_bytes and found.events
+    ]
+    if not sizes:
+        return None, ""
+    low, mid, high = (size * stage.events for size in (min(sizes), sum(sizes) / len(sizes), max(sizes)))
+    return Range(low, mid, high), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
+
+
+def _points(rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]) -> list[tuple[float, float]]:
+    """Return values with their weights, smallest first: each quantile stands for its part of the row's jobs."""
+    return sorted(
+        (value, weight * row.completed)
+        for row in rows
+        for value, weight in zip(values(row) or (), _WEIGHTS, strict=False)
+    )
+
+
+def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None:
+    """Return the smallest value that at least this part of the weight does not exceed."""
+    wanted, reached = part * sum(weight for _, weight in points), 0.0
+    for value, weight in points:
+        reached += weight
+        if reached >= wanted * (1 - 1e-9):
+            return value
+    return None
+
+
+def _range(points: Sequence[tuple[float, float]]) -> Range | None:
+    low, mid, high = (quantile(points, part) for part in (0.25, 0.5, 0.75))
+    return None if low is None or mid is None or high is None else Range(low, mid, high)
+
+
+def _sum(parts: Iterable[Range | None]) -> Range | None:
+    total: Range | None = None
+    for part in parts:
+        if part is None:
+            return None
+        total = part if total is None else total + part
+    return total

@@ -1,0 +1,198 @@
+"""Writing, moving and prioritising requests: each a service that also writes its event."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.approvals import signatures
+from apps.production.domain.checks import messages_of
+from apps.production.domain.content.revisions import keep_revision
+from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.lifecycle.steps import (
+    apply_move,
+    check_actor,
+    examine_request,
+    lock_request,
+    note_event,
+    refusal_for,
+    said_by_checks,
+    state_words,
+    step_of,
+)
+from apps.production.domain.lifecycle.transitions import actor_of, transitions_from
+from apps.production.domain.queue import placement, scoring
+from apps.production.domain.queue.level import check_level, level_of
+from apps.production.domain.queue.order import rank_of
+from apps.production.domain.requests.reasons import MAX_REASON, checked_reason, reason_problems
+from apps.production.domain.requests.stages import content_of
+from apps.production.enums import PORTAL, PRIORITISED, WRITTEN, RequestState, Verb, Who
+from apps.production.models import Request
+
+
+@transaction.atomic
+def submit_request(
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+) -> Request:
+    """Send a complete request to be checked. Raises as `apply_move` does, and `InvalidFields`."""
+    check_actor(request, Verb.SUBMIT, by, at)
+    lock_request(request, version)
+    findings = examine_request(request, at)
+    problems = messages_of(found for found in findings if found.blocks)
+    if problems and transitions_from(request.state, Verb.SUBMIT):
+        raise InvalidFields(problems)
+    if transitions_from(request.state, Verb.SUBMIT):
+        signatures.withdraw_of_requester(request=request, by=by, at=at)
+    stamps = {"submitted_at": at, "submitted_by": by}
+    apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=said_by_checks(findings), **stamps)
+    keep_revision(request=request, by=by, at=at, submitted=True)
+    enqueue("apps.production.tasks.check_request", request_id=request.pk)
+    return request
+
+
+@transaction.atomic
+def check_request(*, request: Request, at: datetime) -> Request:
+    """Check a submitted request once more, as it may have waited; pass it on, or give it back with what is wrong.
+
+    Raises `InvalidTransition` where it waits for no check.
+    """
+    lock_request(request, None)
+    apply_move(request, Verb.CHECK, by=PORTAL, at=at)
+    findings = examine_request(request, at)
+    problems = messages_of(found for found in findings if found.blocks)
+    if not problems:
+        return apply_move(request, Verb.PASS, by=PORTAL, at=at, data=said_by_checks(findings))
+    words = [f"{path}: {message}" for path, messages in problems.items() for message in messages]
+    return apply_move(request, Verb.FAIL, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
+
+
+@transaction.atomic
+def approve_request(
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None, group: str = ""
+) -> Request:
+    """Sign a request for the groups of this person, or the one named; with the last signature it goes to the queue.
+
+    Raises what `apply_move` raises, and `InvalidTransition` where somebody of the group has signed already.
+    """
+    check_actor(request, Verb.APPROVE, by, at)
+    lock_request(request, version)
+    step_of(request, Verb.APPROVE)
+    reason = checked_reason(reason, needed=False)
+    made, complete = signatures.sign(request=request, content=content_of(request), by=by, at=at, group=group)
+    data = signatures.signed_for(made)
+    if not complete:
+        return note_event(request, "request.sign", by=by, at=at, reason=reason, data=data)
+    apply_move(request, Verb.APPROVE, by=by, at=at, reason=reason, data=data, approved_at=at, approved_by=by)
+    return apply_move(request, Verb.QUEUE, by=PORTAL, at=at)
+
+
+@transaction.atomic
+def withdraw_signature(
+    *, request: Request, signature: int, by: User, at: datetime, reason: str, version: int | None = None
+) -> Request:
+    """Take back a signature, by its number, while others are still missing.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
+    """
+    lock_request(request, version)
+    if request.state != RequestState.AWAITING_APPROVAL:
+        raise InvalidTransition(f"{request} is {state_words(request)}: a signature can be withdrawn no more.")
+    reason = checked_reason(reason)
+    taken = signatures.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason)
+    return note_event(
+        request, "request.withdraw_signature", by=by, at=at, reason=reason, data=signatures.signed_for([taken])
+    )
+
+
+@transaction.atomic
+def supersede_request(
+    *,
+    request: Request,
+    by: User,
+    at: datetime,
+    reason: str,
+    version: int | None = None,
+    successor: Request | None = None,
+    data: dict[str, Any] | None = None,
+) -> Request:
+    """Let another request of the experiment take the place of this one. Raises what `apply_move` raises."""
+    check_actor(request, Verb.SUPERSEDE, by, at)
+    if successor is None or successor.experiment_id != request.experiment_id or successor.pk == request.pk:
+        raise InvalidFields({"successor": ["Name another request of this experiment, which takes its place."]})
+    lock_request(request, version)
+    request.superseded_by = successor
+    return apply_move(request, Verb.SUPERSEDE, by=by, at=at, reason=reason, data=data, superseded_by=successor)
+
+
+@transaction.atomic
+def make_move(
+    *,
+    verb: Verb,
+    request: Request,
+    by: User | str,
+    at: datetime,
+    reason: str = "",
+    version: int | None = None,
+    data: dict[str, Any] | None = None,
+) -> Request:
+    """Make a move that changes nothing but the state; `data` goes into its event. Raises what `apply_move` raises."""
+    lock_request(request, version)
+    return apply_move(request, verb, by=by, at=at, reason=reason, data=data)
+
+
+@transaction.atomic
+def set_priority(
+    *,
+    request: Request,
+    by: User,
+    at: datetime,
+    reason: str,
+    priority: int | None = None,
+    priority_class: str | None = None,
+    version: int | None = None,
+) -> Request:
+    """Set the class, the number within it, or both; what is None stays. The score decides again where it goes.
+
+    The event tells both, and the rank, before and after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
+    `StaleState`.
+    """
+    if not may(by, Who.APPROVER, request):
+        raise NotAllowed(refusal_for(request, by, Who.APPROVER))
+    lock_request(request, version)
+    if request.state not in PRIORITISED:
+        raise InvalidTransition(f"{request} is {state_words(request)}: its priority does not matter now.")
+    problems = reason_problems(reason) | check_level(priority_class, priority)
+    if problems:
+        raise InvalidFields(problems)
+    old, rank_before = level_of(request), rank_of(request)
+    request.priority = request.priority if priority is None else priority
+    request.priority_class = request.priority_class if priority_class is None else priority_class
+    request.version += 1
+    request.save(update_fields=["priority", "priority_class", "version"])
+    scoring.let_score_decide(request=request)
+    scoring.follow_request(request=request, at=at)
+    placement.note_change(scoring.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
+    publish(
+        kind="request.priority_set",
+        target=request,
+        by=by,
+        at=at,
+        old=old,
+        new=level_of(request),
+        reason=reason.strip(),
+        data={"rank_old": rank_before, "rank_new": rank_of(request)},
+    )
+    return request
+
+
+#: The service of each verb, for the edges that offer them all. Those of the portal itself are not among them, nor those
+#: that come along with writing.
+SERVICES: dict[Verb, Callable[..., Request]] = {
+    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Who.PORTAL and verb not in WRITTEN
+} | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}

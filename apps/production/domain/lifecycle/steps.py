@@ -1,0 +1,149 @@
+"""Writing, moving and prioritising requests: each a service that also writes its event."""
+
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.models import User
+from apps.core.domain.events import events_of, publish
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidTransition, NotAllowed, StaleState
+from apps.production.domain.approvals.slots import slots_of
+from apps.production.domain.checks import Finding, examine
+from apps.production.domain.checks.known_facts import facts_for
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.lifecycle.guards import refusal_of
+from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
+from apps.production.domain.queue import scoring
+from apps.production.domain.queue.order import SCORED, rank_of
+from apps.production.domain.requests.reasons import checked_reason
+from apps.production.domain.requests.stages import content_of
+from apps.production.enums import CLOSED, PORTAL, RequestState, Verb, Who
+from apps.production.models import Request
+from apps.production.permissions import is_requester
+
+#: An event lists no more changed fields than this.
+MAX_CHANGES = 100
+
+
+def examine_request(request: Request, at: datetime, content: RequestContent | None = None) -> list[Finding]:
+    """Ask every check about a request as it is now, or as it would be."""
+    content = content_of(request) if content is None else content
+    return examine(content, facts_for(content, experiment=request.experiment, request=request, at=at))
+
+
+def said_by_checks(findings: list[Finding]) -> dict[str, Any]:
+    """Return what an event keeps of the checks: what the request was let through with."""
+    said = [
+        {"rule": found.rule, "severity": found.severity.value, "path": found.path, "message": found.message[:500]}
+        for found in findings
+        if not found.blocks
+    ]
+    return {"checks": said[:MAX_CHANGES], "checks_count": len(said)}
+
+
+def apply_move(
+    request: Request,
+    verb: Verb,
+    *,
+    by: User | str,
+    at: datetime,
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Request:
+    """Make one move of the table and write its event, with `data` in it.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
+    """
+    check_actor(request, verb, by, at)
+    step = step_of(request, verb)
+    reason = checked_reason(reason, needed=step.reason_needed)
+    rank_before = rank_of(request)
+    changes |= _stamps(request, step, by, at)
+    move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
+    if {step.old, step.new} & SCORED:
+        scoring.follow_request(request=request, at=at)
+    publish(
+        kind=f"request.{step.verb.name.lower()}",
+        target=request,
+        by=by,
+        at=at,
+        old=step.old,
+        new=step.new,
+        reason=reason,
+        data={**_ranks(step, request, rank_before), **(data or {})},
+    )
+    return request
+
+
+def note_event(request: Request, kind: str, *, by: User, at: datetime, reason: str, data: dict[str, Any]) -> Request:
+    """Write what happened to a request that stays in its state; who has read it before must look again."""
+    request.version += 1
+    request.save(update_fields=["version"])
+    publish(kind=kind, target=request, by=by, at=at, reason=reason.strip(), data=data)
+    return request
+
+
+def step_of(request: Request, verb: Verb) -> Transition:
+    """Return the one move that the verb makes now. Raises `InvalidTransition` with why there is none."""
+    steps = transitions_from(request.state, verb)
+    if not steps:
+        raise InvalidTransition(f"{request} is {state_words(request)}: “{verb.label}” is not possible now.")
+    refusals = [refusal_of(step, request) for step in steps]
+    if "" not in refusals:
+        raise InvalidTransition(f"{request}: “{verb.label}” is not possible now: {refusals[0]}")
+    return steps[refusals.index("")]
+
+
+def _stamps(request: Request, step: Transition, by: User | str, at: datetime) -> dict[str, Any]:
+    """Return what a move writes beside the state."""
+    stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.HELD else ""}
+    if step.new in CLOSED and step.old not in CLOSED:
+        stamps |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
+    return stamps
+
+
+def check_actor(request: Request, verb: Verb, by: User | str, at: datetime) -> None:
+    if not may(by, actor_of(verb), request, at):
+        raise NotAllowed(refusal_for(request, by, actor_of(verb)))
+
+
+def refusal_for(request: Request, by: User | str, who: Who) -> str:
+    if who in {Who.APPROVER, Who.SIGNER, Who.DECIDER} and is_requester(by, request):
+        return f"You made or submitted {request}: somebody else of the OPG must decide."
+    signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
+    if who in {Who.SIGNER, Who.DECIDER} and signers:
+        more = "" if who is Who.SIGNER else " and approvers of the OPG"
+        return f"Only people of {signers}{more} may do this."
+    return {
+        Who.LIAISON: f"Only a liaison of {request.experiment} may do this.",
+        Who.APPROVER: "Only an approver of the OPG may do this.",
+        Who.SIGNER: "Only an approver of the OPG may do this.",
+        Who.DECIDER: "Only an approver of the OPG may do this.",
+        Who.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
+        Who.OPERATOR_OR_PORTAL: "Only an approver or a shifter of the OPG may do this.",
+        Who.EITHER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
+        Who.PORTAL: "Only the portal itself does this.",
+    }[who]
+
+
+def lock_request(request: Request, version: int | None) -> None:
+    """Hold the row, and make sure that it still is as it was read, and as the person has seen it: `version`."""
+    current: Request = Request.objects.select_for_update().get(pk=request.pk)
+    if request.version != current.version or version not in {None, current.version}:
+        last = events_of(request).exclude(actor=PORTAL).exclude(kind__regex="^request.(comment|moved)").last()
+        who = f" by {last.actor}" if last else ""
+        raise StaleState(
+            f"{request} was changed{who} meanwhile: it is now {state_words(current)}. Nothing was overwritten."
+        )
+
+
+def _ranks(step: Transition, request: Request, before: int | None) -> dict[str, int | None]:
+    if RequestState.QUEUED not in {step.old, step.new}:
+        return {}
+    return {"rank_old": before, "rank_new": rank_of(request)}
+
+
+def state_words(request: Request) -> str:
+    return f"“{request.get_state_display()}”"

@@ -1,0 +1,113 @@
+"""New requests from what was written before: clones, and the templates of an experiment."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison, is_opg, scope_of
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.content.plain import plain, read_plain
+from apps.production.domain.lineage.clones import Refitted, refit
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.builtin import general
+from apps.production.domain.types.declaration import Workflow
+from apps.production.domain.types.versions import newest_version, workflow_of
+from apps.production.models import Request, RequestTemplate
+
+MAX_NAME = 80
+MAX_TEMPLATES = 200
+
+
+def templates_for(user: Any) -> QuerySet[RequestTemplate]:
+    """Return the templates that this person may look at, by experiment and name."""
+    templates: QuerySet[RequestTemplate] = RequestTemplate.objects.visible_to(user)
+    return templates.select_related("experiment").order_by("experiment__key", "name")
+
+
+def may_manage(user: Any, experiment_id: int) -> bool:
+    """Tell whether this person may make, rename and delete templates of the experiment."""
+    return is_liaison(user, experiment_id) or is_opg(user)
+
+
+@transaction.atomic
+def save_template(*, request: Request, name: str, by: User, at: datetime) -> RequestTemplate:
+    """Make a template of a request, or write the one of this name anew. Raises `NotAllowed`, `InvalidFields`."""
+    if not (scope_of(by).sees(request.experiment_id) and may_manage(by, request.experiment_id)):
+        raise NotAllowed(f"Only a liaison of {request.experiment} or the OPG may make its templates.")
+    name = name.strip()
+    if not name or len(name) > MAX_NAME or "\0" in name:
+        raise InvalidFields({"name": [f"Give it a name of at most {MAX_NAME} characters."]})
+    Experiment.objects.select_for_update().get(pk=request.experiment_id)
+    mine = RequestTemplate.objects.filter(experiment=request.experiment_id)
+    if not mine.filter(name=name).exists() and mine.count() >= MAX_TEMPLATES:
+        raise InvalidFields({"name": [f"An experiment has at most {MAX_TEMPLATES} templates. Delete one first."]})
+    content = replace(content_of(request), deadline=None)
+    made, _ = RequestTemplate.objects.update_or_create(
+        experiment=request.experiment,
+        name=name,
+        defaults={
+            "workflow_key": content.workflow.key,
+            "workflow_number": content.workflow.number,
+            "content": plain(content),
+            "saved_at": at,
+            "saved_by": str(by)[:150],
+        },
+    )
+    publish(kind="template.saved", target=made, by=by, at=at, data={"request": request.key})
+    return made
+
+
+@transaction.atomic
+def rename_template(*, template: RequestTemplate, name: str, by: User, at: datetime) -> RequestTemplate:
+    """Give a template another name. Raises `NotAllowed`, `InvalidFields`."""
+    _manages(by, template)
+    old, template.name = template.name, name.strip()
+    if not template.name or len(template.name) > MAX_NAME or "\0" in name:
+        raise InvalidFields({"name": [f"Give it a name of at most {MAX_NAME} characters."]})
+    try:
+        with transaction.atomic():
+            template.save(update_fields=["name"])
+    except IntegrityError:
+        raise InvalidFields({"name": ["Another template of the experiment has this name."]}) from None
+    publish(kind="template.renamed", target=template, by=by, at=at, old=old[:64], new=template.name[:64])
+    return template
+
+
+@transaction.atomic
+def delete_template(*, template: RequestTemplate, by: User, at: datetime) -> None:
+    """Delete a template; requests made of it stay. Raises `NotAllowed`."""
+    _manages(by, template)
+    publish(kind="template.deleted", target=template, by=by, at=at)
+    template.delete()
+
+
+def _manages(by: User, template: RequestTemplate) -> None:
+    if not may_manage(by, template.experiment_id):
+        raise NotAllowed(f"Only a liaison of {template.experiment} or the OPG may change its templates.")
+
+
+def content_from(template: RequestTemplate) -> Refitted:
+    """Return what a new request of this template begins with, in the newest version of its type."""
+    newest = newest_version(template.workflow_key)
+    workflow = workflow_of(newest) if newest else general()
+    named = replace(workflow, key=template.workflow_key) if newest is None else workflow
+    read = _as_written(template.content, named)
+    return refit(read, experiment=template.experiment, version=template.workflow_number)
+
+
+def _as_written(data: dict[str, Any], workflow: Workflow) -> RequestContent:
+    """Read what a template holds, with arguments as they are: `refit` tells which of them are not taken any more."""
+    stages = [{**stage, "arguments": {}} for stage in data["stages"]]
+    content, _ = read_plain({**data, "arguments": {}, "stages": stages}, workflow)
+    whole = zip(content.stages, data["stages"], strict=True)
+    return replace(
+        content,
+        arguments=data["arguments"],
+        stages=tuple(replace(stage, arguments=given.get("arguments", {})) for stage, given in whole),
+    )

@@ -1,0 +1,138 @@
+"""Files and events that stages have read and written, as jobs report them, and whether outputs are located."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Count, Sum
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.lifecycle.actors import may
+from apps.production.enums import RequestState, Who
+from apps.production.models import OutputReport, Request, Stage, StageCounts, StageLocation
+
+QUANTITIES = ("files_in", "events_in", "files_out", "events_out")
+MOST = 10**13
+#: While a request is here, its jobs may report and its outputs may be located.
+REPORTABLE = frozenset(
+    {
+        RequestState.QUEUED,
+        RequestState.TESTING,
+        RequestState.RUNNING,
+        RequestState.HELD,
+        RequestState.COMPLETING,
+        RequestState.DATA_QUALITY,
+    }
+)
+#: A yes_no argument of this name, where a stage's kind declares it, says that its outputs must be located.
+MUST_BE_LOCATED = "catalogued"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is known of a stage's files and events; None is not known."""
+
+    files_in: int | None = None
+    events_in: int | None = None
+    files_out: int | None = None
+    events_out: int | None = None
+    reports: int = 0
+    as_of: datetime | None = None
+
+
+@transaction.atomic
+def report_output(
+    *, stage: Stage, key: str, counts: Mapping[str, int | None], by: User, at: datetime
+) -> tuple[OutputReport, bool]:
+    """Note what one job has read and written, and tell whether the key is new; the same key again replaces it.
+
+    Raises `NotAllowed`, `InvalidTransition` where the request has no jobs now, `InvalidFields`.
+    """
+    _check_reporter(stage, by)
+    key, problems = key.strip(), {}
+    if not key or len(key) > 200 or "\0" in key:
+        problems["key"] = ["Name what reports, such as the job's id, in 1 to 200 characters."]
+    given = {name: counts.get(name) for name in QUANTITIES}
+    for name, value in given.items():
+        if value is not None and not 0 <= value <= MOST:
+            problems[name] = [f"A whole number from 0 to {MOST:,}."]
+    if not problems and all(value is None for value in given.values()):
+        problems["non_field_errors"] = [f"Say at least one of {', '.join(QUANTITIES)}."]
+    if problems:
+        raise InvalidFields(problems)
+    values = {**given, "by": by.username, "at": at, "counted": False}
+    return OutputReport.objects.update_or_create(stage=stage, key=key, defaults=values)
+
+
+def count_reports(*, at: datetime) -> int:
+    """Bring the counts of every stage with new reports up to date; return how many stages."""
+    stages = list(OutputReport.objects.filter(counted=False).order_by().values_list("stage", flat=True).distinct())
+    for pk in stages:
+        _count_stage(pk, at)
+    return len(stages)
+
+
+@transaction.atomic
+def _count_stage(stage_id: int, at: datetime) -> None:
+    """Mark, then count: a report that commits in between stays unmarked, and is counted next time."""
+    StageCounts.objects.get_or_create(stage_id=stage_id)
+    row = StageCounts.objects.select_for_update().get(stage_id=stage_id)
+    reports = OutputReport.objects.filter(stage_id=stage_id)
+    reports.filter(counted=False).update(counted=True)
+    sums = reports.filter(counted=True).aggregate(reports=Count("pk"), **{name: Sum(name) for name in QUANTITIES})
+    for name, value in sums.items():
+        setattr(row, name, value)
+    row.counted_at = at
+    row.save()
+
+
+def counts_of(request: Request) -> dict[int, Counted]:
+    """Return what is known of each stage's files and events, by the stage's primary key."""
+    rows = StageCounts.objects.filter(stage__request=request)
+    return {
+        row.stage_id: Counted(
+            **{name: getattr(row, name) for name in QUANTITIES}, reports=row.reports, as_of=row.counted_at
+        )
+        for row in rows
+    }
+
+
+@transaction.atomic
+def say_located(*, stage: Stage, by: User, at: datetime, note: str = "") -> StageLocation:
+    """Note that the outputs of a stage are in the catalogue; saying it twice changes nothing.
+
+    Raises `NotAllowed`, `InvalidTransition` where the request has no outputs to locate now, `InvalidFields`.
+    """
+    _check_reporter(stage, by)
+    text = note.strip()
+    if len(text) > 500 or "\0" in text:
+        raise InvalidFields({"note": ["At most 500 characters."]})
+    location, created = StageLocation.objects.get_or_create(
+        stage=stage, defaults={"note": text, "by": by.username, "at": at}
+    )
+    if created:
+        data = {"stage": stage.position + 1, "name": stage.name}
+        publish(kind="stage.located", target=stage.request, by=by, at=at, reason=text, data=data)
+    return location
+
+
+def must_be_located(stage: Stage) -> bool:
+    return stage.arguments.get(MUST_BE_LOCATED) is True
+
+
+def is_located(stage: Stage) -> bool:
+    """Tell whether a stage's outputs are where they must be."""
+    return not must_be_located(stage) or hasattr(stage, "location")
+
+
+def _check_reporter(stage: Stage, by: User) -> None:
+    request = stage.request
+    if not (may(by, Who.LIAISON, request) or may(by, Who.OPERATOR, request)):
+        raise NotAllowed(
+            f"Only a liaison of {request.experiment}, an approver or a shifter of the OPG may report this."
+        )
+    if request.state not in REPORTABLE:
+        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no job of it reports now.")

@@ -1,0 +1,94 @@
+"""Datasets of the parts of a split request: the portal defines them in the catalogue, where that lets it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.production.domain.lineage.splits import Split, outside
+from apps.production.domain.outputs.datasets import CatalogueError, ListsFiles, defining_catalogue
+from apps.production.domain.requests.stages import content_of
+from apps.production.enums import CLOSED, PORTAL
+from apps.production.models import DatasetPart, Request
+
+log = logging.getLogger(__name__)
+
+#: A catalogue that failed is asked again after so long.
+_AGAIN = timedelta(minutes=5)
+
+
+def ask_for_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at: datetime) -> list[DatasetPart]:
+    """Note, in the caller's transaction, which parts of datasets are to be defined, and have it done."""
+    rows = [
+        DatasetPart(
+            request=part,
+            split_from=whole,
+            name=planned.parts[n].content.stages[position - 1].input_dataset,
+            whole=name,
+            first=planned.cut.ends[n - 1] if n else 0,
+            last=planned.cut.ends[n],
+            total=planned.cut.total,
+            due_at=at,
+        )
+        for n, part in enumerate(parts)
+        for position, name in outside(content_of(whole))
+    ]
+    found = {(row.request_id, row.name): row for row in rows}  # two stages may read the same
+    if found:
+        DatasetPart.objects.bulk_create(found.values())
+        enqueue("apps.production.tasks.define_waiting")
+    return list(found.values())
+
+
+def define_parts(*, at: datetime) -> int:
+    """Define what waits for it, and return how many were. Not in a transaction; killed anywhere, it goes on."""
+    waiting = DatasetPart.objects.filter(defined_at=None, due_at__lte=at).exclude(request__state__in=CLOSED)
+    done = 0
+    for row in waiting.select_related("request").order_by("pk"):
+        try:
+            done += _define(row, at)
+        except CatalogueError as error:
+            log.warning("dataset %s cannot be defined: %s", row.name, error)
+            DatasetPart.objects.filter(pk=row.pk).update(error=str(error)[:2000], due_at=at + _AGAIN)
+    return done
+
+
+def being_defined(request: Request | None) -> Mapping[str, str]:
+    """Return the datasets of a request that are still to be defined, with why the last attempt failed."""
+    if request is None:
+        return {}
+    return dict(DatasetPart.objects.filter(request=request, defined_at=None).values_list("name", "error"))
+
+
+def _define(row: DatasetPart, at: datetime) -> bool:
+    catalogue = defining_catalogue(settings.DATASET_CATALOGUE)
+    if catalogue is None:
+        raise CatalogueError("the catalogue lets the portal define no datasets")
+    files = row.files if row.files is not None else _share_files(row, catalogue)
+    if not files:
+        raise CatalogueError(f"the catalogue lists too few files of {row.whole} for every part to have one")
+    catalogue.define(row.name, row.whole, files)
+    with transaction.atomic():
+        if not DatasetPart.objects.filter(pk=row.pk, defined_at=None).update(defined_at=at, error=""):
+            return False
+        data = {"dataset": row.name, "whole": row.whole, "files": len(files)}
+        publish(kind="request.dataset_defined", target=row.request, by=PORTAL, at=at, data=data)
+    return True
+
+
+def _share_files(row: DatasetPart, catalogue: ListsFiles) -> list[str]:
+    """List the files of the whole once for all its parts, so that each file is in one of them, and return the row's."""
+    listed = [file.name for file in catalogue.files_of(row.whole)]
+    with transaction.atomic():
+        same = DatasetPart.objects.select_for_update().filter(split_from=row.split_from_id, whole=row.whole)
+        for one in same.order_by("pk"):
+            if one.files is None and listed:
+                one.files = listed[len(listed) * one.first // one.total : len(listed) * one.last // one.total]
+                one.save(update_fields=["files"])
+            if one.pk == row.pk:
+                row.files = one.files
+    return row.files or []

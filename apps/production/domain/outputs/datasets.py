@@ -1,0 +1,202 @@
+"""Asking a catalogue which datasets there are. A catalogue is a plugin; the first one is a JSON file."""
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from apps.core.domain.plugins import Registry, UnknownPlugin
+
+
+class CatalogueError(Exception):
+    """The catalogue cannot be asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset as a catalogue knows it; None is what it does not know."""
+
+    name: str
+    files: int | None = None
+    events: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a dataset; `run` is the number of the run that it is of, None where it is of none."""
+
+    name: str
+    run: int | None = None
+
+
+#: Datasets with their files, by name.
+_Known = dict[str, tuple[Dataset, tuple[DataFile, ...]]]
+
+
+@runtime_checkable
+class ListsFiles(Protocol):
+    """A catalogue that can list the files of a dataset, as keep-up needs it."""
+
+    def files_of(self, name: str) -> list[DataFile]:
+        """Return the files that a dataset has now, none for one that is not known. Raises `CatalogueError`."""
+        ...
+
+
+@runtime_checkable
+class DefinesDatasets(ListsFiles, Protocol):
+    """A catalogue in which the portal may define datasets of files that it lists, for the parts of split requests."""
+
+    def can_define(self) -> bool:
+        """Tell whether it lets the portal define any. Raises `CatalogueError`."""
+        ...
+
+    def define(self, name: str, whole: str, files: Sequence[str]) -> None:
+        """Define a dataset of these files of another; the same once more changes nothing.
+
+        Raises `CatalogueError`, too where there is another one of this name.
+        """
+        ...
+
+
+class DatasetCatalogue(Protocol):
+    """Where datasets are looked up. It is made with the part of the setting after its name and the colon."""
+
+    def __init__(self, address: str) -> None: ...
+
+    def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
+        """Return those of these names that the catalogue has. Raises `CatalogueError`."""
+
+
+CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
+    group="opsportal.dataset_catalogues",
+    builtins={"file": "apps.production.domain.outputs.datasets:FileCatalogue"},
+)
+
+
+def catalogue_of(setting: str) -> DatasetCatalogue | None:
+    """Return the catalogue of `name:address`; None for an empty setting. Raises `CatalogueError`."""
+    if not setting:
+        return None
+    name, _, address = setting.partition(":")
+    try:
+        return CATALOGUES.get(name)(address)
+    except UnknownPlugin as error:
+        raise CatalogueError(str(error)) from None
+
+
+def defining_catalogue(setting: str) -> DefinesDatasets | None:
+    """Return the catalogue if it lets the portal define datasets, else None. Raises `CatalogueError`."""
+    catalogue: object = catalogue_of(setting)
+    return catalogue if isinstance(catalogue, DefinesDatasets) and catalogue.can_define() else None
+
+
+def may_define(setting: str) -> bool:
+    """Tell whether there is a catalogue that can be asked and lets the portal define datasets."""
+    try:
+        return defining_catalogue(setting) is not None
+    except CatalogueError:
+        return False
+
+
+class FileCatalogue:
+    """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`, read when it changes.
+
+    A dataset may have a `file_list` of `{"name": …, "run": …}` too. `"definitions": "parts.json"` beside `datasets`
+    names a file in the same directory into which the portal writes those that it defines.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.path = Path(address)
+
+    def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
+        known = self._known()
+        return {name: known[name][0] for name in names if name in known}
+
+    def files_of(self, name: str) -> list[DataFile]:
+        known = self._known()
+        return list(known[name][1]) if name in known else []
+
+    def can_define(self) -> bool:
+        return self._definitions() is not None
+
+    def define(self, name: str, whole: str, files: Sequence[str]) -> None:
+        path = self._definitions()
+        if path is None:
+            raise CatalogueError(f"{self.path} names no file for definitions")
+        runs = {file.name: file.run for file in self.files_of(whole)}
+        if missing := [file for file in files if file not in runs]:
+            raise CatalogueError(f"{whole} has no file {missing[0]} any more")
+        listed = [{"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files]
+        row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
+        if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
+            raise CatalogueError(f"there is another dataset {name}")
+        try:
+            with path.with_name(f"{path.name}.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                rows = json.loads(path.read_bytes())["datasets"] if path.exists() else []
+                if all(one["name"] != name for one in rows) and name not in self._known():
+                    _write(path, {"datasets": [*rows, row]})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CatalogueError(f"{path} cannot be written: {error}") from None
+
+    def _definitions(self) -> Path | None:
+        """Return the file of the portal's definitions, where the catalogue names one."""
+        beside = _read_now(self.path)[1]
+        return self.path.with_name(beside) if beside else None
+
+    def _known(self) -> _Known:
+        known, path = _read_now(self.path)[0], self._definitions()
+        return known if path is None or not path.exists() else _read_now(path)[0] | known
+
+
+def _read_now(path: Path) -> tuple[_Known, str]:
+    """Return what `_read` does of the file as it is now."""
+    try:
+        found = path.stat()
+        return _read(path, found.st_mtime_ns, found.st_size)
+    except OSError as error:
+        raise CatalogueError(f"{path} cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
+    """Return the datasets of a file, and the name of the file beside it that has more; empty for none."""
+    try:
+        content = json.loads(path.read_bytes())
+        beside = content.get("definitions")
+        known = {
+            row["name"]: (_dataset(row), tuple(map(_file, row.get("file_list", ())))) for row in content["datasets"]
+        }
+        return known, beside if isinstance(beside, str) and Path(beside).name == beside else ""
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CatalogueError(f"{path} is no catalogue: {type(error).__name__}: {error}") from None
+
+
+def _write(path: Path, content: object) -> None:
+    """Put a file in the place of another at once, so that nobody reads half of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("w") as output:
+        json.dump(content, output)
+        output.flush()
+        os.fsync(output.fileno())
+    fresh.replace(path)
+
+
+def _dataset(row: Mapping[str, Any]) -> Dataset:
+    numbers = {name: row.get(name) for name in ("files", "events", "size_bytes")}
+    wrong = [name for name, value in numbers.items() if value is not None and (type(value) is not int or value < 0)]
+    if wrong or not isinstance(row["name"], str):
+        raise ValueError(f"{row['name']!r}: {', '.join(wrong) or 'name'} is not as it should be")
+    return Dataset(row["name"], **numbers)
+
+
+def _file(row: Mapping[str, Any]) -> DataFile:
+    name, run = row["name"], row.get("run")
+    if not isinstance(name, str) or (run is not None and type(run) is not int):
+        raise ValueError(f"{row!r} is no file with a run")
+    return DataFile(name, run)

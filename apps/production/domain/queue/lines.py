@@ -1,0 +1,169 @@
+"""The queue as pages and API show it: lines with rank, score and expected start, in a fixed number of queries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.core.models import Event
+from apps.production.domain.holds import held_experiments
+from apps.production.domain.queue.order import entries_ahead, in_line, is_in_line
+from apps.production.domain.queue.score import Term, hand_term, total, waiting_term
+from apps.production.domain.queue.starts import Start, expected_start
+from apps.production.enums import RequestState
+from apps.production.models import QueueEntry, QueueState, Request
+from apps.production.permissions import may_move, may_prioritise
+
+PAGE = 50
+#: Events of these kinds say why ranks changed.
+MOVED, SET, SHARE = "request.moved", "request.priority_set", "share.set"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A request with its score, term by term; its rank and expected start, where it is in the queue."""
+
+    request: Request
+    rank: int | None
+    terms: tuple[Term, ...]
+    start: Start | None
+    is_moved: bool = False
+    may_set: bool = False
+    may_move: bool = False
+    held_with: str = ""
+
+    @property
+    def score(self) -> float:
+        return total(self.terms)
+
+    @property
+    def is_held(self) -> bool:
+        return self.request.state == RequestState.HELD
+
+
+@dataclass(frozen=True)
+class QueueLines:
+    """Lines that a person may see after a rank; `total` counts the queue of all experiments."""
+
+    rows: list[Line]
+    total: int
+    visible: int
+    held: int
+    next_after: int | None
+    state: QueueState
+
+
+def queue_lines(*, user: Any, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
+    """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
+    line = list(in_line().values_list("pk", "state", "experiment_id"))
+    scope, state, holds = scope_of(user), queue_state(), held_experiments()
+    seen = [(rank, pk) for rank, (pk, _, experiment) in enumerate(line, start=1) if scope.sees(experiment)]
+    wanted = [(rank, pk) for rank, pk in seen if rank > after]
+    found = Request.objects.select_related("experiment", "created_by", "submitted_by", "queue_entry").in_bulk(
+        [pk for _, pk in wanted[:size]]
+    )
+    startable = [0]
+    for _, status, _ in line:
+        startable.append(startable[-1] + (status == RequestState.QUEUED))
+    rows = []
+    for rank, pk in wanted[:size]:
+        if request := found.get(pk):
+            held = _held_by(request, holds)
+            start = expected_start(ahead=startable[rank - 1], state=state, at=at, held=held)
+            row = _line(request, getattr(request, "queue_entry", None), rank, start, user, at)
+            rows.append(row if row.is_held else replace(row, held_with=held))
+    more = rows[-1].rank if rows and len(wanted) > size else None
+    return QueueLines(rows, len(line), len(seen), len(line) - startable[-1], more, state)
+
+
+def line_of(request: Request, *, user: Any, at: datetime) -> Line | None:
+    """Return the line of one request, in a few queries; None where it has no score."""
+    entry = QueueEntry.objects.filter(request=request).first()
+    if entry is None:
+        return None
+    rank, start = _place(request, entry, at)
+    return _line(request, entry, rank, start, user, at)
+
+
+def start_of(request: Request, *, at: datetime) -> Start | None:
+    """Return when a request may be expected to start; None outside the queue, and where it has no score yet."""
+    entry = QueueEntry.objects.filter(request=request).first() if is_in_line(request) else None
+    return None if entry is None else _place(request, entry, at)[1]
+
+
+def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
+    if not (entry.is_queued and is_in_line(request)):
+        return None, None
+    ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
+    startable = sum(state == RequestState.QUEUED for state in ahead)
+    held = _held_by(request, held_experiments())
+    return len(ahead) + 1, expected_start(ahead=startable, state=queue_state(), at=at, held=held)
+
+
+def queue_state() -> QueueState:
+    """Return who changed the queue last, and as of when it is scored; nothing of it, before anything happened."""
+    return QueueState.objects.filter(pk=1).first() or QueueState()
+
+
+def queue_length() -> int:
+    return in_line().count()
+
+
+def _line(
+    request: Request, entry: QueueEntry | None, rank: int | None, start: Start | None, user: Any, at: datetime
+) -> Line:
+    terms = () if entry is None else tuple(all_terms(entry, request, at))
+    moved = entry is not None and entry.hand_at is not None
+    sets, moves = may_prioritise(user, request), rank is not None and may_move(user, request)
+    return Line(request, rank, terms, start, moved, sets, moves)
+
+
+def all_terms(entry: QueueEntry, request: Request, at: datetime) -> list[Term]:
+    """Return the stored terms, waiting as of now, and what was moved by hand."""
+    terms = [Term(**term) for term in entry.terms]
+    terms.append(waiting_term(request.submitted_at or at, at))
+    if entry.hand_at is not None:
+        terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
+    return terms
+
+
+def _held_by(request: Request, holds: set[int | None]) -> str:
+    if request.state == RequestState.HELD:
+        return "it is held"
+    if None in holds:
+        return "all production is held"
+    return f"{request.experiment.name} is held" if request.experiment_id in holds else ""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A change of the queue: who did what to whom, and why. Of others' requests neither number nor reason is told."""
+
+    event: Event
+    target: str
+    reason: str
+
+    @property
+    def is_share(self) -> bool:
+        return self.event.kind == SHARE
+
+
+def queue_history(*, user: Any, size: int = 30) -> list[Told]:
+    """Return the latest changes that people made to the queue, newest first, as far as this person may know them."""
+    events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
+    scope = scope_of(user)
+    if scope.sees_all:
+        return [Told(event, event.target_label, event.reason) for event in events[:size]]
+    ids = [event.target_id for event in events if event.kind != SHARE]
+    visible = {str(pk) for pk in Request.objects.visible_to(user).filter(pk__in=ids).values_list("pk", flat=True)}
+    shares = {str(pk) for pk in Experiment.objects.filter(pk__in=scope.experiments).values_list("pk", flat=True)}
+    return [told for event in events if (told := _told(event, shares if event.kind == SHARE else visible))][:size]
+
+
+def _told(event: Event, visible: Sequence[str] | set[str]) -> Told | None:
+    if event.target_id in visible:
+        return Told(event, event.target_label, event.reason)
+    ranks = event.data.get("rank_old"), event.data.get("rank_new")
+    return Told(event, "", "") if None not in ranks and ranks[0] != ranks[1] else None

@@ -1,0 +1,148 @@
+"""Moving a request in the queue by hand: to a rank, with a reason; and giving that up again.
+
+A move gives or takes the points that are missing, and promises that the request stays ahead of the one it was put ahead
+of, or behind the one it was put behind. A later deed on either of them, by a person, ends the promise.
+"""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.production.domain.queue.order import is_in_line, rank_of, sorted_entries
+from apps.production.domain.queue.score import sort_key
+from apps.production.domain.queue.scoring import forget_hand, lock_queue, release_promises
+from apps.production.domain.requests.reasons import checked_reason, reason_problems
+from apps.production.models import QueueEntry, QueueState, Request
+from apps.production.permissions import may_move
+
+
+@transaction.atomic
+def move_request(
+    *,
+    request: Request,
+    to_rank: int,
+    by: User,
+    at: datetime,
+    reason: str,
+    version: int | None = None,
+    seen_rank: int | None = None,
+) -> int:
+    """Put a request at a rank; all others keep their order. Return the rank that it had.
+
+    `version` is that of the queue, `seen_rank` the request's, as the person saw them. Raises `NotAllowed`,
+    `InvalidTransition` where it is not in the queue, `InvalidFields`, `StaleState` when somebody was first.
+    """
+    state = _begin(request, by, version)
+    entries = sorted_entries(QueueEntry.objects.filter(is_queued=True).select_related("request"))
+    old = next((rank for rank, entry in enumerate(entries, start=1) if entry.pk == request.pk), None)
+    if old is None:
+        raise InvalidTransition(f"{request} has no rank yet: look again in a minute.")
+    if seen_rank not in {None, old}:
+        raise StaleState(f"{request} was {seen_rank} in the queue and is {old} now: look again. Nothing was moved.")
+    problems = reason_problems(reason)
+    if not 1 <= to_rank <= len(entries):
+        problems["to_rank"] = [f"A rank from 1 to {len(entries):,}."]
+    elif to_rank == old:
+        problems["to_rank"] = [f"It is at rank {old} already."]
+    if problems:
+        raise InvalidFields(problems)
+    entry = entries.pop(old - 1)
+    _place(entry, entries, to_rank, goes_up=to_rank < old)
+    entry.hand_by, entry.hand_at, entry.hand_reason = by.username, at, reason.strip()
+    entry.save()
+    data = {"rank_old": old, "rank_new": to_rank}
+    publish(kind="request.moved", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    note_change(state, by=by, at=at, what=f"{request} was moved from rank {old} to {to_rank}")
+    return old
+
+
+@transaction.atomic
+def undo_move(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> int | None:
+    """Let the score alone decide where a request goes; return the rank that it has then.
+
+    Raises what `move_request` raises, and `InvalidTransition` where it was not moved.
+    """
+    state = _begin(request, by, version)
+    entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).exclude(hand_at=None).first()
+    if entry is None:
+        raise InvalidTransition(f"{request} was not moved by hand.")
+    reason = checked_reason(reason)
+    old = rank_of(request)
+    release_promises(request)
+    forget_hand(entry)
+    entry.sort_key = sort_key(entry.points, entry.request.submitted_at or at)
+    entry.save()
+    data = {"rank_old": old, "rank_new": rank_of(request), "by_score": True}
+    publish(kind="request.moved", target=request, by=by, at=at, reason=reason, data=data)
+    note_change(state, by=by, at=at, what=f"the score decides again where {request} goes")
+    return rank_of(request)
+
+
+def check_version(state: QueueState, version: int | None) -> None:
+    """Raise `StaleState` with what somebody changed since a person saw the queue at this version."""
+    if version not in {None, state.version}:
+        raise StaleState(
+            f"Meanwhile {state.changed_by} changed the queue: {state.change}. Nothing of yours was done: look again."
+        )
+
+
+def note_change(state: QueueState, *, by: User, at: datetime, what: str) -> None:
+    """Keep who changed the queue last, for those who look at it now."""
+    state.version += 1
+    state.changed_by, state.changed_at, state.change = by.username, at, what[:300]
+    state.save(update_fields=["version", "changed_by", "changed_at", "change"])
+
+
+def queue_version() -> int:
+    """Return the version that a page shows its queue at."""
+    return QueueState.objects.filter(pk=1).values_list("version", flat=True).first() or 0
+
+
+def _begin(request: Request, by: User, version: int | None) -> QueueState:
+    """Hold request and queue, and check that this person may move it now."""
+    current = Request.objects.select_for_update().get(pk=request.pk)
+    if not may_move(by, current):
+        raise NotAllowed("Only an approver of the OPG who did not make or submit it may move it.")
+    state = lock_queue()
+    check_version(state, version)
+    if not is_in_line(current):
+        raise InvalidTransition(f"{request} is “{current.get_state_display()}”: it is not in the queue.")
+    return state
+
+
+def _place(entry: QueueEntry, others: list[QueueEntry], rank: int, *, goes_up: bool) -> None:
+    """Give an entry the key that puts it at this rank among the others, and its promise."""
+    above = others[rank - 2] if rank > 1 else None
+    below = others[rank - 1] if rank <= len(others) else None
+    release_promises(entry.request)
+    old_key = entry.sort_key
+    entry.sort_key, entry.tie = _between(entry, above, below, others)
+    entry.hand_points += entry.sort_key - old_key
+    entry.ahead_of_id = below.pk if goes_up and below else None
+    entry.behind_id = above.pk if not goes_up and above else None
+
+
+def _between(
+    entry: QueueEntry, above: QueueEntry | None, below: QueueEntry | None, others: list[QueueEntry]
+) -> tuple[float, float]:
+    """Return a key and tie that lie between those of two that follow each other."""
+    if above is None or below is None:
+        near = above or below
+        return (near.sort_key + (1 if above is None else -1) if near else entry.sort_key), float(entry.pk)
+    middle = round((above.sort_key + below.sort_key) / 2, 6)
+    if above.sort_key > middle > below.sort_key:
+        return middle, float(entry.pk)
+    if above.sort_key > below.sort_key:
+        return below.sort_key, below.tie - 1
+    if not above.tie < (above.tie + below.tie) / 2 < below.tie:
+        _spread_ties([other for other in others if other.sort_key == below.sort_key])
+    return below.sort_key, (above.tie + below.tie) / 2
+
+
+def _spread_ties(equals: list[QueueEntry]) -> None:
+    for number, other in enumerate(equals):
+        other.tie = float(number)
+    QueueEntry.objects.bulk_update(equals, ["tie"])

@@ -1,0 +1,158 @@
+"""Fair shares of experiments: setting them, what was used of them, and what ranks would become of others."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Count, Q
+from django.utils import timezone
+
+from apps.accounts.models import Experiment, User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.domain.queue.order import is_in_line, sorted_entries
+from apps.production.domain.queue.placement import check_version, note_change
+from apps.production.domain.queue.score import sort_key, terms_of, total
+from apps.production.domain.queue.scoring import (
+    Shares,
+    facts_of,
+    keep_promises,
+    lock_queue,
+    read_shares,
+    rescore_entries,
+    score_entry,
+)
+from apps.production.domain.requests.reasons import checked_reason
+from apps.production.enums import RequestedPriority
+from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
+from apps.production.permissions import may_set_shares
+
+
+@dataclass(frozen=True)
+class ShareRow:
+    """An experiment's share as a page shows it: weight, the parts that it should have and has used."""
+
+    experiment: Experiment
+    weight: int
+    share: float
+    used: float | None
+    core_seconds: int
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A request that another choice would move: its rank now, and then."""
+
+    request: Request
+    now: int
+    then: int
+
+
+def share_rows(shares: Shares | None = None) -> list[ShareRow]:
+    """Return all experiments with their shares, as they are or as they would be."""
+    shares = shares or read_shares()
+    return [
+        ShareRow(e, shares.weights[e.pk], shares.share(e.pk), shares.used_part(e.pk), shares.used.get(e.pk, 0))
+        for e in Experiment.objects.all()
+        if e.pk in shares.weights
+    ]
+
+
+@transaction.atomic
+def set_shares(
+    *, weights: Mapping[int, int], by: User, at: datetime, reason: str, version: int | None = None
+) -> list[Experiment]:
+    """Set weights by experiment, score the queue anew, and return whose weight changed: each has its event.
+
+    `version` is that of the queue, as the person saw it. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
+    """
+    if not may_set_shares(by):
+        raise NotAllowed("Only an approver of the OPG for all experiments, or an admin, may set shares.")
+    state = lock_queue()
+    check_version(state, version)
+    old, wanted = read_shares(), checked_weights(weights)
+    reason = checked_reason(reason)
+    new = replace(old, weights=wanted)
+    changed = list(Experiment.objects.filter(pk__in=[pk for pk in wanted if wanted[pk] != old.weights[pk]]))
+    for experiment in changed:
+        values = {"weight": wanted[experiment.pk], "by": by.username, "at": at}
+        ExperimentShare.objects.update_or_create(experiment=experiment, defaults=values)
+        data = {"share_old": old.share(experiment.pk), "share_new": new.share(experiment.pk)}
+        publish(
+            kind="share.set",
+            target=experiment,
+            by=by,
+            at=at,
+            old=str(old.weights[experiment.pk]),
+            new=str(wanted[experiment.pk]),
+            reason=reason,
+            data=data,
+        )
+    if changed:
+        rescore_entries(at=at)
+        note_change(state, by=by, at=at, what=f"shares of {', '.join(e.key for e in changed)} were set")
+    return changed
+
+
+def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
+    """Return the weights of all experiments with these in place. Raises `InvalidFields` by key of the experiment."""
+    now = dict(read_shares().weights)
+    keys = dict(Experiment.objects.values_list("pk", "key"))
+    problems = {
+        keys.get(pk, str(pk)): [f"A whole number from 0 to {MAX_WEIGHT:,}."]
+        for pk, weight in weights.items()
+        if pk not in now or not 0 <= weight <= MAX_WEIGHT
+    }
+    wanted = now | dict(weights)
+    if not problems and not any(wanted.values()):
+        problems["non_field_errors"] = ["At least one experiment must have a share."]
+    if problems:
+        raise InvalidFields(problems)
+    return wanted
+
+
+def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[Shift]]:
+    """Return the shares, and whose rank would change to what, if these weights were set. Raises `InvalidFields`."""
+    shares = replace(read_shares(), weights=checked_weights(weights))
+    now = _queued()
+    then = [copy(entry) for entry in now]
+    for entry in then:
+        score_entry(entry, shares, at)
+    keep_promises(then)
+    ranks = {entry.pk: rank for rank, entry in enumerate(sorted_entries(then), start=1)}
+    shifts = [Shift(entry.request, rank, ranks[entry.pk]) for rank, entry in enumerate(now, start=1)]
+    return share_rows(shares), [shift for shift in shifts if shift.now != shift.then]
+
+
+def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:
+    """Return the rank that a request would have with this class and number; None where it is not in the queue."""
+    return _ranks_with(request, [priority_class], number, at).get(priority_class)
+
+
+def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
+    """Return the rank that a request would have in each class, the most urgent first; nothing outside the queue."""
+    levels = {level.value: level.label for level in reversed(RequestedPriority)}
+    ranks = _ranks_with(request, list(levels), request.priority, at)
+    return [(levels[value], rank) for value, rank in ranks.items()]
+
+
+def _ranks_with(request: Request, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
+    """Return the rank with each of these classes, counted in one query; nothing outside the queue."""
+    entry = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True).first()
+    if entry is None or not is_in_line(request):
+        return {}
+    facts, today = facts_of(entry, read_shares()), timezone.localdate(at)
+    ahead = {}
+    for place, priority_class in enumerate(classes):
+        score = total(terms_of(replace(facts, priority_class=priority_class, number=number), today=today))
+        key = sort_key(score, request.submitted_at or at)
+        before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.pk))
+        ahead[f"ahead_{place}"] = Count("pk", filter=before)
+    counts = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.pk).aggregate(**ahead)
+    return {priority_class: counts[f"ahead_{place}"] + 1 for place, priority_class in enumerate(classes)}
+
+
+def _queued() -> list[QueueEntry]:
+    return sorted_entries(QueueEntry.objects.filter(is_queued=True).select_related("request__experiment"))

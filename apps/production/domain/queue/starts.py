@@ -1,0 +1,84 @@
+"""When a request may be expected to start: from how many left the queue lately, and how many are ahead of it."""
+
+import math
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.utils import timezone
+
+from apps.core.models import Event
+from apps.production.enums import RequestState
+from apps.production.models import QueueState
+
+#: Starts of so many days back are counted; fewer than so many say nothing.
+LOOK_BACK_DAYS = 60
+FEWEST_STARTS = 3
+#: Beyond so many days nothing is said.
+MOST_DAYS = 1_000
+#: Eight of ten starts lie within so many standard deviations.
+_Z = 1.2816
+
+_STARTS = ("request.test", "request.start")
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Days between which it may start, the likely one between them; without days, `basis` says why not."""
+
+    early: date | None = None
+    likely: date | None = None
+    late: date | None = None
+    basis: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        return self.likely is not None
+
+    @property
+    def days(self) -> tuple[date, date, date] | None:
+        """Return the early, the likely and the late day; None where they are not known."""
+        return (self.early, self.likely, self.late) if self.early and self.likely and self.late else None
+
+
+def count_starts(state: QueueState, *, at: datetime) -> None:
+    """Write into the state, which the caller saves, how many requests left the queue to be tested or produced."""
+    since = at - LOOK_BACK_DAYS * _DAY
+    recent = Event.objects.filter(kind__in=_STARTS, old=RequestState.QUEUED, at__gt=since, at__lte=at)
+    first = Event.objects.filter(kind="request.queue").order_by("id").values_list("at", flat=True).first()
+    state.starts = recent.count()
+    state.starts_days = max((at - max(since, first or at)) / _DAY, 0.0)
+
+
+def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "") -> Start:
+    """Return when a request starts that has so many startable ones ahead of it, if all goes on as it went lately."""
+    if held:
+        return Start(basis=f"Not known while {held}.")
+    starts, days = state.starts, state.starts_days
+    if starts < FEWEST_STARTS or days <= 0:
+        lately = f"in the last {days:.0f} days" if days >= 1 else "lately"
+        return Start(basis=f"Not known: {_count(starts)} left the queue to be produced {lately}, too few to tell.")
+    turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
+    if turns[1] > MOST_DAYS:
+        return Start(basis="Not known: more than 1,000 days from now, as it went lately.")
+    early, likely, late = (timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns)
+    basis = (
+        f"{_count(starts)} left the queue to be produced in the last {days:.0f} days; {_count(ahead)} that may start "
+        f"{'is' if ahead == 1 else 'are'} ahead of it. Eight of ten start between the two days."
+    )
+    return Start(early, likely, late, basis)
+
+
+def _turn(turn: int, starts: int, z: float) -> float:
+    """Return after how many mean intervals the turn comes: a quantile of F(2 turn, 2 starts), as Paulson gives it.
+
+    Starts come at random at a rate that is itself known only from `starts` of them.
+    """
+    a, b = 1 / (9 * turn), 1 / (9 * starts)
+    spread = math.sqrt(max(0.0, (1 - a) ** 2 * b + (1 - b) ** 2 * a - z * z * a * b))
+    root = ((1 - a) * (1 - b) + z * spread) / ((1 - b) ** 2 - z * z * b)
+    return turn * max(0.0, root) ** 3
+
+
+def _count(number: int) -> str:
+    return f"{number:,} request{'' if number == 1 else 's'}"

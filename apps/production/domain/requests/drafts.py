@@ -1,0 +1,174 @@
+"""Writing, moving and prioritising requests: each a service that also writes its event."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison
+from apps.core.domain.events import events_of, publish
+from apps.core.domain.queue import enqueue
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.approvals import signatures
+from apps.production.domain.checks import check_shape, messages_of
+from apps.production.domain.checks.known_facts import basic_facts
+from apps.production.domain.content.changes import Judged, judge, may_change
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
+from apps.production.domain.content.revisions import TOGETHER, keep_revision
+from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.lifecycle.steps import MAX_CHANGES, apply_move, examine_request, lock_request, state_words
+from apps.production.domain.queue import scoring
+from apps.production.domain.queue.order import SCORED
+from apps.production.domain.requests.stages import content_of
+from apps.production.domain.types.versions import version_of
+from apps.production.enums import EDITABLE, RequestState, Verb, Who
+from apps.production.models import Request, RequestCounter, Stage
+from apps.statusboard.models import Service
+
+
+@transaction.atomic
+def create_draft(
+    *, experiment: Experiment, content: RequestContent, by: User, at: datetime, origin: dict[str, Any] | None = None
+) -> Request:
+    """Make a draft under the experiment's next number. Raises `NotAllowed`, `InvalidFields`.
+
+    `origin`, for its event, tells which requests it comes from; who may make it of them was asked there.
+    """
+    if origin is None and not is_liaison(by, experiment.pk):
+        raise NotAllowed(f"Only a liaison of {experiment} may write its requests.")
+    _check_shape(content, at)
+    request = Request.objects.create(
+        key=_next_key(experiment),
+        experiment=experiment,
+        workflow=version_of(content.workflow, experiment=experiment, at=at),
+        arguments=dict(content.arguments),
+        created_by=by,
+        created_at=at,
+        **{name: getattr(content, name) for name in FIELDS},
+    )
+    _write_stages(request, content)
+    keep_revision(request=request, by=by, at=at)
+    publish(kind="request.created", target=request, by=by, at=at, new=request.state, data=origin)
+    return request
+
+
+@transaction.atomic
+def save_draft(
+    *,
+    request: Request,
+    content: RequestContent,
+    version: int,
+    by: User,
+    at: datetime,
+    reason: str = "",
+    typing: bool = False,
+) -> Request:
+    """Write a request anew, as the person saw it at `version`; nothing happens when nothing differs.
+
+    A material change of one that is signed, or about to be, withdraws its signatures and sends it to be checked again.
+    With `typing`, saves of a draft by one person that follow each other are one event; nothing signed is saved so.
+    Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
+    else changed it since that version: then nothing is overwritten.
+    """
+    if not may(by, Who.LIAISON, request):
+        raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
+    lock_request(request, version)
+    old = content_of(request)
+    if request.state not in EDITABLE and (typing or not may_change(request.state, old)):
+        raise InvalidTransition(f"{request} is {state_words(request)} and can be changed no more.")
+    _check_shape(content, at)
+    judged = judge(request.state, old, content)
+    if not judged.changes:
+        return request
+    if request.state not in EDITABLE:
+        _check_change(request, judged, content, at)
+    short = [{name: text[:200] for name, text in change.items()} for change in judged.changes[:MAX_CHANGES]]
+    data = {"changes": short, "count": len(judged.changes)}
+    _write_content(request, content)
+    if judged.material:
+        data["withdrawn"] = signatures.withdraw_all(
+            request=request, by=by, at=at, reason="What was signed was changed."
+        )
+    if judged.material and request.state not in EDITABLE:
+        stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
+        apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
+        keep_revision(request=request, by=by, at=at, submitted=True)
+        enqueue("apps.production.tasks.check_request", request_id=request.pk)
+        return request
+    request.version += 1
+    request.save(update_fields=["version"])
+    if request.state in SCORED:
+        scoring.follow_request(request=request, at=at)
+    keep_revision(request=request, by=by, at=at)
+    if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
+        publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
+    return request
+
+
+def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
+    last = events_of(request).last()
+    return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < TOGETHER
+
+
+def _check_change(request: Request, judged: Judged, content: RequestContent, at: datetime) -> None:
+    """Refuse what may not be changed in this state, and what would leave the request incomplete."""
+    if judged.refused:
+        raise InvalidFields(judged.refused)
+    touched = {change["path"] for change in judged.changes}
+    findings = [found for found in examine_request(request, at, content) if found.blocks]
+    problems = messages_of(found for found in findings if judged.material or found.path in touched)
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _check_shape(content: RequestContent, at: datetime) -> None:
+    problems = check_shape(content, basic_facts(at))
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _next_key(experiment: Experiment) -> str:
+    """Count on; the locked row makes others wait, and a rollback gives the number back."""
+    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
+    counter.last += 1
+    counter.save(update_fields=["last"])
+    return f"{experiment.key}-{counter.last:04d}"
+
+
+def _write_content(request: Request, content: RequestContent) -> None:
+    for name in FIELDS:
+        setattr(request, name, getattr(content, name))
+    request.arguments = dict(content.arguments)
+    request.save(update_fields=[*FIELDS, "arguments"])
+    _write_stages(request, content)
+
+
+def _write_stages(request: Request, content: RequestContent) -> None:
+    """Make the stages those of `content`; a stage keeps its row by position."""
+    stages = [
+        Stage(
+            request=request,
+            position=position,
+            kind=stage.kind,
+            arguments=dict(stage.arguments),
+            **{name: getattr(stage, name) for name in STAGE_FIELDS},
+        )
+        for position, stage in enumerate(content.stages)
+    ]
+    request.stages.filter(position__gte=len(stages)).delete()
+    Stage.objects.bulk_create(
+        stages,
+        update_conflicts=True,
+        unique_fields=["request", "position"],
+        update_fields=[*STAGE_FIELDS, "kind", "arguments"],
+    )
+    ids = dict(Service.objects.values_list("slug", "pk"))
+    through = Stage.services.through
+    through.objects.filter(stage__request=request).delete()
+    through.objects.bulk_create(
+        through(stage_id=row.pk, service_id=ids[slug])
+        for row, stage in zip(stages, content.stages, strict=True)
+        for slug in dict.fromkeys(stage.services)
+    )
+    getattr(request, "_prefetched_objects_cache", {}).clear()

@@ -1,0 +1,70 @@
+"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.db.models import Prefetch, QuerySet
+
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.types.arguments import Argument, Value
+from apps.production.domain.types.declaration import CORE
+from apps.production.domain.types.versions import workflow_of
+from apps.production.models import Request, Stage
+
+
+def with_people(requests: QuerySet[Request]) -> QuerySet[Request]:
+    """Load along with many requests what a row of a list names."""
+    # No more joins: PostgreSQL plans four in 2 ms, and the ten of `with_stages` in 30, unless they are of one row.
+    joined = requests.select_related("experiment", "created_by", "submitted_by", "approved_by")
+    return joined.prefetch_related("closed_by", "workflow__type", "superseded_by")
+
+
+def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
+    """Load stages, their services and the people along with requests, in a fixed number of queries."""
+    people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
+    others = ("workflow__type", "superseded_by", "cloned_from")
+    stages = Stage.objects.order_by("position").prefetch_related("services")
+    return requests.select_related(*people, *others).prefetch_related(Prefetch("stages", stages))
+
+
+def content_of(request: Request, *, services: bool = True) -> RequestContent:
+    """Return what is written in a request; where that is not needed, without the services of its stages."""
+    stages = tuple(
+        StageContent(
+            kind=stage.kind,
+            arguments=stage.arguments,
+            services=tuple(service.slug for service in stage.services.all()) if services else (),
+            **{name: getattr(stage, name) for name in STAGE_FIELDS},
+        )
+        for stage in request.stages.all()
+    )
+    return RequestContent(
+        workflow=workflow_of(request.workflow),
+        arguments=request.arguments,
+        stages=stages,
+        **{name: getattr(request, name) for name in FIELDS},
+    )
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """One argument as a page shows it."""
+
+    title: str
+    text: str
+
+
+def ingredients_of(request: Request) -> list[Ingredient]:
+    """Return what the workflow type asks of the request as a whole, as it is written."""
+    return _ingredients(workflow_of(request.workflow).arguments, request.arguments)
+
+
+def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
+    """Return the stages, each with what its kind asks for beside what every stage has."""
+    workflow = workflow_of(request.workflow)
+    return [(s, _ingredients(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()]
+
+
+def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[Ingredient]:
+    given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
+    return [Ingredient(argument.title, argument.write(value)) for argument, value in given if value is not None]

@@ -1,0 +1,112 @@
+"""Workflow types in the database: the ones that come with the portal, new versions, and reading one."""
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields
+from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.declaration import DeclarationError, Workflow, read_declaration
+from apps.production.enums import PORTAL
+from apps.production.models import WorkflowType, WorkflowVersion
+
+
+@transaction.atomic
+def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: object, at: datetime) -> WorkflowVersion:
+    """Give a type its next version, unless its newest says the same. Raises `InvalidFields` with every fault."""
+    WorkflowType.objects.select_for_update().get(pk=workflow_type.pk)
+    newest = workflow_type.versions.order_by("-number").first()
+    if newest is not None and newest.declaration == declaration:
+        return newest
+    number = newest.number + 1 if newest else 1
+    try:
+        workflow = read_declaration(declaration, key=workflow_type.key, number=number, states=STATES)
+    except DeclarationError as error:
+        raise InvalidFields({"declaration": [f"{place}: {what}" for place, what in error.problems]}) from error
+    version = WorkflowVersion.objects.create(
+        type=workflow_type,
+        number=number,
+        title=workflow.title,
+        declaration=declaration,
+        created_at=at,
+        created_by=str(by),
+    )
+    publish(kind="workflow.saved", target=version, by=by, at=at, new=str(number))
+    return version
+
+
+@transaction.atomic
+def load_builtin_workflows(*, at: datetime) -> None:
+    """Make the types that come with the portal, and the next version of those that the portal has changed since.
+
+    One that was changed here stays so.
+    """
+    for key, text in builtin_texts().items():
+        workflow_type, made = WorkflowType.objects.get_or_create(key=key)
+        newest = None if made else workflow_type.versions.order_by("-number").first()
+        if made or (newest and newest.created_by == PORTAL and newest.declaration != text):
+            title = read_declaration(text, key=key, states=STATES).title
+            values = {"title": title, "declaration": text, "created_at": at, "created_by": PORTAL}
+            WorkflowVersion.objects.create(type=workflow_type, number=newest.number + 1 if newest else 1, **values)
+
+
+def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
+    """Return the types that a new request of this experiment may have."""
+    return WorkflowType.objects.filter(Q(experiment=None) | Q(experiment=experiment), enabled=True)
+
+
+def visible_types(user: Any) -> QuerySet[Any]:
+    """Return the types in use that this person may look at, each with the `title` of its newest version."""
+    newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
+    types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest)).exclude(title=None)
+    scope = scope_of(user)
+    if not scope.sees_all:
+        types = types.filter(Q(experiment=None) | Q(experiment__in=scope.experiments))
+    return types.order_by("title")
+
+
+def newest_version(key: str) -> WorkflowVersion | None:
+    """Return the newest version of a type, if there is one of this key."""
+    return newest_versions(WorkflowType.objects.filter(key=key)).first()
+
+
+def newest_versions(types: QuerySet[WorkflowType]) -> QuerySet[WorkflowVersion]:
+    """Return the newest version of each of these types, by title."""
+    later = WorkflowVersion.objects.filter(type=OuterRef("type"), number__gt=OuterRef("number"))
+    versions = WorkflowVersion.objects.filter(~Exists(later), type__in=types.values("pk"))
+    return versions.select_related("type__experiment").order_by("title", "pk")
+
+
+def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> WorkflowVersion:
+    """Return the row of a workflow, the newest version for number 0.
+
+    Raises `InvalidFields` for an unknown one, and one that new requests of this experiment may not have.
+    """
+    versions = WorkflowVersion.objects.filter(type__key=workflow.key).order_by("-number")
+    if workflow.number:
+        versions = versions.filter(number=workflow.number)
+    found = versions.first()
+    if found is None and workflow.key in builtin_texts() and not workflow.number:
+        load_builtin_workflows(at=at)
+        found = versions.first()
+    if found is None:
+        raise InvalidFields({"workflow": [f"There is no workflow type “{workflow.key[:40]}”, or not in this version."]})
+    if not types_for(experiment).filter(pk=found.type_id).exists():
+        raise InvalidFields({"workflow": [f"New requests of {experiment} cannot be of the type “{found.title}”."]})
+    return found
+
+
+def workflow_of(version: WorkflowVersion) -> Workflow:
+    """Return what a version declares."""
+    return _read(version.type.key, version.number, version.declaration)
+
+
+@lru_cache(maxsize=200)
+def _read(key: str, number: int, declaration: str) -> Workflow:
+    return read_declaration(declaration, key=key, number=number, states=STATES)

@@ -1,0 +1,39 @@
+"""What the jobs of past stages took, for estimates."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from apps.production.limits import STAGE_MAX_LENGTH
+from apps.production.models.requests import Request
+
+
+class StageHistory(models.Model):
+    """What the jobs of one stage of a request took, for estimates. Counted from the jobs; the stage is as it was then.
+
+    Lists hold the quantiles of `estimates.QUANTILES`, over jobs that completed.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="history")
+    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="+", db_index=False)
+    name = models.CharField(max_length=64, help_text="In small letters.")
+    release = models.CharField(max_length=STAGE_MAX_LENGTH["release"], blank=True)
+    configuration = models.CharField(max_length=STAGE_MAX_LENGTH["configuration"], blank=True)
+    output_dataset = models.CharField(max_length=STAGE_MAX_LENGTH["output_dataset"], blank=True)
+    events_per_job = models.FloatField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(help_text="All that ended, however they did.")
+    completed = models.PositiveIntegerField()
+    core_seconds = models.FloatField(help_text="Of all attempts.")
+    completed_wall_seconds = models.FloatField()
+    wall_seconds = ArrayField(models.FloatField())
+    memory_bytes = ArrayField(models.FloatField())
+    per_day = ArrayField(models.FloatField(), help_text="Jobs that completed in a day, while any ran.")
+    last_ended_at = models.DateTimeField()
+    last_completed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "stage histories"
+        constraints = [models.UniqueConstraint(fields=["request", "name"], name="stage_history_once")]
+        indexes = [models.Index(fields=["experiment", "name", "-last_ended_at"], name="stage_history_alike")]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.name}"

@@ -1,0 +1,109 @@
+"""What stages have produced: reports, counts, locations, datasets of parts, accepted stages."""
+
+from django.db import models
+from django.db.models import Q
+
+from apps.production.models.requests import Request, Stage
+
+
+class OutputReport(models.Model):
+    """What one job, or whoever counts for many, says that a stage has read and written. Empty: not said."""
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_reports", db_index=False)
+    key = models.CharField(
+        max_length=200, help_text="Of the reporter's choice: the same key again replaces what it said."
+    )
+    files_in = models.BigIntegerField(null=True, blank=True)
+    events_in = models.BigIntegerField(null=True, blank=True)
+    files_out = models.BigIntegerField(null=True, blank=True)
+    events_out = models.BigIntegerField(null=True, blank=True)
+    by = models.CharField(max_length=150)
+    at = models.DateTimeField()
+    counted = models.BooleanField(default=False, help_text="It is in the stage's counts.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["stage", "key"], name="output_report_once")]
+        indexes = [models.Index(fields=["stage"], condition=Q(counted=False), name="output_report_uncounted")]
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.stage_id}"
+
+
+class StageCounts(models.Model):
+    """Sums over the reports of a stage; every figure equals a recount. Empty: no report says it."""
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="counts")
+    files_in = models.BigIntegerField(null=True, blank=True)
+    events_in = models.BigIntegerField(null=True, blank=True)
+    files_out = models.BigIntegerField(null=True, blank=True)
+    events_out = models.BigIntegerField(null=True, blank=True)
+    reports = models.PositiveIntegerField(default=0)
+    counted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "stage counts"
+
+    def __str__(self) -> str:
+        return f"counts of {self.stage_id}"
+
+
+class StageLocation(models.Model):
+    """Somebody said that the outputs of a stage are in the catalogue."""
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="location")
+    note = models.CharField(max_length=500, blank=True, help_text="Where: a dataset, an address.")
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    def __str__(self) -> str:
+        return f"location of {self.stage_id}"
+
+
+class DatasetPart(models.Model):
+    """Some files of a dataset, which the portal defines as one of its own for a part of a request that was split.
+
+    They are files `first` to `last` of `total` equal shares of `whole`; which these are is kept once they were listed.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="dataset_parts")
+    split_from = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=500)
+    whole = models.CharField(max_length=500)
+    first = models.BigIntegerField()
+    last = models.BigIntegerField()
+    total = models.BigIntegerField()
+    files = models.JSONField(null=True, blank=True)
+    due_at = models.DateTimeField()
+    defined_at = models.DateTimeField(null=True, blank=True)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "name"], name="dataset_part_once")]
+        indexes = [models.Index(fields=["due_at"], condition=Q(defined_at=None), name="dataset_part_waiting")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class StageAcceptance(models.Model):
+    """Somebody took a stage as it is, without the jobs that did not complete. Withdrawn, the row goes; events stay."""
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="acceptance")
+    jobs_asked = models.PositiveIntegerField()
+    jobs_completed = models.PositiveIntegerField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    def __str__(self) -> str:
+        return f"acceptance of {self.stage_id}"
+
+    @property
+    def jobs_missing(self) -> int:
+        return max(0, self.jobs_asked - self.jobs_completed)
+
+    @property
+    def told(self) -> str:
+        """Say what it went on with, who decided that, and why."""
+        of = f"{self.jobs_completed:,} of {self.jobs_asked:,} jobs"
+        return f"{self.by} went on with {of}: “{self.reason}”"

@@ -1,0 +1,205 @@
+"""Requests, their stages and earlier versions, and the counter of their numbers. Domain functions alone write them."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+from django.urls import reverse
+
+from apps.accounts.models import ExperimentQuerySet, M
+from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
+from apps.production.limits import MAX_LENGTH, STAGE_MAX_LENGTH
+from apps.production.models.types import WorkflowVersion
+
+_S = RequestState
+_SENT = (_S.SUBMITTED, _S.CHECKING, _S.AWAITING_APPROVAL)
+MIN_PRIORITY, MAX_PRIORITY = 1, 9
+
+
+def _pair(name: str, *, set_in: list[str], free_in: list[str]) -> models.CheckConstraint:
+    """`<name>_at` and `<name>_by` are both set in some states, as they like in others, and both empty else."""
+    both = Q(**{f"{name}_at__isnull": False, f"{name}_by__isnull": False})
+    none = Q(**{f"{name}_at__isnull": True, f"{name}_by__isnull": True})
+    rest = [state for state in _S.values if state not in set_in and state not in free_in]
+    return models.CheckConstraint(
+        condition=(both & Q(state__in=[*set_in, *free_in])) | (none & Q(state__in=[*rest, *free_in])),
+        name=f"request_{name}_pair",
+    )
+
+
+class RequestQuerySet(ExperimentQuerySet[M]):
+    """`visible_to(user)` keeps the requests of the person's experiments; all, for the OPG."""
+
+
+class Request(models.Model):
+    """What an experiment asks the OPG to produce."""
+
+    key = models.CharField(max_length=24, unique=True, editable=False)
+    experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="requests")
+    workflow = models.ForeignKey(WorkflowVersion, on_delete=models.PROTECT, related_name="requests")
+    arguments = models.JSONField(default=dict, blank=True)
+    title = models.CharField(max_length=MAX_LENGTH["title"], blank=True)
+    purpose = models.TextField(blank=True)
+    deadline = models.DateField(null=True, blank=True)
+    requested_priority = models.CharField(
+        max_length=16, choices=RequestedPriority, default=RequestedPriority.NORMAL.value
+    )
+    priority_reason = models.TextField(blank=True)
+    state = models.CharField(max_length=24, choices=RequestState, default=RequestState.DRAFT.value)
+    held_from = models.CharField(max_length=24, blank=True, help_text="The state to which a held request goes back.")
+    superseded_by = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="supersedes", help_text="Takes its place."
+    )
+    cloned_from = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="clones", help_text="It began as a copy."
+    )
+    priority_class = models.CharField(
+        max_length=16, choices=RequestedPriority, blank=True, help_text="Set by the OPG; empty: not yet."
+    )
+    priority = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Set by the OPG within the class; the higher, the sooner."
+    )
+    version = models.PositiveIntegerField(default=1, help_text="Grows with every change; who writes must know it.")
+    created_at = models.DateTimeField()
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    submitted_at = models.DateTimeField(null=True, blank=True)
+    submitted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    approved_at = models.DateTimeField(null=True, blank=True)
+    approved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    closed_at = models.DateTimeField(null=True, blank=True)
+    closed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+
+    objects = RequestQuerySet["Request"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=_S.values), name="request_state"),
+            models.CheckConstraint(
+                condition=Q(requested_priority__in=RequestedPriority.values), name="request_requested_priority"
+            ),
+            models.CheckConstraint(
+                condition=Q(priority=None) | Q(priority__range=(MIN_PRIORITY, MAX_PRIORITY)), name="request_priority"
+            ),
+            models.CheckConstraint(
+                condition=Q(priority_class__in=["", *RequestedPriority.values]), name="request_priority_class"
+            ),
+            _pair(
+                "submitted",
+                set_in=[*_SENT, *SIGNED, _S.CHANGES_ASKED, _S.REJECTED],
+                free_in=[_S.CANCELLED, _S.SUPERSEDED],
+            ),
+            _pair("approved", set_in=[*SIGNED], free_in=[_S.CANCELLED, _S.SUPERSEDED]),
+            models.CheckConstraint(
+                condition=Q(state__in=sorted(CLOSED), closed_at__isnull=False)
+                | (~Q(state__in=sorted(CLOSED)) & Q(closed_at=None, closed_by=None)),
+                name="request_closed",
+            ),
+            models.CheckConstraint(
+                condition=Q(state=_S.HELD) & ~Q(held_from="") | ~Q(state=_S.HELD) & Q(held_from=""),
+                name="request_held_from",
+            ),
+            models.CheckConstraint(
+                condition=Q(superseded_by=None) ^ Q(state=_S.SUPERSEDED), name="request_superseded_by"
+            ),
+            models.CheckConstraint(
+                condition=Q(approved_by=None) | ~(Q(approved_by=F("created_by")) | Q(approved_by=F("submitted_by"))),
+                name="request_approver_is_not_requester",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-created_at", "-id"]),
+            models.Index(fields=["experiment", "-created_at", "-id"]),
+            models.Index(fields=["state", "-created_at", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+    def get_absolute_url(self) -> str:
+        return reverse("production:request-detail", args=[self.key])
+
+
+class Stage(models.Model):
+    """One step of a request's chain: the same job, many times."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="stages")
+    position = models.PositiveSmallIntegerField()
+    kind = models.CharField(max_length=40, default="stage")
+    arguments = models.JSONField(default=dict, blank=True)
+    name = models.CharField(max_length=STAGE_MAX_LENGTH["name"], blank=True)
+    release = models.CharField(max_length=STAGE_MAX_LENGTH["release"], blank=True)
+    configuration = models.CharField(max_length=STAGE_MAX_LENGTH["configuration"], blank=True)
+    input_dataset = models.CharField(
+        max_length=STAGE_MAX_LENGTH["input_dataset"], blank=True, help_text="Empty: the output of the stage before."
+    )
+    events = models.BigIntegerField(null=True, blank=True)
+    jobs = models.PositiveIntegerField(null=True, blank=True)
+    memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Of one job.")
+    wall_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Of one job.")
+    output_dataset = models.CharField(max_length=STAGE_MAX_LENGTH["output_dataset"], blank=True)
+    services = models.ManyToManyField("statusboard.Service", blank=True, related_name="stages")
+
+    class Meta:
+        ordering = ["request", "position"]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "position"], name="stage_position_once"),
+            *(
+                models.CheckConstraint(
+                    condition=Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gt": 0}), name=f"stage_{name}_positive"
+                )
+                for name in ("events", "jobs", "memory_bytes", "wall_seconds")
+            ),
+        ]
+        indexes = [models.Index(fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes")]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.position + 1} {self.name}"
+
+
+class FormKey(models.Model):
+    """The draft that a form made, so that it makes no second one when the answer was lost."""
+
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=64)
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, related_name="+")
+    version = models.PositiveIntegerField(default=0, help_text="Of the request, as the form saved it last.")
+    by_button = models.BooleanField(default=False, help_text="It was saved by a button, so that its answer was seen.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["author", "key"], name="form_key_once")]
+
+    def __str__(self) -> str:
+        return f"{self.author_id}: {self.key}"
+
+
+class RequestRevision(models.Model):
+    """What a request held when it was saved or submitted; `content` is as `plain` writes it."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="revisions")
+    version = models.PositiveIntegerField(help_text="Of the request, with this content.")
+    content = models.JSONField()
+    begun_at = models.DateTimeField(help_text="When the first of the saves was made that are kept as one.")
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+    is_submitted = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["request", "-id"])]
+
+    def __str__(self) -> str:
+        return f"{self.request_id} at version {self.version}"
+
+
+class RequestCounter(models.Model):
+    """The last number given to a request of an experiment; its row is locked while one is made."""
+
+    experiment = models.OneToOneField("accounts.Experiment", on_delete=models.CASCADE, primary_key=True)
+    last = models.PositiveIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}: {self.last}"

@@ -1,0 +1,58 @@
+"""Forms of splitting and combining."""
+
+import re
+from typing import Any
+
+from django import forms
+
+from apps.production.domain.content.quantities import parse_count
+from apps.production.domain.lineage.combination import MAX_COMBINED
+from apps.production.domain.lineage.splits import By
+
+_REASON = "All who see the request read it in its timeline."
+
+
+class SplitForm(forms.Form):
+    """By what, and how many of these a part has; the last part has what remains."""
+
+    by = forms.ChoiceField(label="Split by")
+    size = forms.CharField(label="How many in a part", help_text="Such as 500 or 2 M. The last part has what remains.")
+    reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
+    version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, ways: dict[By, int], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["by"].choices = [  # type: ignore[attr-defined]
+            (way.value, f"{way} ({count:,} in all)") for way, count in ways.items()
+        ]
+
+    def clean_size(self) -> int:
+        try:
+            return parse_count(self.cleaned_data["size"])
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
+
+
+class _Keys(forms.MultipleChoiceField):
+    """Numbers of requests, ticked on any page of the list; what cannot be combined is told by name."""
+
+    def valid_value(self, value: Any) -> bool:
+        return True
+
+
+class CombineForm(forms.Form):
+    """Which other requests, chosen from those that are listed or named, and why."""
+
+    chosen = _Keys(required=False)
+    others = forms.CharField(
+        required=False, max_length=2_000, label="Others, by number", help_text="Such as NOVA-0219, NOVA-0223."
+    )
+    reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        named = re.findall(r"[^\s,;]+", given.get("others", ""))
+        given["keys"] = list(dict.fromkeys([*given.get("chosen", []), *named]))
+        if "chosen" in given and "others" in given and not 0 < len(given["keys"]) < MAX_COMBINED:
+            raise forms.ValidationError(f"Choose from 1 to {MAX_COMBINED - 1} other requests.")
+        return given

@@ -1,0 +1,72 @@
+"""The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from apps.production.enums import RequestedPriority
+from apps.production.models import MAX_PRIORITY, MIN_PRIORITY
+
+
+class ReasonForm(forms.Form):
+    """A move, its reason, and the version that the person has seen."""
+
+    reason = forms.CharField(required=False, strip=True, widget=forms.Textarea(attrs={"rows": 3}))
+    version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, reason_needed: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].label = "Reason" if reason_needed else "Reason, if there is something to say"
+        self.fields["reason"].help_text = "All who see the request read it in its timeline."
+
+
+class SuccessorForm(ReasonForm):
+    """With the request that takes the place."""
+
+    successor = forms.CharField(
+        max_length=24, help_text="Number of the request that takes its place, such as NOVA-0231."
+    )
+    field_order = ("successor", "reason")
+
+
+class PriorityForm(ReasonForm):
+    """Class and number for the queue, with the reason; what is left empty stays as it is."""
+
+    priority_class = forms.TypedChoiceField(
+        choices=[("", "not set"), *reversed(RequestedPriority.choices)], required=False, label="Class", empty_value=None
+    )
+    priority = forms.IntegerField(
+        required=False,
+        min_value=MIN_PRIORITY,
+        max_value=MAX_PRIORITY,
+        label="Number",
+        help_text=f"{MIN_PRIORITY} to {MAX_PRIORITY} within the class; the higher, the sooner. Not set counts as 5.",
+    )
+    field_order = ("priority_class", "priority", "reason")
+
+
+class CommentForm(forms.Form):
+    """Something to say about a field of a request; without `fields` the text alone."""
+
+    field = forms.ChoiceField(required=False, label="About")
+    text = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 5}),
+        label="What you say",
+        help_text="@name tells somebody who sees this request.",
+    )
+
+    def __init__(self, *args: Any, fields: list[tuple[str, str]] | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if fields is None:
+            del self.fields["field"]
+        else:
+            self.fields["field"].choices = fields  # type: ignore[attr-defined]
+
+
+def add_problems(form: forms.Form, problems: Mapping[str, list[str]]) -> None:
+    """Put problems found by a service beside the fields of a plain form."""
+    for name, messages in problems.items():
+        for message in messages:
+            form.add_error(name if name in form.fields else None, message)

@@ -1,0 +1,55 @@
+"""Forms of the queue: a move by hand, and shares."""
+
+from typing import Any
+
+from django import forms
+
+from apps.production.domain.queue.shares import ShareRow
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.models import MAX_WEIGHT
+
+
+class MoveForm(forms.Form):
+    """Where a request goes, why, and the queue as the person saw it."""
+
+    to_rank = forms.IntegerField(min_value=1, label="To rank")
+    reason = forms.CharField(max_length=MAX_REASON)
+    version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
+    seen_rank = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+
+class UndoForm(forms.Form):
+    """Why the score decides again."""
+
+    reason = forms.CharField(max_length=MAX_REASON)
+    version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
+
+
+class SharesForm(forms.Form):
+    """A weight for each experiment, and why; a preview needs no reason."""
+
+    reason = forms.CharField(required=False, max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
+    version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, rows: list[ShareRow], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rows = rows
+        self.fields["reason"].help_text = "Needed to save. Everybody of the experiments reads it."
+        for row in rows:
+            self.fields[self.name_of(row)] = forms.IntegerField(
+                min_value=0, max_value=MAX_WEIGHT, initial=row.weight, label=f"Share of {row.experiment.name}"
+            )
+
+    @staticmethod
+    def name_of(row: ShareRow) -> str:
+        return f"share-{row.experiment.key}"
+
+    @property
+    def lines(self) -> list[tuple[ShareRow, forms.BoundField]]:
+        """Return each experiment with its field."""
+        return [(row, self[self.name_of(row)]) for row in self._rows]
+
+    @property
+    def weights(self) -> dict[int, int]:
+        """Return what a valid form asks for, by experiment."""
+        return {row.experiment.pk: self.cleaned_data[self.name_of(row)] for row in self._rows}

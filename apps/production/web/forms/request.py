@@ -1,0 +1,370 @@
+"""The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from django import forms
+from django.db.models import Q
+from django.forms import BaseFormSet, formset_factory
+from django.utils.datastructures import MultiValueDict
+
+from apps.accounts.enums import Role
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.production.domain.checks import Problems
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent, written
+from apps.production.domain.types.arguments import Argument, Value
+from apps.production.domain.types.builtin import general
+from apps.production.domain.types.declaration import CORE, StageType, Workflow
+from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
+from apps.production.enums import RequestedPriority
+from apps.production.limits import MAX_STAGES, STAGE_MAX_LENGTH
+
+TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
+BROKEN = "The stages of this form arrived damaged. Nothing was saved: load the page again."
+#: Rows of a form that claims to have more than it may are read no further than this.
+READ_AT_MOST = 2 * MAX_STAGES
+#: Arguments whose length the checks tell, beside those of every other field.
+TEXTS = frozenset(STAGE_MAX_LENGTH)
+
+
+class ArgumentField(forms.CharField):
+    """An argument of a workflow, typed as people write it; empty is None."""
+
+    def __init__(self, argument: Argument) -> None:
+        super().__init__(
+            required=False,
+            label=argument.title,
+            help_text=argument.help,
+            widget=forms.Textarea(attrs={"rows": 3})
+            if argument.kind.widget == "lines"
+            else _WIDGETS[argument.kind.widget],
+        )
+        self.argument = argument
+        self.widget.attrs["autocomplete"] = "off"
+
+    def clean(self, value: Any) -> Value | None:
+        text = super().clean(value).replace("\r\n", "\n")
+        try:
+            return self.argument.parse(text)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
+
+
+_WIDGETS: dict[str, Any] = {"line": forms.TextInput, "date": forms.DateInput(attrs={"type": "date"})}
+
+
+def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
+    """Return the form field of an argument."""
+    words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
+    match argument.kind.widget:
+        case "services":
+            unknown = {"invalid_choice": "The portal knows no service “%(value)s”."}
+            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
+        case "choice":
+            return forms.ChoiceField(choices=[("", "–"), *((choice, choice) for choice in argument.choices)], **words)
+        case "yes_no":
+            return YesNoField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
+        case _ if argument.name in TEXTS:
+            return forms.CharField(**words)
+    return ArgumentField(argument)
+
+
+class YesNoField(forms.ChoiceField):
+    """Yes, no, or not said."""
+
+    def clean(self, value: Any) -> bool | None:
+        return {"yes": True, "no": False}.get(super().clean(value))
+
+
+class RequestForm(forms.Form):
+    """A request without its stages. Nothing is required here: a draft may be incomplete."""
+
+    title = forms.CharField(required=False, help_text="What others will recognise it by.")
+    deadline = forms.DateField(
+        required=False, label="Needed by", widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"})
+    )
+    requested_priority = forms.ChoiceField(
+        choices=RequestedPriority, label="Priority asked for", help_text="Above normal needs a reason."
+    )
+    priority_reason = forms.CharField(
+        required=False, label="Why this priority", help_text="Who waits, and what is late without it."
+    )
+    purpose = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="The analysis that it is for, and what it replaces or adds to.",
+    )
+    version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.arguments = [argument.name for argument in workflow.arguments]
+        self.fields.update({argument.name: field_of(argument) for argument in workflow.arguments})
+
+    def clean_purpose(self) -> str:
+        # Browsers send lines with CR LF; one text must not differ from itself.
+        return str(self.cleaned_data["purpose"]).replace("\r\n", "\n")
+
+
+class NewRequestForm(RequestForm):
+    """With the choice of the experiment, which stays what it is."""
+
+    experiment = forms.ModelChoiceField(
+        queryset=Experiment.objects.none(), to_field_name="key", empty_label=None, help_text="Fixed once saved."
+    )
+    workflow = forms.ChoiceField(
+        required=False, label="Workflow type", help_text="What is asked for depends on it. Fixed once saved."
+    )
+    form_key = forms.CharField(required=False, widget=forms.HiddenInput)
+    field_order = ("experiment", "workflow", "title")
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["experiment"].queryset = writable_experiments(user)  # type: ignore[attr-defined]
+        self.fields["workflow"].choices = workflow_choices(user)  # type: ignore[attr-defined]
+        self.order_fields(self.field_order)
+
+
+def writable_experiments(user: Any) -> Any:
+    """Return the experiments for which this person is a liaison."""
+    scope = scope_of(user)
+    if scope.has(Role.LIAISON):
+        return Experiment.objects.all()
+    own = [pk for role, pk in scope.roles if role == Role.LIAISON and pk is not None]
+    return Experiment.objects.filter(pk__in=own)
+
+
+def workflow_choices(user: Any) -> list[tuple[str, str]]:
+    """Return key and title of the types that this person's new requests may have, the general one first."""
+    types = visible_types(user).filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)))
+    return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
+
+
+def chosen_workflow(user: Any, key: str) -> Workflow:
+    """Return the newest version of the type that is asked for; the general one where it may not be had."""
+    version = newest_version(key) if key in dict(workflow_choices(user)) else None
+    return workflow_of(version) if version else general()
+
+
+class StageForm(forms.Form):
+    """One stage of the chain, with the arguments of its kind."""
+
+    kind = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
+        self.fields.update({argument.name: field_of(argument, services) for argument in self.type.arguments})
+
+    def clean_kind(self) -> str:
+        return self.type.key
+
+    def ticks(self) -> list[tuple[str, str, bool]]:
+        """Return slug, name and whether it is ticked, for each service."""
+        chosen = set(self["services"].value() or [])
+        return [(slug, name, slug in chosen) for slug, name in self.fields["services"].choices]  # type: ignore[attr-defined]
+
+
+StageFormSet = formset_factory(StageForm, extra=0, max_num=MAX_STAGES, absolute_max=READ_AT_MOST, validate_max=True)
+
+
+class Moved(NamedTuple):
+    """What was typed with its rows in the new order, and the row that takes the focus."""
+
+    data: MultiValueDict[str, Any]
+    focus: int | None
+
+
+class RequestForms:
+    """Request form and stage forms as one, always bound to what was typed, so that nothing typed is ever lost."""
+
+    def __init__(
+        self,
+        data: MultiValueDict[str, Any],
+        *,
+        workflow: Workflow,
+        services: list[tuple[str, str]],
+        new_for: Any = None,
+    ) -> None:
+        self.data = data
+        self.workflow = workflow
+        self.main = (
+            RequestForm(data, workflow=workflow)
+            if new_for is None
+            else NewRequestForm(data, workflow=workflow, user=new_for)
+        )
+        self.stages: BaseFormSet[StageForm] = StageFormSet(
+            data,
+            prefix="stages",
+            form_kwargs={"services": services, "workflow": workflow},
+            error_messages={"too_many_forms": TOO_MANY},
+        )
+        management = self.stages.management_form
+        self.is_damaged = not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
+        self.loose: list[str] = [BROKEN] if self.is_damaged else []
+
+    def problems(self) -> list[tuple[str, str, str]]:
+        """Return every problem as anchor, words for the place, and message, in the order of the form."""
+        found = [
+            (form[name].auto_id, f"{place}{form[name].label}", str(message))
+            for place, form in self._places()
+            for name in form.fields
+            for message in form.errors.get(name, ())
+        ]
+        general = [*self.loose, *([] if self.is_damaged else self.stages.non_form_errors())]
+        return found + [("stages", "Stages", str(message)) for message in general]
+
+    def _places(self) -> list[tuple[str, forms.Form]]:
+        return [("", self.main), *((f"Stage {i} · ", form) for i, form in enumerate(self.stages.forms, start=1))]
+
+    def is_valid(self) -> bool:
+        return self.main.is_valid() and self.stages.is_valid() and not self.is_damaged
+
+    def add_problems(self, problems: Problems) -> None:
+        """Put problems that checks or services found beside their fields; a field that has some already keeps those."""
+        marked = {(id(form), name) for _, form in self._places() for name in form.errors}
+        for path, messages in problems.items():
+            form, name = self._field(path)
+            if form is None:
+                self.loose += [message for message in messages if message not in self.loose]
+            elif (id(form), name) not in marked:
+                form.add_error(name, messages)
+
+    def place_of(self, path: str) -> tuple[str, str]:
+        """Return the anchor and the words for the place of a path; those of the stages where no field has it."""
+        form, name = self._field(path)
+        words = next((place for place, one in self._places() if one is form), "")
+        if form is None or name not in form.fields:
+            return "stages", "Stages" if path.startswith("stages") else "Request"
+        return form[name].auto_id, f"{words}{form[name].label}"
+
+    def add_advice(self, path: str, message: str) -> None:
+        """Put a warning beside its field, where it stands in nobody's way."""
+        form, name = self._field(path)
+        if form is not None and name in form.fields:
+            field: Any = form.fields[name]
+            field.advice = [*getattr(field, "advice", ()), message]
+
+    def _field(self, path: str) -> tuple[forms.Form | None, str]:
+        parts = [part for part in path.split(".") if part != "arguments"]
+        if len(parts) == 1:
+            path = parts[0]
+            return (self.main, path) if path in self.main.fields else (None, path)
+        position, name = int(parts[1]), parts[2]
+        form = self.stages.forms[position] if position < len(self.stages.forms) else None
+        return (form, name) if form is not None and name in form.fields else (None, name)
+
+    def content(self) -> RequestContent:
+        """Return what was typed, without what cannot be read."""
+        return RequestContent(
+            workflow=self.workflow,
+            arguments=_arguments(self.main, self.workflow.arguments),
+            stages=tuple(_stage(form) for form in self.stages.forms),
+            **_read(self.main, FIELDS),
+        )
+
+    def move_rows(self, action: str) -> "Moved | None":
+        """Do `add`, `remove-2`, `up-2`, `down-2` (rows from 0) or `workflow`, which begins anew with the chosen type.
+
+        None for any other action, or a damaged form.
+        """
+        if action == "workflow" and "workflow" in self.main.fields:
+            return Moved(self._with_begin(), None)
+        verb, _, place = action.partition("-")
+        if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
+            return None
+        rows, focus = self._rows(), None
+        position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
+        if verb == "add" and len(rows) < MAX_STAGES:
+            kind = self.workflow.stage(self.data.get("add_kind", ""))
+            rows.append(_typed_stage(_blank_stage(self.workflow, kind), kind))
+            focus = len(rows) - 1
+        elif verb == "remove" and 0 <= position < len(rows):
+            del rows[position]
+        elif verb == "up" and 0 < position < len(rows):
+            focus = position - 1
+            rows.insert(focus, rows.pop(position))
+        elif verb == "down" and 0 <= position < len(rows) - 1:
+            focus = position + 1
+            rows.insert(focus, rows.pop(position))
+        return Moved(self._with_rows(rows), focus)
+
+    def _with_begin(self) -> MultiValueDict[str, Any]:
+        """Return what was typed, with the stages and defaults that a request of the chosen type begins with."""
+        kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
+        new = {name: values for name, values in typed(blank(self.workflow)).lists() if name not in kept}
+        return MultiValueDict(kept | new)
+
+    def _rows(self) -> list[dict[str, list[str]]]:
+        rows: list[dict[str, list[str]]] = [{} for _ in range(self.stages.total_form_count())]
+        for key in self.data:
+            found = re.fullmatch(r"stages-([0-9]{1,3})-([a-z0-9_]+)", key)
+            if found and int(found[1]) < len(rows):
+                rows[int(found[1])][found[2]] = self.data.getlist(key)
+        return rows
+
+    def _with_rows(self, rows: list[dict[str, list[str]]]) -> MultiValueDict[str, Any]:
+        kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
+        return MultiValueDict(kept | _stage_data(rows))
+
+
+def _read(form: forms.Form, names: Iterable[str]) -> dict[str, Any]:
+    form.is_valid()
+    values = {name: form.cleaned_data[name] for name in names if name in form.cleaned_data}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _stage(form: StageForm) -> StageContent:
+    values = _read(form, ("kind", *STAGE_FIELDS, "services"))
+    return StageContent(arguments=_arguments(form, form.type.arguments), **values)
+
+
+def _arguments(form: forms.Form, declared: Iterable[Argument]) -> dict[str, Value]:
+    values = _read(form, [argument.name for argument in declared if argument.name not in CORE])
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value not in (None, "")
+    }
+
+
+def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
+    data = {"stages-TOTAL_FORMS": [str(len(rows))], "stages-INITIAL_FORMS": ["0"]}
+    for position, row in enumerate(rows):
+        data |= {f"stages-{position}-{name}": values for name, values in row.items()}
+    return data
+
+
+def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
+    """Write content as if a person had typed it into the form."""
+    values = {name: getattr(content, name) for name in FIELDS} | more
+    data = {name: ["" if value is None else str(value)] for name, value in values.items()}
+    data |= {a.name: [a.write(content.arguments.get(a.name))] for a in content.workflow.arguments}
+    rows = [_typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
+    return MultiValueDict(data | _stage_data(rows))
+
+
+def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:
+    row = {name: [written(name, getattr(stage, name))] for name in STAGE_FIELDS if kind.argument(name)}
+    row |= {a.name: [a.write(stage.arguments.get(a.name))] for a in kind.arguments if a.name not in CORE}
+    return row | {"kind": [stage.kind], "services": list(stage.services)}
+
+
+def blank(workflow: Workflow) -> RequestContent:
+    """Return what a new request of this type begins with: its first stages, and every default."""
+    stages = tuple(_blank_stage(workflow, workflow.stage(key)) for key in workflow.begins_with)
+    return RequestContent(workflow=workflow, arguments=_defaults(workflow.arguments), stages=stages)
+
+
+def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
+    """Return a stage with its defaults, under the name of its kind where there are several."""
+    defaults = _defaults(kind.arguments)
+    own: dict[str, Any] = {name: defaults.pop(name) for name in list(defaults) if name in CORE}
+    name = {} if len(workflow.stages) == 1 else {"name": kind.key}
+    return StageContent(kind=kind.key, arguments=defaults, **{**name, **own})
+
+
+def _defaults(arguments: Iterable[Argument]) -> dict[str, Value]:
+    return {argument.name: argument.default for argument in arguments if argument.default is not None}

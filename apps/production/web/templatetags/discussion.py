@@ -1,0 +1,38 @@
+"""What is said about a field, shown beside it."""
+
+from typing import Any
+
+from django import template
+
+from apps.production.domain.content.model import FIELDS
+from apps.production.domain.types.declaration import CORE
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def field_talk(context: Any, field: Any, position: int | None = None) -> str:
+    """Write what `_field_talk.html` shows of a field of the form; `position` is that of its stage."""
+    own = field.name in (FIELDS if position is None else CORE)
+    inner = field.name if own else f"arguments.{field.name}"
+    path = inner if position is None else f"stages.{position}.{inner}"
+    threads = [thread for thread in context.get("threads", ()) if thread.first.field == path]
+    return _shown(context, threads)
+
+
+@register.simple_tag(takes_context=True)
+def stage_talk(context: Any, position: int) -> str:
+    """Write what `_field_talk.html` shows of a stage, with all its fields."""
+    path = f"stages.{position}"
+    threads = [thread for thread in context.get("threads", ()) if f"{thread.first.field}.".startswith(f"{path}.")]
+    return _shown(context, threads)
+
+
+def _shown(context: Any, threads: list[Any]) -> str:
+    if not threads:
+        return ""
+    opened = [thread for thread in threads if thread.is_open]
+    first, key = (opened or threads)[0].first, context["object"].key
+    shown = {"key": key, "open": len(opened), "count": len(threads), "first": first}
+    found: str = context.template.engine.get_template("production/_field_talk.html").render(context.new(shown))
+    return found

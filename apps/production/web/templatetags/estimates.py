@@ -1,0 +1,68 @@
+"""How figures that are not certain are written: the likely one, and between which it lies."""
+
+from collections.abc import Callable
+from datetime import date
+
+from django import template
+
+from apps.production.domain.estimates import DAY, Range
+
+register = template.Library()
+HOUR = 3600
+
+
+def _span(figure: Range | None, write: Callable[[float], str]) -> str:
+    if figure is None:
+        return "–"
+    low, mid, high = write(figure.low), write(figure.mid), write(figure.high)
+    return mid if low == high else f"{mid} ({low} to {high})"
+
+
+def _round(number: float) -> str:
+    """Write a number to two or three digits: no estimate is better."""
+    if number >= 100:
+        return f"{round(number, 2 - len(str(int(number)))):,.0f}"
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}"
+
+
+@register.filter
+def core_hours(figure: Range | None) -> str:
+    return _span(figure, lambda seconds: _round(seconds / HOUR))
+
+
+@register.filter
+def span_days(figure: Range | None) -> str:
+    return _span(figure, _round)
+
+
+@register.filter
+def span_dates(days: tuple[date, date, date] | None) -> str:
+    """Write the likely day, and in brackets the early and the late one."""
+    if days is None:
+        return "–"
+    early, likely, late = (f"{day:%-d %b %Y}" for day in days)
+    return f"{likely} ({early} to {late})"
+
+
+@register.filter
+def span_time(figure: Range | None) -> str:
+    return _span(figure, _time)
+
+
+@register.filter
+def span_size(figure: Range | None) -> str:
+    return _span(figure, _size)
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("d", DAY), ("h", HOUR), ("min", 60)):
+        if seconds >= length:
+            return f"{_round(seconds / length)} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _size(count: float) -> str:
+    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{_round(count / size)} {unit}"
+    return f"{count:.0f} B"

@@ -1,0 +1,60 @@
+"""How the queue and its scores are written on pages."""
+
+from collections.abc import Mapping
+
+from django import template
+
+from apps.core.models import Event
+from apps.production.domain.queue.level import level_of
+from apps.production.models import Request
+
+register = template.Library()
+
+
+@register.filter
+def changed_place(event: Event) -> str:
+    """Say what an event of the queue did to its request, as the request follows."""
+    if event.kind == "request.priority_set":
+        return "set"
+    return "let the score decide on" if event.data.get("by_score") else "moved"
+
+
+@register.filter
+def to_level(event: Event) -> str:
+    """Say to which level an event set its request; empty where it moved it."""
+    if event.kind != "request.priority_set":
+        return ""
+    return f" to {event.old} → {event.new}" if event.old else f" to {event.new}"
+
+
+@register.filter
+def share_change(event: Event) -> str:
+    """Say from which part of production to which an event changed a share."""
+    return f"{percent(event.data['share_old'])} → {percent(event.data['share_new'])}"
+
+
+@register.filter
+def points(number: float) -> str:
+    """Points of a score: `+18.0`, `−11.4`."""
+    return f"{number + 0.0:+.1f}".replace("-", "−") if round(number, 1) else "0.0"
+
+
+@register.filter
+def level(request: Request) -> str:
+    return level_of(request)
+
+
+@register.filter
+def percent(part: float | None) -> str:
+    return "–" if part is None else f"{100 * part:.0f} %"
+
+
+@register.filter
+def whole_hours(seconds: int) -> str:
+    return f"{seconds / 3600:,.0f}"
+
+
+@register.filter
+def of(values: Mapping[int, float], key: int) -> float | None:
+    """Return what a table holds under a key."""
+    return values.get(key)

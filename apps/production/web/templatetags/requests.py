@@ -1,0 +1,261 @@
+"""How requests are written on pages: ranks, quantities, and what an event did."""
+
+from typing import Any
+
+from django import template
+
+from apps.core.models import Event
+from apps.core.web.templatetags.look import event_words
+from apps.production.domain.approvals.turns import TODO
+from apps.production.domain.checks import declared
+from apps.production.domain.content import quantities
+from apps.production.enums import RequestState
+
+register = template.Library()
+
+#: What the actor of an event did, by its kind.
+WORDS = {
+    "request.created": "started the draft",
+    "request.edited": "changed it",
+    "request.submit": "sent it for approval",
+    "request.check": "began to check it",
+    "request.pass": "let it through",
+    "request.fail": "gave it back",
+    "request.approve": "approved it",
+    "request.sign": "signed it",
+    "request.withdraw_signature": "withdrew a signature",
+    "request.change": "changed it, so that it must be checked and signed again",
+    "request.reminder": "reminded of it",
+    "hold.reminder": "reminded of a stage that is held",
+    "request.ask_for_changes": "asked for changes",
+    "request.reject": "rejected it",
+    "request.queue": "put it in the queue",
+    "request.test": "started the test",
+    "request.fail_test": "said that the test failed",
+    "request.start": "started production",
+    "request.hold": "held it",
+    "request.release": "released it",
+    "request.complete": "said that its jobs have ended",
+    "request.dataset_defined": "defined a dataset that it reads in the catalogue",
+    "request.stage_accepted": "went on without failed jobs of a stage",
+    "request.stage_not_accepted": "lets the missing jobs of a stage be waited for again",
+    "request.examine": "passed it on to data quality",
+    "request.resume": "resumed production",
+    "request.quality_asked": "had its data quality judged again",
+    "request.quality_failed": "found that not all checks of data quality have passed",
+    "request.quality_passed": "found that nothing of its data quality is open",
+    "request.quality_posted": "posted a result of its data quality",
+    "request.waive": "waived a check of its data quality",
+    "request.withdraw_waiver": "withdrew a waiver",
+    "request.done": "marked it as done",
+    "request.done_partial": "closed it as done in part",
+    "request.cancel": "cancelled it",
+    "request.cloned": "made a clone of it",
+    "request.commented": "wrote in the discussion",
+    "request.comment_edited": "changed a comment",
+    "request.comment_withdrawn": "withdrew a comment",
+    "request.comment_resolved": "resolved a thread",
+    "request.comment_reopened": "opened a thread again",
+    "request.supersede": "let another request take its place",
+    "submission.assigned": "chose the cluster of its jobs",
+    "submission.cut": "cut planned jobs to the most at once",
+    "submission.planned": "planned to send jobs",
+    "submission.planned_again": "let refused jobs be sent again",
+    "submission.sending": "began to send jobs",
+    "submission.sent": "sent jobs",
+    "submission.failed": "had jobs refused by the scheduler",
+    "submission.unknown": "does not know whether jobs were sent, and will ask",
+    "submission.one_too_many": "found jobs that were sent twice",
+    "submission.ended": "saw jobs end",
+    # As they were called before requests were checked and produced by the portal.
+    "request.submitted": "sent it for approval",
+    "request.approved": "approved it",
+    "request.changes_asked": "asked for changes",
+    "request.rejected": "rejected it",
+    "request.withdrawn": "withdrew it",
+}
+#: A line of the timeline names no more changed fields than this.
+SHOWN_CHANGES = 6
+
+
+@register.filter
+def todo(state: str) -> str:
+    """Write what those for whom a request of this state waits do with it."""
+    return TODO[RequestState(state)]
+
+
+@register.filter
+def ordinal(rank: int | None) -> str:
+    """`1` as `1st`, `12` as `12th`."""
+    if rank is None:
+        return "–"
+    suffix = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return f"{rank}{suffix}"
+
+
+@register.filter
+def brief_count(count: int | None) -> str:
+    """`20,000,000` as `20 M`, where that loses nothing."""
+    if count is None:
+        return "–"
+    for unit, factor in (("G", 10**9), ("M", 10**6)):
+        if count >= factor and count % (factor // 10) == 0:
+            return f"{count / factor:g} {unit}"
+    return quantities.format_count(count)
+
+
+@register.filter
+def count_in(one: Any, name: str) -> str:
+    """The argument of a request's or stage's content, where it is a count."""
+    found = declared.number(one, name)
+    return "–" if found is None else quantities.format_count(int(found))
+
+
+@register.filter
+def exact_size(count: int | None) -> str:
+    """Bytes as they were typed, or as close as a unit allows."""
+    return "–" if count is None else quantities.format_size(count)
+
+
+@register.filter
+def exact_duration(seconds: int | None) -> str:
+    return "–" if seconds is None else quantities.format_duration(seconds)
+
+
+@register.filter
+def did(event: Event) -> str:
+    """Say what the actor of this event did."""
+    if event.kind == "request.pass":
+        return WORDS[event.kind] + _warned(event)
+    if event.kind == "request.moved":
+        verb = "let the score decide where it goes" if event.data.get("by_score") else "moved it by hand"
+        return verb + _ranks(event)
+    if told := _rearranged(event) or _stage_taken(event):
+        return told
+    if event.kind == "submission.limit_set":
+        return f"changed the most jobs at once: {event.old} → {event.new}"
+    if event.kind != "request.priority_set":
+        return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event) + _judged(event)
+    old = f"{event.old} → " if event.old else ""
+    return f"set the priority {old}{event.new}{_ranks(event)}"
+
+
+def _stage_taken(event: Event) -> str:
+    """Say of which stage, and without how many jobs, somebody went on, or waits for them again."""
+    if event.kind not in {"request.stage_accepted", "request.stage_not_accepted"} or "name" not in event.data:
+        return ""
+    missing, name = event.data.get("missing", 0), event.data["name"]
+    jobs = f"{missing:,} job{'s' * (missing != 1)} of {name}"
+    return f"went on without {jobs}" if event.kind == "request.stage_accepted" else f"waits again for {jobs}"
+
+
+def _judged(event: Event) -> str:
+    """Say which check of data quality an event is about, or what was posted."""
+    if event.kind not in {"request.waive", "request.withdraw_waiver", "request.quality_posted"}:
+        return ""
+    what = event.data.get("check") or event.data.get("what")
+    return f" ({what})" if what else ""
+
+
+@register.filter
+def moved(event: Event) -> str:
+    """Say from which rank of the queue to which an event moved its request; empty if it did not."""
+    return _ranks(event).removeprefix(", ")
+
+
+#: What was done to requests that were split or combined, by what their events hold.
+_REARRANGED = {
+    "split_from": "made it of {}",
+    "combined_from": "made it of {}",
+    "split_into": "split it into {}",
+    "combined_into": "combined it into {}",
+}
+
+
+def _rearranged(event: Event) -> str:
+    for name, words in _REARRANGED.items():
+        if keys := event.data.get(name):
+            note = f", {event.data['note']}" if event.data.get("note") else ""
+            return words.format(", ".join(keys) if isinstance(keys, list) else keys) + note
+    return ""
+
+
+def _signed_for(event: Event) -> str:
+    """Say for which groups, and for whom who is away, somebody signed."""
+    groups, absent = event.data.get("groups", []), event.data.get("for", [])
+    whose = [*groups, *([f"in the place of {' and '.join(absent)}"] if absent else [])]
+    return f" for {', '.join(whose)}" if groups else "".join(f", {words}" for words in whose)
+
+
+def _warned(event: Event) -> str:
+    """Say of how much the checks warned when they let a request through."""
+    if "checks_count" not in event.data:
+        return ""
+    count = event.data["checks_count"]
+    return f", with {count} warning{'' if count == 1 else 's'}" if count else ", with nothing to mend"
+
+
+def _ranks(event: Event) -> str:
+    old, new = event.data.get("rank_old"), event.data.get("rank_new")
+    if old is None and new is None:
+        return ""
+    if old is None or new is None:
+        return f", {ordinal(new)} in the queue" if old is None else f", out of the queue ({ordinal(old)})"
+    return f", {ordinal(old)} → {ordinal(new)} in the queue" if old != new else f", still {ordinal(new)} in the queue"
+
+
+@register.filter
+def changed_fields(event: Event) -> list[dict[str, str]]:
+    """Return the first changes of an event, each with words for its place."""
+    return [{**change, "place": _place(change["path"])} for change in event.data.get("changes", [])[:SHOWN_CHANGES]]
+
+
+@register.filter
+def more_changes(event: Event) -> int:
+    """Return how many changes `changed_fields` leaves out."""
+    count: int = event.data.get("count", 0)
+    return max(0, count - SHOWN_CHANGES)
+
+
+def _place(path: str) -> str:
+    parts = path.split(".")
+    name = parts[-1].removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+    if parts[0] != "stages" or len(parts) == 1:
+        return name
+    stage = f"stage {int(parts[1]) + 1}"
+    return f"{stage} › {name}" if len(parts) > 2 else stage
+
+
+@register.filter
+def places(paths: list[str]) -> str:
+    """Paths of the same field in several stages as `stages 1–3, 5 › services`; other paths one by one."""
+    stages: dict[str, list[int]] = {}
+    for path in paths:
+        before, number, field = [*path.split(".", 2), "", ""][:3]
+        stages.setdefault(field if before == "stages" and number else path, []).append(
+            int(number) if before == "stages" and number else -1
+        )
+    return " · ".join(_stages(numbers, field) for field, numbers in stages.items() if field or numbers != [-1])
+
+
+def _stages(numbers: list[int], field: str) -> str:
+    """`[0, 1, 2, 4]` and `services` as `stages 1–3, 5 › services`."""
+    if numbers[0] < 0:
+        return _place(field)
+    numbers = sorted(set(numbers))
+    if len(numbers) == 1:
+        return _place(f"stages.{numbers[0]}.{field}".removesuffix("."))
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = ", ".join(f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1) for run in runs)
+    return f"stages {words}" + (f" › {_place(field)}" if field else "")
+
+
+@register.filter
+def place(path: str) -> str:
+    """`stages.0.memory_bytes` as `stage 1 › memory`."""
+    return _place(path)

@@ -1,0 +1,96 @@
+"""The inbox, handing over while away, and withdrawing a signature. Signing is a move like others, in `views`."""
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
+from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.lifecycle import moves
+from apps.production.models import Delegation, Request
+from apps.production.web.forms.approvals import DelegationForm, WithdrawForm, may_hand_over
+from apps.production.web.forms.moves import add_problems
+
+#: Requests and delegations that the inbox lists; lists, back office and API have more.
+MAX_SHOWN, MAX_DELEGATIONS = 50, 20
+
+
+@require_safe
+def inbox(request: HttpRequest) -> HttpResponse:
+    return _inbox(request, DelegationForm(user=request.user))
+
+
+@require_POST
+def hand_over(request: HttpRequest) -> HttpResponse:
+    """Let somebody sign for the person who asks."""
+    form = DelegationForm(request.POST, user=request.user)
+    if not form.is_valid():
+        return _inbox(request, form, status=400)
+    try:
+        made = delegate(by=cast(User, request.user), at=timezone.now(), **form.given())
+    except InvalidFields as error:
+        add_problems(form, error.problems)
+        return _inbox(request, form, status=400)
+    messages.success(request, f"{made.to_user} signs for you in that time, under their own name.")
+    return redirect("production:inbox")
+
+
+@require_POST
+def take_back(request: HttpRequest, pk: int) -> HttpResponse:
+    """End a delegation."""
+    given = get_object_or_404(delegations_of(cast(User, request.user)), pk=pk)
+    revoke_delegation(delegation=given, by=cast(User, request.user), at=timezone.now())
+    messages.success(request, f"{given.to_user} signs no more for {given.from_user}.")
+    return redirect("production:inbox")
+
+
+@require_POST
+def withdraw_signature(request: HttpRequest, key: str, pk: int) -> HttpResponse:
+    """Take back one's own signature; what is wrong comes back as a message."""
+    wanted: Request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    form = WithdrawForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Say why you withdraw your signature: the others will read it.")
+        return redirect("production:request-detail", key=key)
+    try:
+        moves.withdraw_signature(
+            request=wanted, signature=pk, by=cast(User, request.user), at=timezone.now(), **form.cleaned_data
+        )
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except (InvalidTransition, StaleState, InvalidFields) as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"Your signature of {wanted} is withdrawn.")
+    return redirect("production:request-detail", key=key)
+
+
+def _inbox(request: HttpRequest, form: DelegationForm, status: int = 200) -> HttpResponse:
+    at, user = timezone.now(), cast(User, request.user)
+    waiting = waiting_for(user, at)
+    shown = list(waiting.select_related("experiment")[:MAX_SHOWN])
+    delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
+    context = {
+        "turns": turns_of(shown, user, at),
+        "more": max(0, waiting.count() - MAX_SHOWN),
+        "today": timezone.localdate(at),
+        "delegations": [(given, _standing(given, at)) for given in delegations],
+        "form": form if may_hand_over(user) else None,
+    }
+    return render(request, "production/inbox.html", context, status=status)
+
+
+def _standing(given: Delegation, at: Any) -> str:
+    if given.revoked_at is not None:
+        return "revoked"
+    if at >= given.until_at:
+        return "over"
+    return "now" if at >= given.from_at else "planned"

@@ -1,0 +1,78 @@
+"""The page of the rules, and checks and estimate of a form as it is typed."""
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import Experiment
+from apps.production.domain.checks import Finding, Severity
+from apps.production.domain.checks.page import rules_by_severity
+from apps.production.domain.checks.report import Checked, checked
+from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.requests.lookup import request_or_404
+from apps.production.domain.types.versions import workflow_of
+from apps.production.enums import Who
+from apps.production.models import Request
+from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
+from apps.statusboard.models import Service
+
+
+@require_safe
+def rule_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "production/rules.html", {"groups": rules_by_severity()})
+
+
+@require_POST
+def check_new(request: HttpRequest) -> HttpResponse:
+    """Check and estimate a new request as it is typed; nothing is saved."""
+    experiments, key = writable_experiments(request.user), request.POST.get("experiment", "")
+    experiment = experiments.filter(key=key).first() if key else experiments.first()
+    if experiment is None:
+        raise PermissionDenied("Only a liaison may write requests.")
+    workflow = chosen_workflow(request.user, request.POST.get("workflow", ""))
+    forms = _forms(request, workflow=workflow, new_for=request.user)
+    return _panel(request, forms, experiment, None)
+
+
+@require_POST
+def check_typed(request: HttpRequest, key: str) -> HttpResponse:
+    """Check and estimate a request as it is typed; nothing is saved."""
+    wanted = request_or_404(request.user, key)
+    if not may(request.user, Who.LIAISON, wanted):
+        raise PermissionDenied("Only a liaison of the experiment may write this.")
+    return _panel(request, _forms(request, workflow=workflow_of(wanted.workflow)), wanted.experiment, wanted)
+
+
+def _forms(request: HttpRequest, **more: Any) -> RequestForms:
+    return RequestForms(request.POST, services=list(Service.objects.values_list("slug", "name")), **more)
+
+
+def _panel(request: HttpRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None) -> HttpResponse:
+    found = check_form(forms, experiment, wanted, request.user)
+    return render(request, "production/_checked.html", panel_context(forms, found))
+
+
+def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: Any) -> Checked:
+    """Check what can be read of a form."""
+    return checked(forms.content(), experiment=experiment, request=wanted, by=user, at=timezone.now())
+
+
+def panel_context(forms: RequestForms, found: Checked | None) -> dict[str, Any]:
+    """Return what the panel shows: each severity with its findings and where in the form these are."""
+    if found is None:
+        return {"checked": None}
+    groups = [(severity, len(found.of(severity)), _lines(forms, found.of(severity))) for severity in Severity]
+    return {"checked": found, "groups": [group for group in groups if group[1]], "estimate": found.estimate}
+
+
+def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:
+    """Return each finding with where it is in the form; what is said of several fields, without a mend, is one line."""
+    lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
+    for finding in findings:
+        key = (finding.message, finding.path if finding.mend else "")
+        lines.setdefault(key, (finding, []))[1].append(forms.place_of(finding.path))
+    return list(lines.values())

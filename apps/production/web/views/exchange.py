@@ -1,0 +1,82 @@
+"""Requests as YAML on pages: a download of each, and one page that takes text or a file."""
+
+from typing import Any, cast
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from apps.accounts.models import User
+from apps.production.domain.content.exchange import InvalidText, export_request, import_request
+from apps.production.domain.content.yaml_text import MAX_BYTES, Fault
+from apps.production.domain.requests.lookup import request_or_404
+from apps.production.web.forms.request import writable_experiments
+
+#: A page lists no more faults than this.
+SHOWN_FAULTS = 200
+
+
+class ImportForm(forms.Form):
+    """Text, or a file in its place."""
+
+    text = forms.CharField(
+        required=False,
+        strip=False,
+        label="Request in YAML",
+        widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "mono"}),
+        help_text="As “Download YAML” on the page of a request writes it.",
+    )
+    file = forms.FileField(required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes.")
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        file = given.get("file")
+        if file is not None:
+            if file.size > MAX_BYTES:
+                self.add_error("file", f"At most {MAX_BYTES:,} bytes; this has {file.size:,}. It is no request.")
+                return given
+            try:
+                given["text"] = file.read().decode("utf-8-sig")
+            except UnicodeDecodeError:
+                self.add_error("file", "This is no text in UTF-8.")
+        elif "file" not in self.errors and not given.get("text", "").strip():
+            self.add_error("text", "Paste a request here, or choose a file.")
+        return given
+
+
+@require_safe
+def download(request: HttpRequest, key: str) -> HttpResponse:
+    wanted = request_or_404(request.user, key)
+    answer = HttpResponse(export_request(wanted), content_type="application/yaml; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{wanted.key}.yaml"'
+    return answer
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def import_page(request: HttpRequest) -> HttpResponse:
+    """Make a draft of what is given; all faults come back at once, with the text, and nothing is made."""
+    if not writable_experiments(request.user).exists():
+        raise PermissionDenied("Only a liaison may write requests.")
+    if request.method != "POST":
+        return _page(request, ImportForm(), [])
+    form = ImportForm(request.POST, request.FILES)
+    if not form.is_valid():
+        return _page(request, form, [])
+    text = form.cleaned_data["text"]
+    try:
+        made = import_request(text=text, by=cast(User, request.user), at=timezone.now())
+    except InvalidText as error:
+        return _page(request, ImportForm(initial={"text": text}), error.faults)
+    messages.success(request, f"{made} is made from the text, as a draft. Nobody is asked to approve it yet.")
+    return redirect(f"{reverse('production:request-edit', args=[made.key])}?check=1")
+
+
+def _page(request: HttpRequest, form: ImportForm, faults: list[Fault]) -> HttpResponse:
+    status = 400 if faults or form.errors else 200
+    context = {"form": form, "faults": faults[:SHOWN_FAULTS], "count": len(faults)}
+    return render(request, "production/import.html", context, status=status)

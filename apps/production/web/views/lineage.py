@@ -1,0 +1,141 @@
+"""Splitting a request, and combining it with others: what would come of it is shown before anything is done."""
+
+import re
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.production.domain.lineage import links
+from apps.production.domain.lineage.combination import MAX_COMBINED
+from apps.production.domain.lineage.splits import By, never, ways
+from apps.production.domain.requests.lookup import request_or_404
+from apps.production.domain.requests.stages import content_of, with_stages
+from apps.production.models import Request
+from apps.production.web.forms.lineage import CombineForm, SplitForm
+from apps.production.web.forms.moves import add_problems
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def split(request: HttpRequest, key: str) -> HttpResponse:
+    """Show the parts of a request; make them once those that were shown are confirmed."""
+    wanted = _wanted(request, key)
+    content = content_of(wanted)
+    known, refusal = ways(content), links.refusals([wanted]).get(wanted.pk) or never(content)
+    form = SplitForm(request.POST or None, ways=known)
+    context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
+    if request.method != "POST" or refusal or not form.is_valid():
+        return _asked(request, "production/split.html", context)
+    given = form.cleaned_data
+    how: dict[str, Any] = {"by_what": By(given["by"]), "size": given["size"]}
+    seen = f"{given['by']} {given['size']}"
+    try:
+        planned = links.plan_split(request=wanted, **how)
+        if request.POST.get("do") == "split" and request.POST.get("seen") == seen:
+            return _split(request, wanted, given, how)
+    except (InvalidTransition, StaleState) as error:
+        return _not_done(request, wanted, error)
+    except InvalidFields as error:
+        add_problems(form, error.problems)
+        return _asked(request, "production/split.html", context)
+    rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
+    context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
+    return render(request, "production/split.html", context)
+
+
+def _split(request: HttpRequest, wanted: Request, given: dict[str, Any], how: dict[str, Any]) -> HttpResponse:
+    made = links.split_request(
+        request=wanted,
+        by=cast(User, request.user),
+        at=timezone.now(),
+        reason=given["reason"],
+        version=given["version"],
+        **how,
+    )
+    names = ", ".join(part.key for part in made)
+    messages.success(request, f"{wanted} is now {names}. They are drafts: look at each, and submit it.")
+    return redirect(wanted)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def combine(request: HttpRequest, key: str) -> HttpResponse:
+    """Offer the requests that fit, with why others do not; show what they would be together; then make it."""
+    wanted = _wanted(request, key)
+    refusal = links.refusals([wanted]).get(wanted.pk)
+    form = CombineForm(request.POST or None)
+    context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form}
+    if not refusal:
+        context |= _offered(request, wanted)
+    if request.POST.get("do") in {"find", "older"} and not refusal:
+        context["form"] = CombineForm(initial=request.POST.dict())
+        return render(request, "production/combine.html", context)
+    if request.method != "POST" or refusal or not form.is_valid():
+        return _asked(request, "production/combine.html", context)
+    try:
+        requests = [wanted, *_named(request, [one for one in form.cleaned_data["keys"] if one != wanted.key])]
+        planned = links.plan_combined(requests=requests)
+        seen = [f"{each.key}:{each.version}" for each in requests]
+        if request.POST.get("do") == "combine" and request.POST.getlist("seen") == seen:
+            return _combine(request, requests, form.cleaned_data["reason"])
+    except (InvalidTransition, StaleState) as error:
+        return _not_done(request, wanted, error)
+    except InvalidFields as error:
+        add_problems(form, error.problems)
+        return _asked(request, "production/combine.html", context)
+    rows = [(each.key, each.title, content_of(each)) for each in requests]
+    context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
+    return render(request, "production/combine.html", context)
+
+
+def _offered(request: HttpRequest, wanted: Request) -> dict[str, Any]:
+    """Return the requests that are listed: what was ticked, and those that are looked for."""
+    sent = request.POST if request.method == "POST" else request.GET
+    chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
+    text, older = sent.get("text", "")[:200].replace("\0", "").strip(), sent.get("older", "")
+    before = int(older) if sent.get("do") == "older" and re.fullmatch("[0-9]{1,18}", older) else 0
+    found = links.candidates_for(wanted, request.user, text=text, before=before, chosen=chosen)
+    return {"candidates": found.rows, "older": found.older, "before": before, "text": text, "chosen": chosen}
+
+
+def _named(request: HttpRequest, keys: list[str]) -> list[Request]:
+    """Return these requests in this order. Raises `InvalidFields` for those that the person cannot see."""
+    rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
+    found: dict[str, Request] = {row.key: row for row in rows}
+    if unknown := [key for key in keys if key not in found]:
+        raise InvalidFields({"others": [f"There is no request {key[:24]} that you may see." for key in unknown[:5]]})
+    if drafts := [key for key in keys if not links.may_rearrange(request.user, found[key])]:
+        raise InvalidFields({"others": [f"{key} is a draft, which its liaisons alone combine." for key in drafts[:5]]})
+    return [found[key] for key in keys]
+
+
+def _combine(request: HttpRequest, requests: list[Request], reason: str) -> HttpResponse:
+    versions = {each.key: each.version for each in requests}
+    made = links.combine_requests(
+        requests=requests, by=cast(User, request.user), at=timezone.now(), reason=reason, versions=versions
+    )
+    messages.success(request, f"{made} is a draft of {len(requests)} requests: look at it, and submit it.")
+    return redirect(made)
+
+
+def _asked(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Show the form: empty, with its problems, or with why nothing can be done."""
+    status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
+    return render(request, template, context, status=status)
+
+
+def _not_done(request: HttpRequest, wanted: Request, error: Exception) -> HttpResponse:
+    messages.error(request, str(error))
+    return redirect(wanted)
+
+
+def _wanted(request: HttpRequest, key: str) -> Request:
+    found = request_or_404(request.user, key)
+    if not links.may_rearrange(request.user, found):
+        raise PermissionDenied("Only a liaison of the experiment or, once it was sent, an approver may do this.")
+    return found

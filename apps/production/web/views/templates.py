@@ -1,0 +1,140 @@
+"""Clones and templates on pages."""
+
+import re
+from typing import Any, cast
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.domain.lineage import templates as templates_module
+from apps.production.domain.lineage.clones import REFUSALS, clone_request, take_next_names
+from apps.production.domain.lineage.templates import MAX_NAME, may_manage, save_template, templates_for
+from apps.production.domain.requests.lookup import request_or_404
+from apps.production.models import RequestTemplate
+from apps.production.web.forms.moves import add_problems
+from apps.production.web.forms.request import writable_experiments
+
+#: Templates on one page.
+PAGE = 50
+
+
+class NameForm(forms.Form):
+    """The name of a template."""
+
+    name = forms.CharField(
+        max_length=MAX_NAME, help_text="One that is there already in this experiment is written anew."
+    )
+
+
+@require_POST
+def clone(request: HttpRequest, key: str) -> HttpResponse:
+    """Make a draft of what another request holds, and open it."""
+    wanted = request_or_404(request.user, key)
+    try:
+        made, notes = clone_request(request=wanted, by=cast(User, request.user), at=timezone.now())
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except InvalidFields as error:
+        messages.error(request, str(error))
+        return redirect(wanted)
+    messages.success(request, f"{made} is a draft with what {wanted} holds.")
+    for note in notes[:20]:
+        messages.warning(request, note)
+    return redirect("production:request-edit", key=made.key)
+
+
+@require_POST
+def next_names(request: HttpRequest, key: str) -> HttpResponse:
+    """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
+    wanted = request_or_404(request.user, key)
+    try:
+        take_next_names(request=wanted, by=cast(User, request.user), at=timezone.now())
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except REFUSALS as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "The outputs have new names.")
+    return redirect("production:request-edit", key=key)
+
+
+@require_safe
+def templates(request: HttpRequest) -> HttpResponse:
+    """The templates that this person may see, some at a time: those that follow the one named by `?after=`."""
+    mine = set(writable_experiments(request.user).values_list("pk", flat=True))
+    found = templates_for(request.user)
+    after = request.GET.get("after", "")
+    last = found.filter(pk=after).first() if re.fullmatch("[0-9]{1,9}", after) else None
+    if last is not None:
+        found = found.filter(
+            Q(experiment__key__gt=last.experiment.key) | Q(experiment=last.experiment_id, name__gt=last.name)
+        )
+    shown = list(found[: PAGE + 1])
+    rows = [(one, one.experiment_id in mine, may_manage(request.user, one.experiment_id)) for one in shown[:PAGE]]
+    more = shown[PAGE - 1] if len(shown) > PAGE else None
+    return render(request, "production/templates.html", {"rows": rows, "more": more, "is_first": last is None})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def make_template(request: HttpRequest, key: str) -> HttpResponse:
+    """Keep what a request holds as a template."""
+    wanted = request_or_404(request.user, key)
+    if not may_manage(request.user, wanted.experiment_id):
+        raise PermissionDenied("Only a liaison of the experiment or the OPG may make its templates.")
+    form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": wanted.title[:80]})
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = save_template(
+                request=wanted, name=form.cleaned_data["name"], by=cast(User, request.user), at=timezone.now()
+            )
+        except InvalidFields as error:
+            add_problems(form, error.problems)
+        else:
+            messages.success(request, f"“{made}” is a template of {made.experiment}.")
+            return redirect("production:templates")
+    return _name_page(request, form, f"Keep {wanted} as a template")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def rename_template(request: HttpRequest, number: int) -> HttpResponse:
+    template = _template(request, number)
+    form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": template.name})
+    form.fields["name"].help_text = ""
+    if request.method == "POST" and form.is_valid():
+        try:
+            templates_module.rename_template(
+                template=template, name=form.cleaned_data["name"], by=cast(User, request.user), at=timezone.now()
+            )
+        except InvalidFields as error:
+            add_problems(form, error.problems)
+        else:
+            return redirect("production:templates")
+    return _name_page(request, form, "Rename the template")
+
+
+@require_POST
+def delete_template(request: HttpRequest, number: int) -> HttpResponse:
+    template = _template(request, number)
+    templates_module.delete_template(template=template, by=cast(User, request.user), at=timezone.now())
+    messages.success(request, f"The template “{template}” is deleted. Requests made of it stay.")
+    return redirect("production:templates")
+
+
+def _template(request: HttpRequest, number: int) -> RequestTemplate:
+    found = get_object_or_404(templates_for(request.user), pk=number)
+    if not may_manage(request.user, found.experiment_id):
+        raise PermissionDenied("Only a liaison of the experiment or the OPG may change its templates.")
+    return found
+
+
+def _name_page(request: HttpRequest, form: Any, title: str) -> HttpResponse:
+    context = {"form": form, "title": title}
+    return render(request, "production/template_name.html", context, status=400 if form.errors else 200)

@@ -1,0 +1,26 @@
+"""What each workflow type asks for, written from its declaration."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
+from apps.production.web.forms.request import workflow_choices, writable_experiments
+
+
+@require_safe
+def workflow_list(request: HttpRequest) -> HttpResponse:
+    context = {
+        "types": [(version, workflow_of(version)) for version in newest_versions(visible_types(request.user))],
+        "writable": dict(workflow_choices(request.user)) if writable_experiments(request.user).exists() else {},
+    }
+    return render(request, "production/workflows.html", context)
+
+
+@require_safe
+def workflow_page(request: HttpRequest, key: str) -> HttpResponse:
+    """One type in its newest version."""
+    version = get_object_or_404(newest_versions(visible_types(request.user)), type__key=key)
+    may_write = writable_experiments(request.user).exists() and key in dict(workflow_choices(request.user))
+    context = {"version": version, "workflow": workflow_of(version), "may_write": may_write}
+    return render(request, "production/workflow.html", context)

@@ -1,0 +1,208 @@
+"""What jobs, people and tools post to be judged by: named files, histograms, and results of their own."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.outputs.counts import REPORTABLE
+from apps.production.enums import RequestState
+from apps.production.models import Request, Stage
+from apps.quality.enums import External
+from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, OutputFile, QualityInput
+from apps.quality.permissions import may_post
+
+#: Limits of one post, and of what one stage or request may have in all.
+FILES_A_POST = 1_000
+FILES_A_STAGE = 1_000_000
+MOST_BINS = 1_000
+HISTOGRAMS_A_STAGE = 200
+RESULTS_A_REQUEST = 500
+MAX_WHY = 2_000
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file that a job has written."""
+
+    name: str
+    size_bytes: int
+    events: int | None = None
+
+
+@transaction.atomic
+def name_files(*, stage: Stage, key: str, files: Sequence[NamedFile], by: User, at: datetime) -> int:
+    """Note the files that one reporter has written; the same key again replaces all that it named before.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
+    """
+    _check_poster(stage.request, by)
+    problems = _file_problems(key, files)
+    if problems:
+        raise InvalidFields(problems)
+    _count_on(stage.request)
+    mine = OutputFile.objects.filter(stage=stage)
+    mine.filter(key=key).delete()
+    if mine.count() + len(files) > FILES_A_STAGE:
+        raise InvalidFields({"files": [f"A stage names at most {FILES_A_STAGE:,} files."]})
+    OutputFile.objects.bulk_create(
+        OutputFile(
+            stage=stage, key=key, name=one.name, size_bytes=one.size_bytes, events=one.events, at=at, by=by.username
+        )
+        for one in files
+    )
+    return len(files)
+
+
+def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]:
+    problems = _name_problems("key", key)
+    if not files or len(files) > FILES_A_POST:
+        problems["files"] = [f"From 1 to {FILES_A_POST:,} files."]
+    names: set[str] = set()
+    for place, one in enumerate(files[:FILES_A_POST]):
+        problems |= _name_problems(f"files.{place}.name", one.name)
+        if one.name in names:
+            problems[f"files.{place}.name"] = ["It is named twice in this post."]
+        names.add(one.name)
+        for field in ("size_bytes", "events"):
+            value = getattr(one, field)
+            if value is not None and not 0 <= value <= _LARGEST:
+                problems[f"files.{place}.{field}"] = [f"A whole number from 0 to {_LARGEST:,.0f}."]
+    return problems
+
+
+@transaction.atomic
+def post_histogram(
+    *,
+    stage: Stage,
+    name: str,
+    edges: Sequence[float],
+    reference: Sequence[float],
+    observed: Sequence[float],
+    by: User,
+    at: datetime,
+    link: str = "",
+) -> tuple[HistogramPair, bool]:
+    """Note a histogram with its reference, and tell whether the name is new; the same name again replaces it.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
+    """
+    _check_poster(stage.request, by)
+    problems = _name_problems("name", name) | _link_problems(link)
+    problems |= histogram_problems(edges=edges, reference=reference, observed=observed)
+    if problems:
+        raise InvalidFields(problems)
+    _count_on(stage.request)
+    others = HistogramPair.objects.filter(stage=stage).exclude(name=name)
+    if others.count() >= HISTOGRAMS_A_STAGE:
+        raise InvalidFields({"name": [f"A stage has at most {HISTOGRAMS_A_STAGE} histograms."]})
+    bins = {"edges": list(edges), "reference": list(reference), "observed": list(observed)}
+    made = HistogramPair.objects.update_or_create(
+        stage=stage, name=name, defaults={**bins, "link": link, "at": at, "by": by.username}
+    )
+    _tell(stage.request, by, at, stage, f"histogram {name}")
+    return made
+
+
+def histogram_problems(
+    *, edges: Sequence[float], reference: Sequence[float], observed: Sequence[float]
+) -> dict[str, list[str]]:
+    """Return what is wrong with a pair of histograms, by field."""
+    problems: dict[str, list[str]] = {}
+    if not 2 <= len(edges) <= MOST_BINS + 1:
+        problems["edges"] = [f"From 2 to {MOST_BINS + 1:,} edges: one more than bins."]
+    elif not all(_is_number(edge) for edge in edges) or any(a >= b for a, b in pairwise(edges)):
+        problems["edges"] = ["Numbers that grow from each to the next."]
+    for field, contents in (("reference", reference), ("observed", observed)):
+        if len(contents) != len(edges) - 1:
+            problems[field] = [f"As many bins as the edges make: {max(0, len(edges) - 1):,}."]
+        elif not all(_is_number(content) and content >= 0 for content in contents):
+            problems[field] = [f"Numbers of entries from 0 to {_LARGEST:.0e}."]
+    return problems
+
+
+@transaction.atomic
+def post_result(
+    *,
+    request: Request,
+    name: str,
+    outcome: str,
+    why: str,
+    by: User,
+    at: datetime,
+    stage: Stage | None = None,
+    value: float | None = None,
+    threshold: float | None = None,
+    link: str = "",
+) -> tuple[ExternalResult, bool]:
+    """Note what a tool outside says, and tell whether it is new; the same name again replaces what it said.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
+    """
+    _check_poster(request, by)
+    problems = _name_problems("name", name) | _link_problems(link)
+    if outcome not in External.values:
+        problems["outcome"] = [f"One of: {', '.join(External.values)}."]
+    if not why.strip() or len(why) > MAX_WHY or "\0" in why:
+        problems["why"] = [f"Say why, in at most {MAX_WHY:,} characters."]
+    for field, number in (("value", value), ("threshold", threshold)):
+        if number is not None and not _is_number(number):
+            problems[field] = ["A number."]
+    if problems:
+        raise InvalidFields(problems)
+    _count_on(request)
+    others = ExternalResult.objects.filter(request=request).exclude(stage=stage, name=name)
+    if others.count() >= RESULTS_A_REQUEST:
+        raise InvalidFields({"name": [f"A request has at most {RESULTS_A_REQUEST} results of other tools."]})
+    values = {"outcome": outcome, "why": why.strip(), "value": value, "threshold": threshold, "link": link}
+    made = ExternalResult.objects.update_or_create(
+        request=request, stage=stage, name=name, defaults={**values, "at": at, "by": by.username}
+    )
+    _tell(request, by, at, stage, f"{name}: {outcome}")
+    return made
+
+
+def _check_poster(request: Request, by: User) -> None:
+    if not may_post(by, request):
+        raise NotAllowed("Only a liaison of the experiment, an approver or a shifter of the OPG may post this.")
+    if request.state not in REPORTABLE:
+        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: nothing is posted of it now.")
+
+
+def _count_on(request: Request) -> None:
+    """Let a run that is under way see, and one of before be known as, older than this post."""
+    QualityInput.objects.get_or_create(request=request)
+    QualityInput.objects.filter(request=request).update(revision=F("revision") + 1)
+    if request.state == RequestState.DATA_QUALITY:
+        enqueue("apps.quality.tasks.check_request", request_id=request.pk, countdown=2)
+
+
+def _tell(request: Request, by: User, at: datetime, stage: Stage | None, what: str) -> None:
+    data = {"stage": stage.position + 1 if stage else None, "what": what[:300]}
+    publish(kind="request.quality_posted", target=request, by=by, at=at, data=data)
+
+
+def _name_problems(field: str, name: str) -> dict[str, list[str]]:
+    if name.strip() == name and 0 < len(name) <= MAX_NAME and name.isprintable():
+        return {}
+    return {field: [f"From 1 to {MAX_NAME} printable characters, without spaces around them."]}
+
+
+def _link_problems(link: str) -> dict[str, list[str]]:
+    if not link or (link.startswith(("http://", "https://")) and len(link) <= 500 and link.isprintable()):
+        return {}
+    return {"link": ["An address that begins with http:// or https://, of at most 500 characters."]}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) <= _LARGEST

@@ -1,0 +1,230 @@
+"""Running the checks, waiving what has not passed, and closing a request that has nothing against it."""
+
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.core.errors import DomainError, InvalidTransition, NotAllowed
+from apps.jobs.domain.jobs import totals_as_of
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.requests.reasons import MAX_REASON, checked_reason
+from apps.production.enums import PORTAL, RequestState, Verb
+from apps.production.models import Request
+from apps.production.permissions import is_requester
+from apps.quality.checks.registry import checks
+from apps.quality.domain.evaluation import evaluate
+from apps.quality.domain.facts import ask_catalogue, gather, inputs_of
+from apps.quality.domain.log_samples import look_at_logs
+from apps.quality.domain.standing import Standing, arrival_of, current_run, has_news, standing_of, waivers_for
+from apps.quality.domain.thresholds import settings_for
+from apps.quality.enums import Outcome, RunState
+from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.quality.permissions import may_run, may_waive
+
+#: Jobs that go on to end make a new run no sooner than after this; one can be asked for at any time.
+JOBS_EVERY = timedelta(minutes=2)
+#: Waivers that the reason of the end names; the timeline has each.
+_NAMED = 3
+
+
+@transaction.atomic
+def ask_for_run(*, request: Request, by: User | str, at: datetime, reason: str = "") -> QualityRun:
+    """Have the checks run over a request in data quality; one run that waits already is enough.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` in another state.
+    """
+    if by != PORTAL and not may_run(by, request):
+        raise NotAllowed("Only a liaison of the experiment, an approver or a shifter of the OPG may run the checks.")
+    text = checked_reason(reason, needed=False)
+    request = _locked(request)
+    run = QualityRun.objects.filter(request=request, state=RunState.WAITING).first()
+    arrival = arrival_of(request)
+    if run is None:
+        last = QualityRun.objects.filter(request=request).aggregate(last=Max("number"))["last"] or 0
+        run = QualityRun(request=request, number=last + 1)
+    elif run.arrival == arrival:
+        return run
+    run.arrival, run.asked_at, run.asked_by, run.reason = arrival, at, str(by), text
+    run.save()
+    if by != PORTAL:
+        publish(kind="request.quality_asked", target=request, by=by, at=at, reason=text, data={"run": run.number})
+    enqueue("apps.quality.tasks.check_request", request_id=request.pk)
+    return run
+
+
+def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
+    """Read logs and ask the catalogue, then judge a request whose run waits; None where none does.
+
+    Not in a transaction: what takes its time is done before the request is locked, and done again if killed.
+    """
+    run = current_run(request)
+    if request.state != RequestState.DATA_QUALITY or run is None or run.state != RunState.WAITING:
+        return None
+    sample = settings_for(request).get("log_errors")
+    look_at_logs(request=request, sample=int((sample and sample.limits.get("sample")) or 0), at=at)
+    catalogued, error = ask_catalogue(request)
+    with transaction.atomic():
+        request = _locked(request)
+        run = current_run(request)
+        if run is None or run.state != RunState.WAITING:
+            return None
+        settings = settings_for(request)
+        inputs = inputs_of(request)
+        facts = gather(request, catalogued=catalogued, catalogue_error=error)
+        before = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
+        results = evaluate(facts, checks(), settings)
+        for result in results:
+            result.run = run
+        QualityResult.objects.bulk_create(results)
+        run.state, run.judged_at, run.inputs, run.totals_at = RunState.JUDGED, at, inputs, totals_as_of()
+        run.thresholds = [setting.plain() for setting in settings.values()]
+        run.save()
+        _tell_judged(request, run, results, before, at)
+    return run
+
+
+def _tell_judged(
+    request: Request, run: QualityRun, results: list[QualityResult], before: QualityRun | None, at: datetime
+) -> None:
+    """Write the event of a run, unless the run before it in this stay has said the very same."""
+    digests = [result.digest for result in results]
+    same = before is not None and before.arrival == run.arrival
+    if same and before and list(before.results.order_by("place").values_list("digest", flat=True)) == digests:
+        return
+    counts = {outcome.value: sum(result.outcome == outcome for result in results) for outcome in Outcome}
+    held = waivers_for(request.pk, digests)
+    opened = [result for result in results if result.blocks and result.digest not in held]
+    data = {
+        "run": run.number,
+        "counts": counts,
+        "open": len(opened),
+        "failed": [_named(result) for result in opened[:20]],
+    }
+    kind = "request.quality_failed" if opened else "request.quality_passed"
+    publish(kind=kind, target=request, by=PORTAL, at=at, new="open" if opened else "passed", data=data)
+
+
+def _named(result: QualityResult | Waiver) -> str:
+    words = [result.stage_name, result.title, result.subject]
+    return ": ".join(word for word in words if word)[:300]
+
+
+@transaction.atomic
+def waive_result(
+    *, request: Request, result: int, by: User, at: datetime, reason: str, in_part: bool = False
+) -> Waiver:
+    """Take a result that has not passed, in one's own name; with `in_part` the request is done in part.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where there is nothing to waive.
+    """
+    check_may_waive(request, by)
+    text = checked_reason(reason)
+    request = _locked(request)
+    standing = standing_of(request)
+    one = next((one for one in standing.rated if one.result.pk == result), None)
+    if not standing.is_judged or one is None or standing.run != standing.shown:
+        raise InvalidTransition(f"{request}: the checks have run again since. Look at what they say now.")
+    if not one.result.blocks:
+        raise InvalidTransition(f"{request}: “{one.result.title}” needs no waiver.")
+    if one.waiver:
+        raise InvalidTransition(f"{request}: {one.waiver.by} has waived “{one.result.title}” already.")
+    waiver = Waiver(
+        request=request,
+        run_number=one.result.run.number,
+        in_part=in_part,
+        reason=text,
+        at=at,
+        by=by,
+        made_by=request.created_by,
+        sent_by=request.submitted_by,
+        **{
+            name: getattr(one.result, name)
+            for name in ("position", "stage_name", "check_name", "title", "subject", "why", "digest")
+        },
+    )
+    try:
+        with transaction.atomic():
+            waiver.save()
+    except IntegrityError:
+        raise InvalidTransition(f"{request}: somebody has waived “{one.result.title}” just now.") from None
+    data = {"waiver": waiver.pk, "check": _named(waiver), "said": waiver.why[:500], "in_part": in_part}
+    publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
+    enqueue("apps.quality.tasks.check_request", request_id=request.pk)
+    return waiver
+
+
+@transaction.atomic
+def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, reason: str) -> Waiver:
+    """Take back a waiver while the request is not closed: who signed it, or another who may.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
+    """
+    check_may_waive(request, by)
+    text = checked_reason(reason)
+    request = _locked(request)
+    row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
+    if row is None:
+        raise InvalidTransition(f"{request}: there is no such waiver in force.")
+    row.withdrawn_at, row.withdrawn_by, row.withdrawn_reason = at, str(by), text
+    row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
+    data = {"waiver": row.pk, "check": _named(row)}
+    publish(kind="request.withdraw_waiver", target=request, by=by, at=at, reason=text, data=data)
+    return row
+
+
+def close_if_passed(*, request: Request, at: datetime) -> Request | None:
+    """Close a request that has nothing against it any more, as the portal; None where something has.
+
+    The guard of the move looks once more, under the request's lock: somebody who was faster is right.
+    """
+    standing = standing_of(request)
+    if request.state != RequestState.DATA_QUALITY or not standing.passes:
+        return None
+    verb = Verb.DONE_PARTIAL if standing.in_part else Verb.DONE
+    try:
+        return make_move(verb=verb, request=request, by=PORTAL, at=at, reason=_why_closed(standing))
+    except DomainError:
+        return None
+
+
+def _why_closed(standing: Standing) -> str:
+    taken = "".join(f" {row.stage.name}: {row.told}" for row in standing.accepted)
+    if not standing.waived:
+        return f"All checks of data quality have passed.{taken}"[:MAX_REASON]
+    waivers = [one.waiver for one in standing.waived if one.waiver]
+    told = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
+    more = f"; and {len(waivers) - _NAMED:,} more" if len(waivers) > _NAMED else ""
+    return f"{told}{more}.{taken}"[:MAX_REASON]
+
+
+def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
+    """Tell whether what was reported or posted is not what the run has seen; jobs are compared now and then."""
+    if run.state != RunState.JUDGED or run.judged_at is None:
+        return False
+    if has_news(run, request):
+        return True
+    return at - run.judged_at >= JOBS_EVERY and bool(run.inputs != inputs_of(request))
+
+
+def check_may_waive(request: Request, by: User) -> None:
+    """Raise `NotAllowed` with why this person may not waive."""
+    if may_waive(by, request):
+        return
+    if is_requester(by, request):
+        raise NotAllowed(f"You made or submitted {request}: somebody else of the OPG must decide.")
+    raise NotAllowed("Only an approver of the OPG may waive a check.")
+
+
+def _locked(request: Request) -> Request:
+    """Hold the request's row and read it anew. Raises `InvalidTransition` where it is not in data quality."""
+    rows = Request.objects.select_for_update(of=("self",)).select_related(
+        "experiment", "workflow__type", "created_by", "submitted_by"
+    )
+    found: Request = rows.get(pk=request.pk)
+    if found.state != RequestState.DATA_QUALITY:
+        raise InvalidTransition(f"{found} is “{found.get_state_display()}”: its data quality is not judged now.")
+    return found

@@ -1,0 +1,113 @@
+"""How a request's data quality stands: the run that counts, its results, the waivers that hold, and what is open."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from apps.core.domain.events import events_of
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.enums import RequestState
+from apps.production.models import OutputReport, Request, StageAcceptance
+from apps.quality.domain.facts import posted_inputs
+from apps.quality.domain.thresholds import settings_for
+from apps.quality.enums import Outcome, RunState
+from apps.quality.models import QualityResult, QualityRun, Waiver
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A result, and the waiver that holds for it."""
+
+    result: QualityResult
+    waiver: Waiver | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.result.blocks and self.waiver is None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What stands between a request and its end; `run` is the newest of this stay in data quality, `shown` has results.
+
+    `shown` may be an older run, while the newest waits.
+    """
+
+    run: QualityRun | None
+    shown: QualityRun | None
+    rated: tuple[Rated, ...] = ()
+    is_stale: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    accepted: tuple[StageAcceptance, ...] = ()
+
+    @property
+    def open(self) -> list[Rated]:
+        return [one for one in self.rated if one.is_open]
+
+    @property
+    def waived(self) -> list[Rated]:
+        return [one for one in self.rated if one.result.blocks and one.waiver is not None]
+
+    @property
+    def is_judged(self) -> bool:
+        return self.run is not None and self.run.state == RunState.JUDGED
+
+    @property
+    def passes(self) -> bool:
+        """Tell whether the request can be closed by what is known now."""
+        return self.is_judged and not self.is_stale and not self.open
+
+    @property
+    def in_part(self) -> bool:
+        """Tell whether a check was waived with the word that it is done in part, or a stage was taken as it is."""
+        return bool(self.accepted) or any(one.waiver and one.waiver.in_part for one in self.waived)
+
+
+def standing_of(request: Request) -> Standing:
+    """Return how the request stands, in a few queries."""
+    run = current_run(request)
+    judged = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
+    rated = rate(judged) if judged else ()
+    stale = request.state == RequestState.DATA_QUALITY and run is not None and run == judged and is_stale(run, request)
+    counts = {outcome.value: sum(one.result.outcome == outcome for one in rated) for outcome in Outcome}
+    return Standing(run, judged, tuple(rated), stale, counts, tuple(acceptances_of([request]).values()))
+
+
+def current_run(request: Request) -> QualityRun | None:
+    """Return the newest run since the request last came to data quality; earlier ones speak of other output."""
+    runs = QualityRun.objects.filter(request=request).order_by("-number")
+    if request.state == RequestState.DATA_QUALITY:
+        runs = runs.filter(arrival=arrival_of(request))
+    return runs.first()
+
+
+def arrival_of(request: Request) -> int:
+    """Return the number of the event that last brought the request to data quality; 0 for none."""
+    return events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last() or 0
+
+
+def rate(run: QualityRun) -> list[Rated]:
+    """Return a run's results, each with the waiver that holds for just what it says."""
+    results = list(run.results.order_by("place"))
+    waivers = waivers_for(run.request_id, [result.digest for result in results if result.blocks])
+    return [Rated(result, waivers.get(result.digest)) for result in results]
+
+
+def waivers_for(request_id: int, digests: Iterable[str]) -> dict[str, Waiver]:
+    held = Waiver.objects.filter(request=request_id, withdrawn_at=None, digest__in=list(digests))
+    return {waiver.digest: waiver for waiver in held.select_related("by")}
+
+
+def is_stale(run: QualityRun, request: Request) -> bool:
+    """Tell whether something was reported or posted since that the run has not seen, or other thresholds hold."""
+    return has_news(run, request) or OutputReport.objects.filter(stage__request=request, counted=False).exists()
+
+
+def thresholds_changed(run: QualityRun, request: Request) -> bool:
+    """Tell whether a run was judged by other limits, or other checks, than hold now."""
+    return bool(run.thresholds != [setting.plain() for setting in settings_for(request).values()])
+
+
+def has_news(run: QualityRun, request: Request) -> bool:
+    """Tell whether counts, posts or thresholds are not those that the run has seen."""
+    seen = {name: run.inputs.get(name) for name in ("counts", "posted")}
+    return seen != posted_inputs(request) or thresholds_changed(run, request)

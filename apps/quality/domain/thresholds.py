@@ -1,0 +1,132 @@
+"""Which limits hold for a request: those that checks come with, and over them what admins have set."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.accounts.models import Experiment
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.core.errors import InvalidFields
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.models import Request, WorkflowType
+from apps.quality.checks.base import QualityCheck
+from apps.quality.checks.registry import checks
+from apps.quality.enums import Effect, Unknown
+from apps.quality.models import Thresholds
+
+_MOST = 1e15
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What holds for one check: its limits, what comes of it, and the rows of the back office that say so."""
+
+    check: str
+    limits: Mapping[str, float | None]
+    effect: Effect
+    unknown: Unknown
+    rows: tuple[int, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "check": self.check,
+            "limits": dict(self.limits),
+            "effect": self.effect.value,
+            "unknown": self.unknown.value,
+            "rows": list(self.rows),
+        }
+
+
+def settings_for(request: Request) -> dict[str, Setting]:
+    """Return what holds for each check now: of the portal, the type, the experiment, and both; the last has it."""
+    type_id, experiment_id = request.workflow.type_id, request.experiment_id
+    applies = (Q(workflow=None) | Q(workflow=type_id)) & (Q(experiment=None) | Q(experiment=experiment_id))
+    newest: dict[tuple[str, bool, bool], Thresholds] = {}
+    for row in Thresholds.objects.filter(applies).order_by("pk"):
+        newest[row.check_name, row.experiment_id is not None, row.workflow_id is not None] = row
+    wide_first = [newest[place] for place in sorted(newest)]
+    return {
+        name: _setting(name, check, [row for row in wide_first if row.check_name == name])
+        for name, check in checks().items()
+    }
+
+
+def _setting(name: str, check: QualityCheck, rows: list[Thresholds]) -> Setting:
+    limits = {limit.name: limit.default for limit in check.limits}
+    effect, unknown, used = check.effect, check.unknown, []
+    for row in rows:
+        if row.effect != Effect.INHERIT:
+            limits |= {key: value for key, value in row.limits.items() if key in limits}
+            effect, unknown = Effect(row.effect), Unknown(row.unknown)
+            used.append(row.pk)
+    return Setting(name, limits, effect, unknown, tuple(used))
+
+
+@transaction.atomic
+def save_thresholds(
+    *,
+    check: str,
+    effect: str,
+    unknown: str,
+    limits: Mapping[str, Any],
+    by: object,
+    at: datetime,
+    reason: str,
+    workflow: WorkflowType | None = None,
+    experiment: Experiment | None = None,
+) -> Thresholds:
+    """Set the limits of a check from now on; what is in data quality is judged by them again, runs of before stay.
+
+    Raises `InvalidFields` with every fault.
+    """
+    problems = problems_of(check=check, limits=limits, reason=reason)
+    if problems:
+        raise InvalidFields(problems)
+    before = Thresholds.objects.filter(check_name=check, workflow=workflow, experiment=experiment).first()
+    row = Thresholds.objects.create(
+        check_name=check,
+        workflow=workflow,
+        experiment=experiment,
+        effect=effect,
+        unknown=unknown,
+        limits=dict(limits),
+        reason=reason.strip(),
+        at=at,
+        by=str(by),
+    )
+    data = {"check": check, "old": _words(before), "new": _words(row)}
+    publish(kind="quality.thresholds_saved", target=row, by=by, at=at, reason=row.reason, data=data)
+    enqueue("apps.quality.tasks.check_all")
+    return row
+
+
+def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]:
+    """Return what is wrong with thresholds, by field."""
+    problems: dict[str, list[str]] = {}
+    known = checks().get(check)
+    if known is None:
+        problems["check_name"] = [f"There is no check “{check[:64]}”; there are: {', '.join(checks())}."]
+    if not reason.strip() or len(reason) > MAX_REASON:
+        problems["reason"] = [f"Say why, in at most {MAX_REASON:,} characters: others will read it."]
+    if not isinstance(limits, Mapping):
+        return problems | {"limits": ['Names with numbers, such as {"most_off": 0.01}.']}
+    names = [limit.name for limit in known.limits] if known else list(limits)
+    wrong = [f"There is no limit “{name}”; there are: {', '.join(names)}." for name in limits if name not in names]
+    wrong += [f"{name}: a number, or null for no limit." for name, value in limits.items() if not _is_limit(value)]
+    return problems | ({"limits": wrong} if wrong else {})
+
+
+def _is_limit(value: Any) -> bool:
+    if value is None:
+        return True
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) <= _MOST
+
+
+def _words(row: Thresholds | None) -> dict[str, Any] | None:
+    return None if row is None else {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}

@@ -1,0 +1,142 @@
+"""Data quality of a request: the card, all results by stage, waivers, and the list of those that wait for it."""
+
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.requests.lookup import request_or_404
+from apps.production.enums import RequestState
+from apps.production.models import Request
+from apps.production.web.forms.moves import add_problems
+from apps.quality.domain import runs
+from apps.quality.domain.overview import by_stage, runs_of, waiting_for_quality, waivers_of
+from apps.quality.domain.standing import rate, standing_of, thresholds_changed
+from apps.quality.models import QualityRun
+from apps.quality.permissions import may_run, may_waive
+from apps.quality.web.forms import WaiveForm, WithdrawForm
+
+
+@require_safe
+def waiting(request: HttpRequest) -> HttpResponse:
+    """List the requests that wait for their data quality; `?after=50` shows those that come after so many."""
+    asked = request.GET.get("after", "")
+    after = int(asked) if re.fullmatch("[0-9]{1,9}", asked) else 0
+    part = waiting_for_quality(request.user, after=after)
+    return render(request, "quality/waiting.html", {"part": part, "after": after})
+
+
+@require_safe
+def quality(request: HttpRequest, key: str) -> HttpResponse:
+    """Answer with the card alone where htmx asks, else with all results; `?run=2` shows an older run."""
+    return _page(request, request_or_404(request.user, key))
+
+
+@require_POST
+def run_again(request: HttpRequest, key: str) -> HttpResponse:
+    wanted = request_or_404(request.user, key)
+    return _do(
+        request,
+        wanted,
+        lambda by: runs.ask_for_run(request=wanted, by=by, at=timezone.now(), reason=request.POST.get("reason", "")),
+        "The checks run again; this takes some seconds.",
+    )
+
+
+@require_POST
+def waive(request: HttpRequest, key: str) -> HttpResponse:
+    return _sign(request, key, WaiveForm(request.POST), runs.waive_result, "The check is waived in your name.")
+
+
+@require_POST
+def withdraw(request: HttpRequest, key: str) -> HttpResponse:
+    return _sign(request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "The waiver is withdrawn.")
+
+
+def _sign(request: HttpRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
+    """Sign or withdraw a waiver; problems come back in the form."""
+    wanted = request_or_404(request.user, key)
+    if not may_waive(request.user, wanted):
+        raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive its checks.")
+    if not form.is_valid():
+        return _page(request, wanted, form=form)
+    given = form.cleaned_data
+    return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said, form)
+
+
+def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str, form: Any = None) -> HttpResponse:
+    try:
+        act(cast(User, request.user))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except InvalidFields as error:
+        if form is not None:
+            add_problems(form, error.problems)
+            return _page(request, wanted, form=form)
+        messages.error(request, str(error))
+    except InvalidTransition as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said)
+    return redirect("quality:request", key=wanted.key)
+
+
+def _page(request: HttpRequest, wanted: Request, form: Any = None) -> HttpResponse:
+    standing, status = standing_of(wanted), 200 if form is None else 400
+    waives = may_waive(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY
+    context: dict[str, Any] = {
+        "object": wanted,
+        "standing": standing,
+        "shown": standing.shown,
+        "is_waiting": wanted.state == RequestState.DATA_QUALITY and not standing.is_judged,
+        "may_waive": waives,
+        "may_run": may_run(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY,
+    }
+    if request.headers.get("HX-Request"):
+        return render(request, "quality/_card.html", context)
+    rated = standing.rated
+    if "run" in request.GET:
+        context["shown"] = _older(wanted, request.GET["run"])
+        rated = tuple(rate(context["shown"]))
+        context["may_waive"] = waives and context["shown"] == standing.run
+    context |= {
+        "stages": by_stage(rated),
+        "runs": runs_of(wanted),
+        "waivers": waivers_of(wanted),
+        "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], wanted),
+        **_forms(request, rated, context["may_waive"], form),
+    }
+    return render(request, "quality/request.html", context, status=status)
+
+
+def _forms(request: HttpRequest, rated: Any, waives: bool, form: Any) -> dict[str, Any]:
+    """Return the form that is open: of a waiver to sign (`?waive=`) or to withdraw (`?withdraw=`)."""
+    if not waives:
+        return {}
+    asked = form.data if form is not None else request.GET
+    results = {str(one.result.pk): one for one in rated}
+    chosen = results.get(asked.get("waive") or asked.get("result", ""))
+    if chosen is not None and chosen.is_open:
+        form = form or WaiveForm(initial={"result": chosen.result.pk})
+        return {"signing": "waive", "form": form, "chosen": chosen}
+    number = asked.get("withdraw") or asked.get("waiver", "")
+    signed = next((one for one in rated if one.waiver and str(one.waiver.pk) == number), None)
+    if signed is not None:
+        form = form or WithdrawForm(initial={"waiver": signed.waiver.pk})
+        return {"signing": "withdraw", "form": form, "chosen": signed}
+    return {}
+
+
+def _older(wanted: Request, number: str) -> QualityRun:
+    if not number.isdecimal() or len(number) > 9:
+        raise Http404
+    return get_object_or_404(QualityRun, request=wanted, number=int(number), judged_at__isnull=False)

@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class ServicesConfig(AppConfig):
-    name = "apps.services"

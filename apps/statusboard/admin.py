@@ -1,0 +1,129 @@
+"""The board in the back office: services, sources and rules to edit; the rest to look at.
+
+What has services of its own (incidents, windows, announcements) is written on the pages, where events are kept.
+"""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.core.admin import ReadOnlyAdmin
+from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.payloads import parse_payload
+from apps.statusboard.domain.rules import replay_payloads
+from apps.statusboard.domain.sources import rebuild_services_of
+from apps.statusboard.models import (
+    Announcement,
+    DowntimeWindow,
+    Incident,
+    LabelRule,
+    MonitoringSource,
+    RawPayload,
+    Service,
+    SourceSilence,
+    StateInterval,
+    UnmappedAlert,
+)
+
+
+@admin.register(Service)
+class ServiceAdmin(admin.ModelAdmin):
+    list_display = ["name", "slug", "kind", "parent", "watch", "source"]
+    list_select_related = ["parent", "source"]
+    list_filter = ["watch", "source"]
+    search_fields = ["name", "slug"]
+    prepopulated_fields = {"slug": ["name"]}
+
+    def save_model(self, request: HttpRequest, obj: Service, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        rebuild(service_ids=[obj.pk])
+
+
+@admin.register(MonitoringSource)
+class MonitoringSourceAdmin(admin.ModelAdmin):
+    """Sources are made, with their token, by `manage.py monitoring_source add`."""
+
+    list_display = ["name", "slug", "feed", "last_heard_at", "covered_until", "silence_seconds", "lease_seconds"]
+    readonly_fields = ["slug", "last_heard_at", "covered_until", "sends_heartbeats"]
+    actions = ["read_again"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool) -> None:
+        before = form.initial.get("watched_since") or obj.watched_since
+        obj.save(update_fields=[name for name in form.changed_data if name in form.fields])
+        rebuild_services_of(source=obj, since=min(before, obj.watched_since))
+
+    @admin.action(description="Read payloads that failed, or had alerts of no service, again")
+    def read_again(self, request: HttpRequest, sources: QuerySet[MonitoringSource]) -> None:
+        count = sum(replay_payloads(source=source) for source in sources)
+        messages.info(request, f"{count} payloads were read again at {timezone.localtime():%H:%M:%S}.")
+
+
+@admin.register(LabelRule)
+class LabelRuleAdmin(admin.ModelAdmin):
+    list_display = ["__str__", "source", "service", "state"]
+    list_select_related = ["source", "service"]
+
+
+@admin.register(RawPayload)
+class RawPayloadAdmin(ReadOnlyAdmin):
+    list_display = ["received_at", "source", "state", "unmapped", "notes"]
+    list_filter = ["state", "source"]
+    list_select_related = ["source"]
+    exclude = ["body"]
+    readonly_fields = ["text"]
+    actions = ["read_again"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RawPayload]:
+        return super().get_queryset(request).defer("body")
+
+    @admin.display(description="Body")
+    def text(self, payload: RawPayload) -> str:
+        return bytes(payload.body[:20_000]).decode("utf-8", "replace")
+
+    @admin.action(description="Read again", permissions=["view"])
+    def read_again(self, request: HttpRequest, payloads: QuerySet[RawPayload]) -> None:
+        for payload in payloads.order_by("received_at", "pk"):
+            parse_payload(payload_id=payload.pk, again=True)
+
+
+@admin.register(Incident)
+class IncidentAdmin(ReadOnlyAdmin):
+    list_display = ["started_at", "ended_at", "service", "state", "title", "source", "closing"]
+    list_filter = ["state", "closing", "source", "service"]
+    list_select_related = ["service", "source"]
+    search_fields = ["title", "dedup_key"]
+
+
+@admin.register(DowntimeWindow)
+class DowntimeWindowAdmin(ReadOnlyAdmin):
+    list_display = ["title", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
+
+
+@admin.register(Announcement)
+class AnnouncementAdmin(ReadOnlyAdmin):
+    list_display = ["title", "starts_at", "ends_at", "do_not_submit", "withdrawn_at", "posted_by"]
+
+
+@admin.register(StateInterval)
+class StateIntervalAdmin(ReadOnlyAdmin):
+    list_display = ["service", "state", "started_at", "ended_at", "cause"]
+    list_filter = ["state", "service"]
+    list_select_related = ["service"]
+
+
+@admin.register(SourceSilence)
+class SourceSilenceAdmin(ReadOnlyAdmin):
+    list_display = ["source", "started_at", "ended_at"]
+    list_select_related = ["source"]
+
+
+@admin.register(UnmappedAlert)
+class UnmappedAlertAdmin(ReadOnlyAdmin):
+    list_display = ["title", "source", "labels", "times", "last_heard_at"]
+    list_select_related = ["source"]

@@ -1,0 +1,142 @@
+"""What the API tells of services, incidents, windows and announcements, and what it takes to write them."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.accounts.models import Experiment
+from apps.statusboard.domain.board import Row
+from apps.statusboard.enums import TROUBLE, Closing, State
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
+
+
+class ServiceSerializer(serializers.Serializer[Any]):
+    """One service and its state; `state` is the worst of its own and its parts'."""
+
+    slug = serializers.SlugField(source="service.slug")
+    name = serializers.CharField(source="service.name")
+    kind = serializers.CharField(source="service.kind")
+    parent: Any = serializers.SerializerMethodField()
+    state = serializers.ChoiceField(choices=State.choices)
+    own_state = serializers.ChoiceField(choices=State.choices, source="own")
+    since = serializers.DateTimeField(allow_null=True)
+    until = serializers.DateTimeField(allow_null=True)
+    cause = serializers.CharField()
+    incident = serializers.IntegerField(source="incident.pk", default=None, allow_null=True)
+    next_window = serializers.IntegerField(source="next_window.pk", default=None, allow_null=True)
+    advice = serializers.CharField(source="service.advice")
+
+    def get_parent(self, row: Row) -> str | None:
+        slugs: dict[int | None, str] = self.context["slugs"]
+        return slugs.get(row.service.parent_id)
+
+
+class IncidentSerializer(serializers.ModelSerializer[Incident]):
+    """An incident; `lapsed_at`: not heard of since, so from then on nobody knows."""
+
+    service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
+    url = serializers.CharField(read_only=True)  # or empty
+    closing = serializers.ChoiceField(choices=Closing.choices, read_only=True, allow_blank=True)
+
+    class Meta:
+        model = Incident
+        fields = [
+            "id",
+            "service",
+            "source",
+            "dedup_key",
+            "state",
+            "title",
+            "text",
+            "url",
+            "started_at",
+            "ended_at",
+            "lease_expires_at",
+            "lapsed_at",
+            "flap_count",
+            "opened_by",
+            "closed_by",
+            "closing",
+        ]
+        read_only_fields = fields
+
+
+class NewIncidentSerializer(serializers.Serializer[Incident]):
+    service: Any = serializers.SlugRelatedField(slug_field="slug", queryset=Service.objects.all())
+    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in TROUBLE])
+    title = serializers.CharField(max_length=200)
+    text = serializers.CharField(required=False, allow_blank=True)
+    url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
+    started_at = serializers.DateTimeField(required=False)
+
+
+class UpdateIncidentSerializer(serializers.Serializer[Incident]):
+    """What is said of it from now on; what is not sent stays."""
+
+    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in TROUBLE], required=False)
+    title = serializers.CharField(max_length=200, required=False)
+    text = serializers.CharField(required=False, allow_blank=True)
+    url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
+    reason = serializers.CharField(max_length=2000)
+
+
+class CloseIncidentSerializer(serializers.Serializer[Incident]):
+    reason = serializers.CharField(max_length=2000)
+    ended_at = serializers.DateTimeField(required=False)
+
+
+class ReasonSerializer(serializers.Serializer[Incident]):
+    reason = serializers.CharField(max_length=2000)
+
+
+class WindowSerializer(serializers.ModelSerializer[DowntimeWindow]):
+    services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, read_only=True)
+
+    class Meta:
+        model = DowntimeWindow
+        fields = ["id", "title", "text", "services", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
+        read_only_fields = fields
+
+
+class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
+    title = serializers.CharField(max_length=200)
+    text = serializers.CharField(required=False, allow_blank=True)
+    services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, queryset=Service.objects.all())
+    starts_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+
+
+class AnnouncementSerializer(serializers.ModelSerializer[Announcement]):
+    services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, read_only=True)
+    experiments: Any = serializers.SlugRelatedField(slug_field="key", many=True, read_only=True)
+
+    class Meta:
+        model = Announcement
+        fields = [
+            "id",
+            "title",
+            "body",
+            "do_not_submit",
+            "services",
+            "experiments",
+            "starts_at",
+            "ends_at",
+            "withdrawn_at",
+            "posted_by",
+        ]
+        read_only_fields = fields
+
+
+class NewAnnouncementSerializer(serializers.Serializer[Announcement]):
+    title = serializers.CharField(max_length=200)
+    body = serializers.CharField(required=False, allow_blank=True)
+    do_not_submit = serializers.BooleanField(required=False)
+    services: Any = serializers.SlugRelatedField(
+        slug_field="slug", many=True, required=False, queryset=Service.objects.all()
+    )
+    experiments: Any = serializers.SlugRelatedField(
+        slug_field="key", many=True, required=False, queryset=Experiment.objects.all()
+    )
+    starts_at = serializers.DateTimeField(required=False)
+    ends_at = serializers.DateTimeField(required=False)

@@ -1,0 +1,201 @@
+"""The status board in the API: everybody reads, the OPG writes; and the door for monitoring feeds."""
+
+import base64
+import logging
+from typing import Any, cast
+
+from django.contrib.auth.decorators import login_not_required
+from django.core.cache import cache
+from django.db import DatabaseError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import mixins
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
+
+from apps.accounts.models import User
+from apps.core.api.conditional import Guarded
+from apps.core.api.input import checked_data
+from apps.statusboard.api.serializers import (
+    AnnouncementSerializer,
+    CloseIncidentSerializer,
+    IncidentSerializer,
+    NewAnnouncementSerializer,
+    NewIncidentSerializer,
+    NewWindowSerializer,
+    ReasonSerializer,
+    ServiceSerializer,
+    UpdateIncidentSerializer,
+    WindowSerializer,
+)
+from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
+from apps.statusboard.domain.board import Row, board
+from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
+from apps.statusboard.domain.payloads import receive_payload
+from apps.statusboard.domain.sources import source_of
+from apps.statusboard.domain.windows import cancel_window, schedule_window
+from apps.statusboard.filters import IncidentFilter
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
+
+log = logging.getLogger(__name__)
+
+#: The largest payload that is taken.
+LIMIT_BYTES = 512_000
+#: Payloads of one source, and wrong tokens from one address, that are taken in a minute.
+LIMIT_A_MINUTE = 600
+LIMIT_WRONG_A_MINUTE = 30
+
+
+class ServiceViewSet(ViewSet):
+    """All services with their states now, in the order of their tree."""
+
+    lookup_field = "slug"
+
+    @extend_schema(responses=ServiceSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        rows = board(timezone.now(), days=0)
+        return Response(ServiceSerializer(rows, many=True, context=_slugs(rows)).data)
+
+    @extend_schema(responses=ServiceSerializer, parameters=[OpenApiParameter("slug", str, OpenApiParameter.PATH)])
+    def retrieve(self, request: Request, slug: str) -> Response:
+        get_object_or_404(Service, slug=slug)
+        rows = board(timezone.now(), days=0)
+        row = next(row for row in rows if row.service.slug == slug)
+        return Response(ServiceSerializer(row, context=_slugs(rows)).data)
+
+
+def _slugs(rows: list[Row]) -> dict[str, Any]:
+    return {"slugs": {row.service.pk: row.service.slug for row in rows}}
+
+
+def _read(serializer: type[BaseSerializer[Any]], request: Request) -> dict[str, Any]:
+    given = checked_data(serializer(data=request.data))
+    return {"by": cast(User, request.user), "at": timezone.now(), **given}
+
+
+class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident]):
+    """Incidents, the last recorded first."""
+
+    queryset = Incident.objects.select_related("service", "source")
+    serializer_class = IncidentSerializer
+    filterset_class = IncidentFilter
+
+    @extend_schema(request=NewIncidentSerializer, responses={201: IncidentSerializer})
+    def create(self, request: Request) -> Response:
+        incident = open_incident(**_read(NewIncidentSerializer, request))
+        return Response(IncidentSerializer(incident).data, status=201)
+
+    @extend_schema(request=UpdateIncidentSerializer, responses=IncidentSerializer)
+    def partial_update(self, request: Request, pk: str) -> Response:
+        incident = self.get_object()
+        kept = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
+        changed = update_incident(incident=incident, **{**kept, **_read(UpdateIncidentSerializer, request)})
+        return Response(IncidentSerializer(changed).data)
+
+    @extend_schema(request=CloseIncidentSerializer, responses=IncidentSerializer)
+    @action(detail=True, methods=["post"])
+    def close(self, request: Request, pk: str) -> Response:
+        incident = close_incident(incident=self.get_object(), **_read(CloseIncidentSerializer, request))
+        return Response(IncidentSerializer(incident).data)
+
+
+class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow]):
+    """Planned windows, the last planned first."""
+
+    queryset = DowntimeWindow.objects.prefetch_related("services")
+    serializer_class = WindowSerializer
+
+    @extend_schema(request=NewWindowSerializer, responses={201: WindowSerializer})
+    def create(self, request: Request) -> Response:
+        window = schedule_window(**_read(NewWindowSerializer, request))
+        return Response(WindowSerializer(window).data, status=201)
+
+    @extend_schema(request=ReasonSerializer, responses=WindowSerializer)
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        window = cancel_window(window=self.get_object(), **_read(ReasonSerializer, request))
+        return Response(WindowSerializer(window).data)
+
+
+class AnnouncementViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+    """Announcements that you may see, withdrawn ones too, the last posted first."""
+
+    queryset = Announcement.objects.none()
+    serializer_class = AnnouncementSerializer
+
+    def get_queryset(self) -> QuerySet[Announcement]:
+        return Announcement.objects.visible_to(self.request.user).prefetch_related("services", "experiments")
+
+    @extend_schema(request=NewAnnouncementSerializer, responses={201: AnnouncementSerializer})
+    def create(self, request: Request) -> Response:
+        announcement = post_announcement(**_read(NewAnnouncementSerializer, request))
+        return Response(AnnouncementSerializer(announcement).data, status=201)
+
+    @extend_schema(request=ReasonSerializer, responses=AnnouncementSerializer)
+    @action(detail=True, methods=["post"])
+    def withdraw(self, request: Request, pk: str) -> Response:
+        announcement = withdraw_announcement(announcement=self.get_object(), **_read(ReasonSerializer, request))
+        return Response(AnnouncementSerializer(announcement).data)
+
+
+@csrf_exempt  # the token is sent on purpose, never by a browser of itself
+@login_not_required
+@require_POST
+def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
+    """Store what a monitoring source posts; 202 once it is safe, whatever it says.
+
+    A sender drops what is answered with 4xx and repeats what is answered with 5xx: so 4xx is only for a token that is
+    wrong and for a body that is too large.
+    """
+    address = request.META.get("REMOTE_ADDR", "")
+    try:
+        source = source_of(slug=slug, token=_token(request))
+        if source is None:
+            if _too_many(f"feed-wrong:{address}", LIMIT_WRONG_A_MINUTE):
+                return _answer(429, "Too many wrong tokens.", {"Retry-After": "60"})
+            return _answer(401, "Not authorised.", {"WWW-Authenticate": 'Bearer realm="feeds"'})
+        if int(request.META.get("CONTENT_LENGTH") or 0) > LIMIT_BYTES:
+            return _answer(413, f"A payload may have {LIMIT_BYTES} bytes.")
+        if _too_many(f"feed:{slug}", LIMIT_A_MINUTE):
+            return _answer(503, "Too many payloads in a minute.", {"Retry-After": "30"})
+        receive_payload(source=source, body=request.body, at=timezone.now())
+    except DatabaseError:
+        log.exception("a payload of %s could not be stored", slug[:64])
+        return _answer(503, "It could not be stored: send it again.", {"Retry-After": "10"})
+    return _answer(202, "Stored.")
+
+
+def _answer(status: int, detail: str, headers: dict[str, str] | None = None) -> HttpResponse:
+    return JsonResponse({"detail": detail}, status=status, headers=headers)
+
+
+def _token(request: HttpRequest) -> str:
+    """Return the token: `Authorization: Bearer`, or the password of basic authentication."""
+    scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except ValueError:  # no base64, or no UTF-8
+            return ""
+    return ""
+
+
+def _too_many(key: str, limit: int) -> bool:
+    """Count one more in this minute. Without a cache nothing is refused: no alert is lost for want of a counter."""
+    key = f"{key}:{int(timezone.now().timestamp()) // 60}"
+    try:
+        cache.add(key, 0, timeout=120)
+        return int(cache.incr(key)) > limit
+    except Exception:  # any failure of the cache's driver
+        log.exception("the rate of feeds cannot be counted")
+        return False

@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class StatusboardConfig(AppConfig):
+    name = "apps.statusboard"

@@ -1,0 +1,242 @@
+"""Reading the status board: states now, history by day, what was out during a job. Constant numbers of queries."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cached_property, lru_cache
+from itertools import pairwise
+
+from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.enums import Cause, State, Watch, worst
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, StateInterval
+
+DAYS = 90
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A service in one state for a while; `ended_at` None: it goes on."""
+
+    state: State
+    started_at: datetime
+    ended_at: datetime | None
+    cause: Cause
+    incident: Incident | None = None
+
+
+@dataclass(frozen=True)
+class Day:
+    """One day of a service: its worst state, and for how many seconds it was in each."""
+
+    date: date
+    state: State
+    seconds: Mapping[State, float]
+
+    @cached_property
+    def words(self) -> str:
+        """Tell the day in words, for the mark's title."""
+        told = ", ".join(f"{state} {_length(self.seconds[state])}" for state in State if self.seconds.get(state))
+        return f"{self.date:%a} {self.date.day} {self.date:%b}: {told or 'unknown'}"
+
+
+@lru_cache(maxsize=4_000)  # a board has a thousand days, which are those of the board before and mostly alike
+def _day(date: date, seconds: tuple[tuple[State, float], ...]) -> Day:
+    found = dict(seconds)
+    return Day(date, worst(found), found)
+
+
+def _length(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    return (
+        "all day"
+        if minutes >= 23 * 60
+        else f"{minutes // 60} h {minutes % 60:02d}"
+        if minutes >= 60
+        else f"{minutes} min"
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One service on the board. `state` counts its children in; `own` is its own alone."""
+
+    service: Service
+    depth: int
+    state: State
+    own: State
+    since: datetime | None
+    until: datetime | None
+    cause: Cause
+    incident: Incident | None
+    next_window: DowntimeWindow | None
+    days: tuple[Day, ...] = ()
+    has_own_state: bool = True
+
+    @property
+    def worse_below(self) -> bool:
+        """Tell whether the state is that of a child, not its own."""
+        return self.has_own_state and self.state != self.own
+
+    @property
+    def says(self) -> str:
+        """Say in a few words who or what holds it to be in its own state."""
+        if self.incident is not None:
+            source = self.incident.source.name if self.incident.source else self.incident.opened_by
+            return f"{source}, not heard of since" if self.cause == Cause.LAPSED else source
+        if self.service.source is not None and self.cause in (Cause.SILENCE, Cause.FEED):
+            return f"{self.service.source.name}{' is silent' if self.cause == Cause.SILENCE else ''}"
+        return self.cause.label
+
+
+@dataclass
+class _Board:
+    """What is read at once for all services."""
+
+    now: dict[int, StateInterval] = field(default_factory=dict)
+    windows: dict[int, DowntimeWindow] = field(default_factory=dict)
+    days: dict[int, tuple[Day, ...]] = field(default_factory=dict)
+
+
+def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
+    """Return all services in the order of their tree, with state, since when, next window and days in `zone`."""
+    services = list(Service.objects.select_related("source").order_by("name", "pk"))
+    return _tree(services, at, zone, days)
+
+
+def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> Row:
+    """Return what the board tells of one service, without its parts."""
+    return _tree([service], at, zone, DAYS)[0]
+
+
+def _tree(services: list[Service], at: datetime, zone: tzinfo, days: int) -> list[Row]:
+    read = _Board(now=_now(at), windows=_next_windows(at))
+    if days:
+        read.days = daily(services, at, zone=zone, days=days)
+    children: dict[int | None, list[Service]] = defaultdict(list)
+    known = {service.pk for service in services}
+    for service in services:
+        children[service.parent_id if service.parent_id in known else None].append(service)
+    return [row for top in children[None] for row in _branch(top, 0, children, read, at)]
+
+
+def _branch(
+    service: Service, depth: int, children: Mapping[int | None, list[Service]], read: _Board, at: datetime
+) -> list[Row]:
+    below = [row for child in children.get(service.pk, []) for row in _branch(child, depth + 1, children, read, at)]
+    row = read.now.get(service.pk)
+    own = State(row.state) if row else State.UNKNOWN
+    states = [found.state for found in below if found.depth == depth + 1]
+    # A service that nobody watches and that has parts is a name for them: it has no state of its own.
+    is_group = bool(states) and service.watch == Watch.NOBODY and own == State.UNKNOWN
+    return [
+        Row(
+            service=service,
+            depth=depth,
+            state=worst(states if is_group else [own, *states]),
+            own=own,
+            since=row.started_at if row and row.started_at > BEGINNING else None,
+            until=row.ended_at if row and row.state == State.MAINTENANCE else None,
+            cause=Cause(row.cause) if row else Cause.NOBODY,
+            incident=row.incident if row else None,
+            next_window=read.windows.get(service.pk),
+            days=read.days.get(service.pk, ()),
+            has_own_state=not is_group,
+        ),
+        *below,
+    ]
+
+
+def _now(at: datetime) -> dict[int, StateInterval]:
+    rows = StateInterval.objects.current(at).select_related("incident__source", "window")
+    return {row.service_id: row for row in rows}
+
+
+def _next_windows(at: datetime) -> dict[int, DowntimeWindow]:
+    plans = DowntimeWindow.services.through.objects.filter(
+        downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
+    )
+    found: dict[int, DowntimeWindow] = {}
+    for plan in plans.select_related("downtimewindow").order_by("downtimewindow__starts_at"):
+        found.setdefault(plan.service_id, plan.downtimewindow)
+    return found
+
+
+def daily(
+    services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
+) -> dict[int, tuple[Day, ...]]:
+    """Return each service's last days in `zone`, oldest first, the last one up to `at`."""
+    last = at.astimezone(zone).date()
+    dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
+    edges = [datetime.combine(day, time(), zone).astimezone(UTC) for day in dates] + [at]
+    lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
+    seconds: dict[int, list[dict[State, float]]] = {service.pk: [{} for _ in dates] for service in services}
+    rows = StateInterval.objects.filter(service__in=seconds).overlapping(edges[0], at)
+    for service_id, state, started_at, ended_at in rows.values_list("service_id", "state", "started_at", "ended_at"):
+        start, end, own, word = max(started_at, edges[0]), min(ended_at or at, at), seconds[service_id], State(state)
+        place = max(0, (start - edges[0]).days - 1)
+        while place < len(dates) and edges[place] < end:
+            if start <= edges[place] and edges[place + 1] <= end:
+                part = lengths[place]
+            else:
+                part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
+            if part > 0:
+                own[place][word] = own[place].get(word, 0) + part
+            place += 1
+    return {
+        pk: tuple(_day(day, tuple(found.items())) for day, found in zip(dates, by_day, strict=True))
+        for pk, by_day in seconds.items()
+    }
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A service that does not work just now."""
+
+    service: Service
+    state: State
+    since: datetime
+    until: datetime | None
+    incident: Incident | None
+
+
+def troubles(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTENANCE)) -> list[Trouble]:
+    """Return the services in one of these states, down before maintenance, longest first. One query."""
+    rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
+    return [
+        Trouble(
+            row.service,
+            State(row.state),
+            row.started_at,
+            row.ended_at if row.state == State.MAINTENANCE else None,
+            row.incident,
+        )
+        for row in rows.order_by("state", "started_at", "service__name")
+    ]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What every page says when something is wrong; false when nothing is."""
+
+    troubles: list[Trouble]
+    announcements: list[Announcement]
+
+    def __bool__(self) -> bool:
+        return bool(self.troubles or self.announcements)
+
+
+def strip(at: datetime, user: object) -> Strip:
+    """Return what is down or in maintenance, and the announcements that advise against submitting. Two queries."""
+    advised = Announcement.objects.visible_to(user).current(at).filter(do_not_submit=True)
+    return Strip(troubles(at), list(advised))
+
+
+def stretches_of(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
+    """Return a service's states from `started_at` to `at`, newest first; the one that holds at `at` has no end."""
+    rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
+    found = list(rows.select_related("incident", "window").order_by("-started_at"))
+    for row in found:
+        if row.ended_at and row.ended_at > at and row.state != State.MAINTENANCE:
+            row.ended_at = None
+    return found

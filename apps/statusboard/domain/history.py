@@ -1,0 +1,115 @@
+"""Keeping the stored states of services equal to what their inputs say."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, subtract
+from apps.statusboard.enums import Cause, State, Watch
+from apps.statusboard.models import DowntimeWindow, Incident, MonitoringSource, Service, SourceSilence, StateInterval
+
+_OTHERWISE = {Watch.FEED: Cause.SILENCE, Watch.PEOPLE: Cause.NOBODY, Watch.NOBODY: Cause.NOBODY}
+
+
+@transaction.atomic
+def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> None:
+    """Write the states of these services anew from `since` on; rows that are right already stay as they are.
+
+    Idempotent; takes the same few queries for any number of services.
+    """
+    # Not FOR UPDATE: that would wait for every transaction that has just referred to the service, and they for us.
+    locked = Service.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=service_ids)
+    services = list(locked.order_by("pk"))
+    # Read after the lock, so that it is as new as the rows that are about to be written.
+    sources = MonitoringSource.objects.in_bulk({service.source_id for service in services if service.source_id})
+    stored = _stored(services, since)
+    begins = {s.pk: stored[s.pk][0].started_at if stored[s.pk] else BEGINNING for s in services}
+    claims = _claims(services, sources, min(begins.values(), default=BEGINNING))
+    stale: list[int] = []
+    fresh: list[StateInterval] = []
+    for service in services:
+        wanted = {
+            _key(row): row
+            for row in _rows(service, build(claims[service.pk], _OTHERWISE[Watch(service.watch)], begins[service.pk]))
+        }
+        present = {_key(row): row.pk for row in stored[service.pk]}
+        stale += [pk for key, pk in present.items() if key not in wanted]
+        fresh += [row for key, row in wanted.items() if key not in present]
+    StateInterval.objects.filter(pk__in=stale).delete()
+    StateInterval.objects.bulk_create(fresh)
+
+
+def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[StateInterval]]:
+    """Return the rows that a change at `since` may alter: with the one that ends there, to join neighbours alike."""
+    rows = StateInterval.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since), service__in=services)
+    by_service: dict[int, list[StateInterval]] = defaultdict(list)
+    for row in rows.order_by("started_at"):
+        by_service[row.service_id].append(row)
+    return by_service
+
+
+def _rows(service: Service, claims: Iterable[Claim]) -> list[StateInterval]:
+    return [
+        StateInterval(
+            service=service,
+            state=claim.state,
+            started_at=claim.started_at,
+            ended_at=claim.ended_at,
+            cause=claim.cause,
+            incident_id=claim.ref if claim.cause in (Cause.INCIDENT, Cause.LAPSED) else None,
+            window_id=claim.ref if claim.cause == Cause.WINDOW else None,
+        )
+        for claim in claims
+    ]
+
+
+def _key(row: StateInterval) -> tuple[object, ...]:
+    return row.started_at, row.ended_at, row.state, row.cause, row.incident_id, row.window_id
+
+
+def _claims(
+    services: Collection[Service], sources: Mapping[int, MonitoringSource], since: datetime
+) -> dict[int, list[Claim]]:
+    """Return what all inputs say of each service from `since` on."""
+    claims: dict[int, list[Claim]] = defaultdict(list)
+    for incident in Incident.objects.filter(service__in=services).overlapping(since, None):
+        claims[incident.service_id] += claims_of_incident(incident)
+    plans = DowntimeWindow.services.through.objects.filter(service__in=services, downtimewindow__ends_at__gt=since)
+    for plan in plans.select_related("downtimewindow"):
+        window = plan.downtimewindow
+        if window.over_at > window.starts_at:
+            claims[plan.service_id].append(
+                Claim(window.starts_at, window.over_at, State.MAINTENANCE, Cause.WINDOW, window.pk)
+            )
+    silences: dict[int, list[Span]] = defaultdict(list)
+    for silence in SourceSilence.objects.filter(source__in=sources).overlapping(since, None):
+        silences[silence.source_id].append(Span(silence.started_at, silence.ended_at))
+    for service in services:
+        source = sources.get(service.source_id or 0)
+        claims[service.pk] += _claims_of_watch(service, source, silences[service.source_id or 0])
+    return claims
+
+
+def claims_of_incident(incident: Incident) -> list[Claim]:
+    """Return what an incident says: trouble as long as its word holds, unknown from there to its end."""
+    start, end, unknown = incident.started_at, incident.ended_at, incident.unknown_from
+    if unknown is None or (end is not None and unknown >= end):
+        return [Claim(start, end, State(incident.state), Cause.INCIDENT, incident.pk)]
+    unknown = max(start, unknown)
+    return [
+        Claim(start, unknown, State(incident.state), Cause.INCIDENT, incident.pk),
+        Claim(unknown, end, State.UNKNOWN, Cause.LAPSED, incident.pk),
+    ]
+
+
+def _claims_of_watch(service: Service, source: MonitoringSource | None, silences: Iterable[Span]) -> list[Claim]:
+    """Return when a service counts as up unless something is reported."""
+    if service.watched_since is None or service.watch == Watch.NOBODY:
+        return []
+    if service.watch == Watch.PEOPLE or source is None:
+        return [Claim(service.watched_since, None, State.UP, Cause.PEOPLE)]
+    watched = Span(max(service.watched_since, source.watched_since), source.covered_until)
+    return [Claim(s.started_at, s.ended_at, State.UP, Cause.FEED) for s in subtract(watched, silences)]

@@ -1,0 +1,125 @@
+"""From a posted payload to incidents: stored first, parsed after, each as often as one likes."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import OperationalError, transaction
+from django.db.models import F
+
+from apps.core.domain.plugins import UnknownPlugin
+from apps.core.domain.queue import enqueue
+from apps.statusboard.domain.alerts import record_episode
+from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.sources import note_life
+from apps.statusboard.enums import PayloadState, State
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.registry import FEEDS
+from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
+
+
+@transaction.atomic
+def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> RawPayload:
+    """Store what a source posted, and have it parsed."""
+    payload = RawPayload.objects.create(
+        source=source, received_at=at, sha256=hashlib.sha256(body).hexdigest(), body=body
+    )
+    enqueue("apps.statusboard.tasks.parse_payload", payload_id=payload.pk)
+    return payload
+
+
+def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
+    """Read a payload into incidents; what cannot be read is noted on it.
+
+    Does nothing when it is parsed already, unless `again`: that is harmless, and finds services by today's rules.
+    """
+    with transaction.atomic():
+        waiting = RawPayload.objects.select_for_update(of=("self",)).select_related("source").filter(pk=payload_id)
+        if not again:
+            waiting = waiting.filter(state=PayloadState.RECEIVED)
+        payload = waiting.first()
+        if payload is None:
+            return None
+        try:
+            feed = FEEDS.get(payload.source.feed)()
+            message = feed.parse(bytes(payload.body))
+            with transaction.atomic():
+                payload.unmapped = apply_message(source=payload.source, message=message, at=payload.received_at)
+        except (UnreadablePayload, UnknownPlugin) as error:
+            payload.state, payload.notes = PayloadState.FAILED, str(error)
+        except OperationalError:  # not the payload's fault: a deadlock, a lost connection; it waits, and is read again
+            raise
+        except Exception as error:  # a format of a third party, or a value the database refuses: kept for a replay
+            payload.state, payload.notes = PayloadState.FAILED, f"{type(error).__name__}: {error}"
+        else:
+            payload.state, payload.notes = PayloadState.PARSED, "\n".join(message.notes)
+        payload.notes = payload.notes.replace("\0", "")[:2000]
+        payload.save(update_fields=["state", "notes", "unmapped"])
+        return payload
+
+
+@dataclass
+class _Touched:
+    """Which services are to be rebuilt, and from when on."""
+
+    ids: set[int] = field(default_factory=set)
+    since: datetime | None = None
+
+    def add(self, ids: set[int], since: datetime) -> None:
+        self.ids |= ids
+        self.since = since if self.since is None else min(self.since, since)
+
+
+@transaction.atomic
+def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -> int:
+    """Bring incidents and coverage up to what a message received at `at` says; return how many alerts had no service.
+
+    Idempotent, and the order of messages does not matter.
+    """
+    source = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
+    touched = _Touched()
+    heartbeat = any(alert.status is Status.HEARTBEAT for alert in message.alerts)
+    if since := note_life(source=source, heartbeat=heartbeat, at=at):
+        touched.add(set(source.services.values_list("pk", flat=True)), since)
+    rules = list(LabelRule.objects.filter(source=source).select_related("service"))
+    by_slug = {service.slug: service for service in Service.objects.filter(slug__in=_named(message.alerts))}
+    unmapped = 0
+    for alert in message.alerts:
+        if alert.status is Status.HEARTBEAT:
+            continue
+        mapped, service, state = _map(alert, rules, by_slug)
+        if not mapped:
+            unmapped += 1
+            _note_unmapped(source, alert, at)
+        elif service is not None:
+            changed = record_episode(source=source, alert=alert, service=service, state=state, at=at)
+            if changed:
+                touched.add(changed, alert.started_at)
+    if touched.ids and touched.since:
+        rebuild(service_ids=touched.ids, since=touched.since)
+    return unmapped
+
+
+def _named(alerts: tuple[Alert, ...]) -> set[str]:
+    return {alert.labels["service"] for alert in alerts if alert.labels.get("service")}
+
+
+def _map(alert: Alert, rules: list[LabelRule], by_slug: Mapping[str, Service]) -> tuple[bool, Service | None, State]:
+    """Return whether it is known what the alert is about, the service (None: about none), and the state it means."""
+    state = State.DOWN if alert.severity == "critical" else State.DEGRADED
+    for rule in rules:
+        if all(alert.labels.get(name) == value for name, value in rule.matchers.items()):
+            return True, rule.service, State(rule.state) if rule.state else state
+    service = by_slug.get(alert.labels.get("service", ""))
+    return service is not None, service, state
+
+
+def _note_unmapped(source: MonitoringSource, alert: Alert, at: datetime) -> None:
+    row, created = UnmappedAlert.objects.get_or_create(
+        source=source,
+        dedup_key=alert.dedup_key,
+        defaults={"labels": dict(alert.labels), "title": alert.title[:200], "last_heard_at": at, "times": 1},
+    )
+    if not created and row.last_heard_at < at:
+        UnmappedAlert.objects.filter(pk=row.pk).update(times=F("times") + 1, last_heard_at=at)

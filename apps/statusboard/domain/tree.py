@@ -1,0 +1,46 @@
+"""Making services known."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.core.domain.events import publish
+from apps.statusboard.domain.history import rebuild
+from apps.statusboard.enums import Watch
+from apps.statusboard.models import MonitoringSource, Service
+
+
+@transaction.atomic
+def ensure_service(
+    *,
+    slug: str,
+    name: str,
+    by: object,
+    at: datetime,
+    kind: str = "",
+    parent: Service | None = None,
+    watch: Watch = Watch.NOBODY,
+    source: MonitoringSource | None = None,
+    watched_since: datetime | None = None,
+    advice: str = "",
+) -> Service:
+    """Return the service of this slug, made if it was not there; watched since now unless said otherwise."""
+    if source is not None:
+        watch = Watch.FEED
+    since = None if watch == Watch.NOBODY else watched_since or at
+    service, created = Service.objects.get_or_create(
+        slug=slug,
+        defaults={
+            "name": name,
+            "kind": kind,
+            "parent": parent,
+            "watch": watch,
+            "source": source,
+            "watched_since": since,
+            "advice": advice,
+        },
+    )
+    if created:
+        publish(kind="service.created", target=service, by=by, at=at, new=watch)
+        rebuild(service_ids=[service.pk])
+    return service

@@ -1,0 +1,108 @@
+"""Prometheus Alertmanager's webhook, version 4 (3 and the first payloads of 4, without fingerprints, are read too).
+
+Every alert is decided by its own `status`: the one at the top is "firing" as long as any alert of the group fires.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+
+#: The alert that always fires, by the custom of Prometheus: while it is heard, the whole chain of alerting lives.
+HEARTBEAT = "Watchdog"
+
+
+class Alertmanager:
+    name = "alertmanager"
+
+    def parse(self, body: bytes) -> Message:
+        payload = _read(body)
+        alerts, notes = [], []
+        for place, entry in enumerate(payload["alerts"]):
+            try:
+                alerts.append(_alert(entry if isinstance(entry, dict) else {}))
+            except (ValueError, OverflowError) as error:
+                notes.append(f"alert {place} left out: {error}")
+        if truncated := payload.get("truncatedAlerts"):
+            notes.append(f"{truncated} alerts were cut off by the sender (max_alerts)")
+        return Message(tuple(alert for alert in alerts if alert is not None), tuple(notes))
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadablePayload(f"no JSON: {error}") from error
+    if not isinstance(payload, dict) or not isinstance(payload.get("alerts"), list):
+        raise UnreadablePayload("no Alertmanager message: there is no list “alerts”")
+    return payload
+
+
+def _alert(entry: dict[str, Any]) -> Alert | None:
+    """Read one alert; None for a heartbeat that stopped, which its silence tells better."""
+    labels = _texts(entry.get("labels"))
+    notes = _texts(entry.get("annotations"))
+    status = {"firing": Status.OPEN, "resolved": Status.RESOLVED}.get(str(entry.get("status")))
+    if status is None:
+        raise ValueError(f"status is {str(entry.get('status'))[:40]!r}")
+    if labels.get("alertname") == HEARTBEAT:
+        if status is Status.RESOLVED:
+            return None
+        status = Status.HEARTBEAT
+    started_at = _time(entry.get("startsAt"))
+    if started_at is None:
+        raise ValueError("there is no startsAt")
+    return Alert(
+        dedup_key=(_text(entry.get("fingerprint")) or _hash(labels))[:200],
+        status=status,
+        started_at=started_at,
+        ended_at=_time(entry.get("endsAt")) if status is Status.RESOLVED else None,
+        labels=labels,
+        title=notes.get("title") or notes.get("summary") or labels.get("alertname", ""),
+        text=notes.get("description") or notes.get("message", ""),
+        url=_url(entry.get("generatorURL")),
+        severity=labels.get("severity", ""),
+    )
+
+
+def _time(value: object) -> datetime | None:
+    """Read a time with its zone; nothing and the year 1 mean that there is none."""
+    if not isinstance(value, str) or not value or value.startswith("0001-"):
+        return None
+    at = datetime.fromisoformat(_microseconds(value))
+    if at.tzinfo is None:
+        raise ValueError(f"{value[:40]!r} has no time zone")
+    return at.astimezone(UTC)
+
+
+def _microseconds(value: str) -> str:
+    """Cut Go's nanoseconds down to what Python reads in every version."""
+    head, dot, tail = value.partition(".")
+    digits = len(tail) - len(tail.lstrip("0123456789"))
+    return f"{head}.{tail[:digits][:6]:0<6}{tail[digits:]}" if dot else value
+
+
+def _text(value: object) -> str:
+    """Text that PostgreSQL can store."""
+    return "" if value is None else str(value).replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {_text(name): _text(item) for name, item in value.items()} if isinstance(value, dict) else {}
+
+
+def _url(value: object) -> str:
+    """Keep an address that a page may link to."""
+    url = _text(value)
+    try:
+        return url if urlsplit(url).scheme in ("http", "https") else ""
+    except ValueError:
+        return ""
+
+
+def _hash(labels: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(labels.items())).encode()).hexdigest()[:32]

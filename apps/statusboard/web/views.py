@@ -1,0 +1,252 @@
+"""Pages: the status board, one service, one incident, and the forms of those who run the board."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from typing import Any, cast
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.domain.events import events_of
+from apps.core.domain.pagination import newest_first
+from apps.core.errors import DomainError, InvalidFields, NotAllowed
+from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
+from apps.statusboard.domain.board import DAYS, Row, board, board_row, stretches_of
+from apps.statusboard.domain.incidents import (
+    close_incident,
+    incidents_of,
+    open_incident,
+    open_incidents,
+    update_incident,
+)
+from apps.statusboard.domain.rules import add_rule
+from apps.statusboard.domain.sources import sources_with_counts
+from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead, windows_of
+from apps.statusboard.enums import State
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, MonitoringSource, Service, UnmappedAlert
+from apps.statusboard.permissions import may_run_board
+from apps.statusboard.web.forms import (
+    NO_SERVICE,
+    AnnouncementForm,
+    CloseForm,
+    IncidentForm,
+    ReasonForm,
+    RuleForm,
+    UpdateForm,
+    WindowForm,
+)
+
+
+@require_safe
+def status_board(request: HttpRequest) -> HttpResponse:
+    at = timezone.now()
+    rows = board(at, zone=timezone.get_current_timezone())
+    context = {
+        "at": at,
+        "rows": rows,
+        "counts": _counts(rows),
+        "incidents": open_incidents()[:50],
+        "windows": windows_ahead(at)[:50],
+        "announcements": announcements_ahead(request.user, at)[:50],
+        "may_run_board": may_run_board(request.user),
+    }
+    return render(request, "statusboard/board.html", context)
+
+
+def _counts(rows: list[Row]) -> list[tuple[State, int]]:
+    """Return how many services are in which state; headings have none of their own."""
+    found = Counter(row.own for row in rows if row.has_own_state)
+    return [(state, found[state]) for state in State if found[state]]
+
+
+@require_safe
+def service_detail(request: HttpRequest, slug: str) -> HttpResponse:
+    service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
+    at, zone = timezone.now(), timezone.get_current_timezone()
+    day = _day(request.GET.get("day", ""))
+    context = {
+        "at": at,
+        "service": service,
+        "day": day,
+        "row": board_row(service, at, zone=zone),
+        "stretches": stretches_of(service, at - timedelta(days=DAYS), at)[:100],
+        "page": newest_first(incidents_of(service, day, zone), by="started_at", query=request.GET),
+        "windows": windows_of(service)[:20],
+        "parts": service.children.all(),
+        "may_run_board": may_run_board(request.user),
+    }
+    return render(request, "statusboard/service.html", context)
+
+
+def _day(text: str) -> date | None:
+    """Read a day that has a day before and after it, in every time zone."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if 1 < day.year < 9999 else None
+
+
+@require_safe
+def incident_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    return _incident_page(request, _incident(pk))
+
+
+def _incident(pk: int) -> Incident:
+    return get_object_or_404(Incident.objects.select_related("service", "source"), pk=pk)
+
+
+def _incident_page(
+    request: HttpRequest, incident: Incident, close: forms.Form | None = None, update: forms.Form | None = None
+) -> HttpResponse:
+    words = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
+    context = {
+        "at": timezone.now(),
+        "incident": incident,
+        "events": events_of(incident),
+        "may_run_board": may_run_board(request.user),
+        "close": close or CloseForm(),
+        "update": update or UpdateForm(initial=words, auto_id="id_update_%s"),
+    }
+    return render(request, "statusboard/incident.html", context, status=400 if close or update else 200)
+
+
+@require_POST
+def end_incident(request: HttpRequest, pk: int) -> HttpResponse:
+    incident, form = _incident(pk), CloseForm(request.POST)
+    done = _act(request, form, lambda by, at: close_incident(incident=incident, by=by, at=at, **form.cleaned_data))
+    return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, close=form)
+
+
+@require_POST
+def change_incident(request: HttpRequest, pk: int) -> HttpResponse:
+    incident, form = _incident(pk), UpdateForm(request.POST, auto_id="id_update_%s")
+    done = _act(request, form, lambda by, at: update_incident(incident=incident, by=by, at=at, **form.cleaned_data))
+    return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, update=form)
+
+
+@require_http_methods(["GET", "POST"])
+def report_incident(request: HttpRequest) -> HttpResponse:
+    form = IncidentForm(request.POST or None, initial={"service": request.GET.get("service", "")})
+    return _form_page(
+        request, form, "Report an incident", "Report", lambda by, at: open_incident(by=by, at=at, **form.cleaned_data)
+    )
+
+
+@require_http_methods(["GET", "POST"])
+def plan_window(request: HttpRequest) -> HttpResponse:
+    form = WindowForm(request.POST or None, initial={"services": request.GET.getlist("service")})
+    return _form_page(
+        request, form, "Plan a window", "Plan it", lambda by, at: schedule_window(by=by, at=at, **form.cleaned_data)
+    )
+
+
+@require_http_methods(["GET", "POST"])
+def announce(request: HttpRequest) -> HttpResponse:
+    form = AnnouncementForm(request.POST or None)
+    return _form_page(
+        request,
+        form,
+        "Post an announcement",
+        "Post it",
+        lambda by, at: post_announcement(by=by, at=at, **form.cleaned_data),
+    )
+
+
+@require_POST
+def call_off_window(request: HttpRequest, pk: int) -> HttpResponse:
+    window, form = get_object_or_404(DowntimeWindow, pk=pk), ReasonForm(request.POST)
+    _act(request, form, lambda by, at: cancel_window(window=window, by=by, at=at, **form.cleaned_data))
+    return redirect("statusboard:board")
+
+
+@require_POST
+def take_back(request: HttpRequest, pk: int) -> HttpResponse:
+    announcement = get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk)
+    form = ReasonForm(request.POST)
+    _act(
+        request,
+        form,
+        lambda by, at: withdraw_announcement(announcement=announcement, by=by, at=at, **form.cleaned_data),
+    )
+    return redirect("statusboard:board")
+
+
+@require_safe
+def sources(request: HttpRequest) -> HttpResponse:
+    """The monitoring sources, and the alerts that nobody has led to a service."""
+    unmapped = UnmappedAlert.objects.select_related("source")[:50]
+    services = _service_choices()
+    context = {
+        "at": timezone.now(),
+        "sources": sources_with_counts(),
+        "alerts": [(alert, RuleForm(alert=alert, services=services)) for alert in unmapped],
+        "may_run_board": may_run_board(request.user),
+    }
+    return render(request, "statusboard/sources.html", context)
+
+
+@require_POST
+def map_alert(request: HttpRequest, pk: int) -> HttpResponse:
+    alert = get_object_or_404(UnmappedAlert.objects.select_related("source"), pk=pk)
+    form = RuleForm(request.POST, alert=alert, services=_service_choices())
+    _act(request, form, lambda by, at: _add_rule(alert, form.cleaned_data, by, at))
+    return redirect("statusboard:sources")
+
+
+def _service_choices() -> list[tuple[str, str]]:
+    return list(Service.objects.values_list("slug", "name"))
+
+
+def _add_rule(alert: UnmappedAlert, data: dict[str, Any], by: User, at: datetime) -> MonitoringSource:
+    rule = add_rule(
+        source=alert.source,
+        matchers={name: alert.labels[name] for name in data["labels"]},
+        service=None if data["service"] == NO_SERVICE else Service.objects.get(slug=data["service"]),
+        state=State(data["state"]) if data["state"] else None,
+        by=by,
+        at=at,
+    )
+    return rule.source
+
+
+def _form_page(
+    request: HttpRequest, form: forms.Form, title: str, button: str, act: Callable[[User, datetime], Any]
+) -> HttpResponse:
+    """A page with one form; once it is done, on to the board."""
+    if not may_run_board(request.user):
+        raise PermissionDenied
+    if request.method == "POST" and _act(request, form, act):
+        return redirect("statusboard:board")
+    context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
+    return render(request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200)
+
+
+def _act(request: HttpRequest, form: forms.Form, act: Callable[[User, datetime], Any]) -> bool:
+    """Do what a valid form asks; say how it went: beside the fields, or on top of the next page."""
+    if not form.is_valid():
+        if not may_run_board(request.user):
+            raise PermissionDenied
+        messages.error(request, "Nothing was changed: see beside the fields.")
+        return False
+    try:
+        done = act(cast(User, request.user), timezone.now())
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except InvalidFields as error:
+        for name, problems in error.problems.items():
+            form.add_error(name if name in form.fields else None, problems)
+        return False
+    except DomainError as error:
+        messages.error(request, str(error))
+        return True
+    messages.success(request, f"“{done}” is saved.")
+    return True

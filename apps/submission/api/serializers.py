@@ -1,0 +1,76 @@
+"""Submissions in the API."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.clusters.models import Cluster
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.submission.domain.limits import MAX_LIMIT
+from apps.submission.models import Submission
+
+
+class SubmissionReader(serializers.ModelSerializer[Submission]):
+    """One array of jobs."""
+
+    request = serializers.CharField(source="request.key")
+    cluster = serializers.CharField(source="cluster.name")
+    retry_of = serializers.IntegerField(source="retry_of.number", allow_null=True, default=None)
+
+    class Meta:
+        model = Submission
+        fields = [
+            *("request", "number", "position", "stage_name", "is_test", "cluster", "retry_of"),
+            *("first", "tasks", "indices", "held_at", "cancel_asked_at", "cancelled_at"),
+            *("state", "attempts", "spool_id", "sent_at", "ended", "completed", "failed_indices", "settled_at"),
+            *("last_error", "script_sha256", "created_at", "created_by"),
+        ]
+
+
+class AssignWriter(serializers.Serializer[Any]):
+    """Where the jobs go, and how it begins: `test`, `start`, or as it stands."""
+
+    cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.filter(submits=True))
+    begin = serializers.ChoiceField(choices=["test", "start"], required=False, allow_null=True, default=None)
+    most_in_flight = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=MAX_LIMIT, default=None
+    )
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+    version = serializers.IntegerField(required=False, allow_null=True, min_value=1, default=None)
+
+
+class RetryWriter(serializers.Serializer[Any]):
+    """Which failed jobs of which stage are sent again."""
+
+    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
+    verdict = serializers.ChoiceField(
+        choices=["service", "resource", "code", "user", "unknown", ""], required=False, default=""
+    )
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+
+
+class AcceptWriter(serializers.Serializer[Any]):
+    """Which stage is taken as it is, or is waited for again, and why."""
+
+    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
+    reason = serializers.CharField(max_length=MAX_REASON)
+
+
+class LimitWriter(serializers.Serializer[Any]):
+    """How many jobs there may be at once, null for no limit; with `was`, only if it is so now (0: no limit)."""
+
+    most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=MAX_LIMIT)
+    was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=MAX_LIMIT, default=None)
+    reason = serializers.CharField(max_length=MAX_REASON)
+
+
+class CancelWriter(serializers.Serializer[Any]):
+    """Why the jobs are ended."""
+
+    reason = serializers.CharField(max_length=MAX_REASON)
+
+
+class SendAgainWriter(serializers.Serializer[Any]):
+    """Which array, by its number."""
+
+    number = serializers.IntegerField(min_value=1, max_value=2**31 - 1)

@@ -1,0 +1,126 @@
+"""Going on without failed jobs: what a stage lacks, what keeps somebody from taking it as it is, and the decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.domain.queue import enqueue
+from apps.core.errors import InvalidTransition
+from apps.jobs.domain.progress import Waiting, waiting_of
+from apps.jobs.domain.totals import progress_of
+from apps.production.domain.outputs.acceptance import accept_as_it_is, acceptances_of
+from apps.production.enums import RequestState
+from apps.production.models import Request, Stage, StageAcceptance
+from apps.submission.domain.keepup import is_over, takes_files
+from apps.submission.domain.plan import locked
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Assignment, Submission
+
+_ON_ITS_WAY = {SubmissionState.PLANNED, SubmissionState.SENDING, SubmissionState.UNKNOWN}
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A stage as it is: jobs asked for and completed, and why it cannot be taken so; an empty text where it can."""
+
+    stage: Stage
+    asked: int
+    completed: int
+    obstacle: str
+    acceptance: StageAcceptance | None = None
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.asked - self.completed)
+
+    @property
+    def events_missing(self) -> int | None:
+        """Return how many events its missing jobs would have made, by their share; None where it is not known."""
+        events = self.stage.events
+        return round(events * self.missing / self.asked) if events and self.asked else None
+
+
+def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
+    """Return each stage with what it lacks, in a fixed number of queries."""
+    accepted = acceptances_of([request])
+    sent = list(request.submissions.filter(is_test=False).defer("script"))
+    if not sent:
+        return _of_jobs(request, accepted)
+    found: list[Shortfall] = []
+    by_file, before, complete = takes_files(request), 0, True
+    taken = request.taken_files.values("job").distinct().count() if by_file else 0
+    for stage in request.stages.all():
+        mine = [submission for submission in sent if submission.position == stage.position]
+        completed = sum(submission.completed for submission in mine)
+        asked = (before if stage.position else taken) if by_file else stage.jobs or 0
+        obstacle = _obstacle_of_files(request, at) if by_file else ""
+        if not complete:
+            obstacle = "the stage before it still waits for jobs."
+        obstacle = obstacle or _on_the_way(mine) or _figures(asked, completed)
+        found.append(Shortfall(stage, asked, completed, obstacle, accepted.get(stage.pk)))
+        complete = complete and (completed >= asked > 0 or stage.pk in accepted)
+        before = completed
+    return found
+
+
+@transaction.atomic
+def accept_stage(*, request: Request, position: int, by: User, at: datetime, reason: str) -> StageAcceptance:
+    """Go on without the jobs of a stage that did not complete: the next stage begins, or the request is completing.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with what is in the way.
+    """
+    request = locked(request)
+    one = next((one for one in shortfalls_of(request, at) if one.stage.position == position), None)
+    if one is None:
+        raise InvalidTransition(f"{request} has no such stage.")
+    one.stage.request = request
+    if one.obstacle and one.acceptance is None and request.state == RequestState.RUNNING:
+        raise InvalidTransition(f"{request}: {one.stage.name} cannot be taken as it is: {one.obstacle}")
+    row = accept_as_it_is(stage=one.stage, asked=one.asked, completed=one.completed, by=by, at=at, reason=reason)
+    for cluster_id in Assignment.objects.filter(request=request).values_list("cluster_id", flat=True):
+        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+    return row
+
+
+def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Shortfall]:
+    """Judge stages whose jobs were sent by hand, by what accounting and the queues tell."""
+    waiting = waiting_of(request)
+    return [
+        Shortfall(
+            row.asked,
+            row.wanted or 0,
+            row.completed,
+            _in_queue(waiting.get(row.stage.casefold(), Waiting()).all) or _figures(row.wanted or 0, row.completed),
+            accepted.get(row.asked.pk),
+        )
+        for row in progress_of(request)
+        if row.asked
+    ]
+
+
+def _in_queue(jobs: int) -> str:
+    return f"{jobs:,} of its jobs wait or run: wait for them, or end them first." if jobs else ""
+
+
+def _on_the_way(submissions: Sequence[Submission]) -> str:
+    planned = sum(one.tasks for one in submissions if one.state in _ON_ITS_WAY)
+    if planned:
+        return f"{planned:,} of its jobs are on their way to the scheduler."
+    return _in_queue(sum(one.tasks - one.ended for one in submissions if one.state == SubmissionState.SENT))
+
+
+def _obstacle_of_files(request: Request, at: datetime) -> str:
+    if is_over(request, at):
+        return ""
+    return f"files are taken up until {request.arguments['stop_on']}, and later stages follow job by job."
+
+
+def _figures(asked: int, completed: int) -> str:
+    if not asked:
+        return "the request does not say how many jobs it takes."
+    if not completed:
+        return "none of its jobs has completed, so there is nothing to go on with."
+    return "" if completed < asked else "all of its jobs have completed."

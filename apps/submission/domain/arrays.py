@@ -1,0 +1,109 @@
+"""Rows of submissions made of stages, and the scheduler's form made of rows."""
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
+from apps.clusters.schedulers.options import SubmissionOptions, read_options
+from apps.production.domain.requests.stages import content_of
+from apps.production.models import Request
+from apps.submission.domain.keepup import files_of_jobs
+from apps.submission.domain.ranges import write_ranges
+from apps.submission.domain.scripts import StagePlan, plan_stage, stage_in_environment, write_script
+from apps.submission.models import Submission
+
+
+def plans_of(request: Request, *, test_events: int = 0) -> list[StagePlan]:
+    """Return how each stage runs, or its test of at most so many events. Raises `InvalidFields`."""
+    content, stages = content_of(request), range(len(request.stages.all()))
+    return [plan_stage(key=request.key, content=content, position=n, test_events=test_events) for n in stages]
+
+
+def adapter_that_submits(cluster: Cluster) -> Submits:
+    """Raises `SchedulerError` where jobs cannot be sent to this kind of cluster."""
+    adapter = adapter_of(cluster)
+    if not isinstance(adapter, Submits):
+        raise SchedulerError(f"Jobs cannot be sent to {cluster}: its adapter {cluster.scheduler} submits nothing.")
+    return adapter
+
+
+def options_of(cluster: Cluster) -> SubmissionOptions:
+    """Raises `SchedulerError` where the cluster's options are wrong."""
+    try:
+        return read_options(cluster.submission)
+    except ValueError as error:
+        raise SchedulerError(f"options of cluster {cluster}: {error}") from error
+
+
+def new_submission(
+    *,
+    request: Request,
+    cluster: Cluster,
+    plan: StagePlan,
+    number: int,
+    by: object,
+    at: datetime,
+    first: int = 0,
+    tasks: int = 0,
+    indices: Sequence[int] = (),
+    retry_of: Submission | None = None,
+    files: Mapping[int, Sequence[str]] | None = None,
+) -> Submission:
+    """Return a row with its script, not saved: jobs `first` and the following, or those of `indices`.
+
+    Jobs that are made of files have those that were taken for them, unless others are given.
+    """
+    token = uuid.uuid4()
+    if plan.takes_files and files is None:
+        files = files_of_jobs(request, indices or range(first, first + tasks))
+    script = write_script(plan, first=first, indices=indices, token=str(token), files=files)
+    options = options_of(cluster)
+    return Submission(
+        request=request,
+        cluster=cluster,
+        number=number,
+        position=plan.position,
+        stage_name=plan.name,
+        is_test=bool(plan.test_events),
+        retry_of=retry_of,
+        first=indices[0] if indices else first,
+        tasks=len(indices) or tasks,
+        indices=write_ranges(indices),
+        token=token,
+        script=script,
+        script_sha256=hashlib.sha256(script.encode()).hexdigest(),
+        asked={
+            "memory_bytes": plan.memory_bytes,
+            "time_limit_seconds": plan.wall_seconds,
+            "most_at_once": options.most_at_once,
+            "account": options.account_of(request.experiment.key),
+            "partition": options.partition,
+            "qos": options.qos,
+            "directory": options.directory,
+            "output": options.output,
+        },
+        due_at=at,
+        created_at=at,
+        created_by=str(by)[:150],
+    )
+
+
+def batch_job(submission: Submission) -> BatchJob:
+    """Return what is handed to the scheduler: the script of the row, with what was asked when it was planned."""
+    return BatchJob(
+        name=submission.name,
+        script=submission.script,
+        tasks=submission.tasks,
+        environment={
+            "OPSPORTAL_REQUEST": submission.request.key,
+            "OPSPORTAL_STAGE": stage_in_environment(submission.stage_name, is_test=submission.is_test),
+            "OPSPORTAL_SUBMISSION": str(submission.token),
+        },
+        comment=f"opsportal:{submission.token}",
+        **cast("dict[str, int]", submission.asked),  # type: ignore[arg-type]
+    )

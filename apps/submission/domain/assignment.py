@@ -1,0 +1,175 @@
+"""Choosing the cluster of a request, sending failed jobs again, ending jobs that were sent."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.core.domain.events import publish
+from apps.core.domain.queue import enqueue
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.diagnosis.enums import VerdictKind
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outputs.acceptance import acceptance_of
+from apps.production.domain.requests.reasons import checked_reason
+from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.submission.domain.arrays import adapter_that_submits, options_of, plans_of
+from apps.submission.domain.keepup import check_files
+from apps.submission.domain.plan import locked, plan_jobs, tell
+from apps.submission.domain.submissions import ASSIGNABLE, SENDABLE, cancellable, failed_of, may_submit, wished_limit
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Assignment, Submission
+
+#: The moves that may come with the choice of a cluster.
+BEGINNINGS = {Verb.TEST, Verb.START}
+
+
+@transaction.atomic
+def assign_request(
+    *,
+    request: Request,
+    cluster: Cluster,
+    by: User,
+    at: datetime,
+    verb: Verb | None = None,
+    most_in_flight: int | None = None,
+    reason: str = "",
+    version: int | None = None,
+) -> Assignment:
+    """Let the portal send the jobs of a request to a cluster, and make the move `verb` along with it.
+
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with what prevents a stage from being sent, `StaleState`.
+    """
+    _check_allowed(by, request)
+    reason = checked_reason(reason, needed=False)
+    request = locked(request)
+    if request.state not in ASSIGNABLE:
+        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
+    _check_cluster(cluster, request)
+    plans_of(request)
+    check_files(request)
+    if verb:
+        if verb not in BEGINNINGS:
+            raise InvalidFields({"verb": ["Start with a test, or with production."]})
+        make_move(verb=verb, request=request, by=by, at=at, reason=reason, version=version)
+    limit = most_in_flight or wished_limit(request)
+    assignment, _ = Assignment.objects.update_or_create(
+        request=request,
+        defaults={"cluster": cluster, "most_in_flight": limit, "assigned_at": at, "assigned_by": str(by)},
+    )
+    publish(
+        kind="submission.assigned",
+        target=request,
+        by=by,
+        at=at,
+        new=cluster.name,
+        reason=reason,
+        data={"cluster": cluster.name, "most_in_flight": limit},
+    )
+    enqueue("apps.submission.tasks.send_to", cluster_id=cluster.pk)
+    return assignment
+
+
+@transaction.atomic
+def retry_failed(
+    *, request: Request, position: int, by: User, at: datetime, verdict: str = "", reason: str = ""
+) -> list[Submission]:
+    """Plan once more the jobs of a stage that did not complete; with a verdict, those that it was passed on.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where there is nothing to send again.
+    """
+    _check_allowed(by, request)
+    request = locked(request)
+    if verdict and verdict not in set(VerdictKind):
+        raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
+    reason = checked_reason(reason, needed=False)
+    if request.state not in SENDABLE:
+        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
+    _check_not_accepted(request, position)
+    found: list[Submission] = []
+    plans = plans_of(request)
+    sent = request.submissions.filter(position=position, is_test=False)
+    for submission in sent.prefetch_related("retries").select_related():
+        if indices := failed_of(submission, verdict=verdict):
+            _check_cluster(submission.cluster, request)
+            again = plan_jobs(
+                request=request,
+                cluster=submission.cluster,
+                plan=plans[position],
+                indices=indices,
+                retry_of=submission,
+                by=by,
+                at=at,
+                reason=reason,
+            )
+            found.append(again)
+    if not found:
+        raise InvalidTransition(f"{request}: no failed job of this stage is there to be sent again.")
+    for cluster_id in {submission.cluster_id for submission in found}:
+        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+    return found
+
+
+@transaction.atomic
+def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int:
+    """Have the scheduler end every job of a request that it has; return how many. What was not sent yet stays.
+
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where nothing is there to be ended.
+    """
+    _check_allowed(by, request)
+    reason = checked_reason(reason)
+    request = locked(request)
+    found = list(request.submissions.filter(cancellable()).select_related("cluster"))
+    if not found:
+        raise InvalidTransition(f"{request}: no job of it is with a scheduler.")
+    request.submissions.filter(pk__in=[submission.pk for submission in found]).update(cancel_asked_at=at)
+    jobs = sum(submission.tasks - submission.ended for submission in found)
+    data = {"jobs": jobs, "submissions": [submission.number for submission in found]}
+    publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
+    for cluster_id in {submission.cluster_id for submission in found}:
+        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+    return jobs
+
+
+@transaction.atomic
+def send_refused_again(*, submission: Submission, by: User, at: datetime, reason: str = "") -> Submission:
+    """Plan once more what the scheduler refused, as it is.
+
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
+    """
+    _check_allowed(by, submission.request)
+    reason = checked_reason(reason, needed=False)
+    if not submission.is_test:
+        _check_not_accepted(locked(submission.request), submission.position)
+    changed = Submission.objects.filter(pk=submission.pk, state=SubmissionState.FAILED).update(
+        state=SubmissionState.PLANNED, due_at=at, attempts=0
+    )
+    if not changed:
+        raise InvalidTransition(f"{submission} was not refused, or somebody has sent it again already.")
+    submission.refresh_from_db()
+    tell("submission.planned_again", submission, by, at, reason=reason)
+    enqueue("apps.submission.tasks.send_to", cluster_id=submission.cluster_id)
+    return submission
+
+
+def _check_allowed(by: User, request: Request) -> None:
+    if not may_submit(by, request):
+        raise NotAllowed("Only an approver or a shifter of the OPG may send jobs.")
+
+
+def _check_not_accepted(request: Request, position: int) -> None:
+    if taken := acceptance_of(request, position):
+        raise InvalidTransition(f"{request}: {taken.by} took {taken.stage.name} as it is. Withdraw that first.")
+
+
+def _check_cluster(cluster: Cluster, request: Request) -> None:
+    if not cluster.submits:
+        raise InvalidTransition(f"The portal sends no jobs to {cluster}: an admin can switch that on.")
+    try:
+        adapter_that_submits(cluster)
+        options_of(cluster)
+    except SchedulerError as error:
+        raise InvalidTransition(str(error)) from error

@@ -1,0 +1,68 @@
+"""The scripts of a request as one tar, to be submitted to a Slurm by hand."""
+
+import io
+import math
+import shlex
+import tarfile
+from datetime import datetime
+
+from apps.clusters.schedulers.base import BatchJob
+from apps.clusters.schedulers.slurm.submission import options_of
+from apps.core.errors import InvalidFields
+from apps.production.models import Request
+from apps.submission.domain.arrays import plans_of
+from apps.submission.domain.scripts import StagePlan, write_script
+
+ARRAY_SIZE = 1000
+_README = """Jobs of {key}: {title}
+
+submit.sh sends every stage with sbatch, each to start when all jobs of the one before have completed:
+
+    ./submit.sh [options of sbatch for every stage, such as --account=nova --partition=long]
+
+stage-N.sh is the script of stage N. Task n of its array is job first + n; `first` is its argument, or 0.
+The portal finds the jobs by OPSPORTAL_REQUEST and OPSPORTAL_STAGE in their environment.
+It does not know when this is submitted: do it once, and not where the portal sends the jobs itself.
+"""
+
+
+def write_bundle(*, request: Request, at: datetime) -> bytes:
+    """Return a tar with one script for each stage, a README and a script that submits them. Raises `InvalidFields`."""
+    plans = plans_of(request)
+    if any(plan.takes_files for plan in plans):
+        raise InvalidFields({"workflow": ["Its jobs are made of files as they come: there is no bundle of them."]})
+    files = {f"stage-{plan.position + 1}.sh": write_script(plan, first=None) for plan in plans}
+    files["submit.sh"] = _submit_script(plans)
+    files["README"] = _README.format(key=request.key, title=" ".join(request.title.split()))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, text in files.items():
+            content = text.encode()
+            member = tarfile.TarInfo(f"{request.key}/{name}")
+            member.size, member.mtime = len(content), int(at.timestamp())
+            member.mode = 0o755 if name.endswith(".sh") else 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _submit_script(plans: list[StagePlan]) -> str:
+    lines = ["#!/bin/bash", "set -eu", 'cd -- "$(dirname -- "$0")"', "after=()"]
+    for plan in plans:
+        environment = {name: text for name, text in plan.variables.items() if name != "OPSPORTAL_RELEASE"}
+        lines += [f"export {name}={shlex.quote(text)}" for name, text in environment.items()]
+        lines.append("ids=")
+        for part in range(math.ceil(plan.jobs / ARRAY_SIZE)):
+            first = part * ARRAY_SIZE
+            job = BatchJob(
+                name=f"{plan.request_key}.{plan.position + 1}",
+                script="",
+                tasks=min(ARRAY_SIZE, plan.jobs - first),
+                time_limit_seconds=plan.wall_seconds,
+                memory_bytes=plan.memory_bytes,
+                environment=environment,
+            )
+            options = shlex.join(options_of(job))
+            sbatch = f'sbatch {options} "${{after[@]}}" "$@" stage-{plan.position + 1}.sh {first}'
+            lines += [f"id=$({sbatch})", 'ids="$ids:${id%%;*}"', f'echo "stage {plan.position + 1}: job $id"']
+        lines.append('after=("--dependency=afterok$ids")')
+    return "\n".join(lines) + "\n"

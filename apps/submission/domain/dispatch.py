@@ -1,0 +1,202 @@
+"""Handing submissions to schedulers, each once: intent first, then the scheduler, then the note."""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState, SubmissionRefused
+from apps.clusters.schedulers.options import SubmissionOptions
+from apps.core.domain.events import publish
+from apps.production.domain.holds import hold_of
+from apps.production.enums import PORTAL
+from apps.submission.domain.arrays import adapter_that_submits, batch_job, options_of
+from apps.submission.domain.outlook import outlook
+from apps.submission.domain.ranges import write_ranges
+from apps.submission.domain.submissions import in_flight, index_of, jobs_of, lost, planned
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Submission
+
+log = logging.getLogger(__name__)
+
+#: Held by the one run that sends to a cluster.
+SENDING_LOCK = 4_716_005
+#: Beyond the time limit of a command: then nothing that was begun is still on its way.
+MARGIN = timedelta(seconds=60)
+BACK_OFF_SECONDS = (15, 60, 300, 900)
+#: So often it is sent when the scheduler has never had it; then a person must look.
+MAX_ATTEMPTS = 8
+#: After such an end the scheduler may start the job again.
+_MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
+_COMES_BACK_WITHIN = timedelta(minutes=15)
+
+
+def grace_of(cluster: Cluster) -> timedelta:
+    """Return after what time a submission that was begun has either come through or never will."""
+    try:
+        return timedelta(seconds=float(cluster.options.get("timeout_seconds", 60))) + MARGIN
+    except (TypeError, ValueError):
+        return timedelta(minutes=10)
+
+
+@transaction.atomic
+def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
+    """Commit to sending the first that may be sent now; None where there is none, or no room on the cluster.
+
+    Nobody overtakes: one that waits for room keeps those behind it waiting too. Raises `SchedulerError` for wrong
+    options of the cluster.
+    """
+    locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+    if not locked.submits:
+        return None
+    submission, _ = _first(locked, at)
+    if submission is not None:
+        submission.state = SubmissionState.SENDING
+        submission.attempts += 1
+        submission.sending_at = at
+        submission.save(update_fields=["state", "attempts", "sending_at"])
+        _publish("submission.sending", submission, at)
+    return submission
+
+
+def has_room(*, cluster: Cluster, at: datetime) -> bool:
+    """Tell whether another request may begin on a cluster: nothing waits for room there, and there is some.
+
+    Raises `SchedulerError` for wrong options of the cluster.
+    """
+    submission, is_full = _first(cluster, at)
+    return submission is None and not is_full
+
+
+def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
+    """Return what may be sent first, and whether the cluster has no room for more."""
+    options = options_of(cluster)
+    there = in_flight(Submission.objects.filter(cluster=cluster))
+    now = outlook(at)
+    for submission in planned(cluster, at):
+        stage = submission.request.stages.filter(position=submission.position).first()
+        if hold_of(submission.request, stage) or now.against(submission.request, [stage] if stage else []):
+            continue
+        if not _has_room_of_its_own(submission, options):
+            continue
+        if there and there + submission.tasks > options.most_in_flight:
+            return None, True
+        return submission, False
+    return None, there >= options.most_in_flight
+
+
+def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
+    """Tell whether the limits of its request and its experiment let a submission go."""
+    request = submission.request
+    assignment = getattr(request, "assignment", None)
+    here = Submission.objects.filter(cluster=submission.cluster_id)
+    limits = [(options.limit_of(request.experiment.key), here.filter(request__experiment=request.experiment_id))]
+    if assignment and assignment.most_in_flight:
+        if submission.tasks > assignment.most_in_flight:
+            return False  # it is cut first
+        limits.append((assignment.most_in_flight, here.filter(request=request)))
+    for limit, submissions in limits:
+        there = in_flight(submissions)
+        if there and there + submission.tasks > limit:
+            return False
+    return True
+
+
+def send(*, submission: Submission, at: datetime) -> Submission:
+    """Hand a claimed submission to the scheduler and note what came of it. Must not run in a transaction."""
+    try:
+        spool_id = adapter_that_submits(submission.cluster).submit(batch_job(submission))
+    except SubmissionRefused as error:
+        return _note(submission, SubmissionState.FAILED, at, last_error=str(error))
+    except Exception as error:  # an adapter may raise anything; whether the job is there is asked for later
+        log.warning("submission %s: %s", submission, error)
+        due_at = at + grace_of(submission.cluster)
+        return _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
+    return _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+
+
+def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
+    """Ask the scheduler for those that it may have: note those that are there, plan anew those that are not."""
+    looked = 0
+    for submission in lost(cluster, at, grace_of(cluster)):
+        looked += 1
+        try:
+            spool_id = adapter_that_submits(cluster).find_submitted(submission.name)
+        except Exception as error:  # as long as nobody can say, it is not sent again
+            due_at = at + timedelta(seconds=BACK_OFF_SECONDS[1])
+            _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
+            continue
+        if spool_id:
+            _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+        elif submission.attempts >= MAX_ATTEMPTS:
+            _note(submission, SubmissionState.FAILED, at)
+        else:
+            wait = BACK_OFF_SECONDS[min(submission.attempts, len(BACK_OFF_SECONDS)) - 1]
+            _note(submission, SubmissionState.PLANNED, at, due_at=at + timedelta(seconds=wait))
+    return looked
+
+
+@transaction.atomic
+def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
+    """Count the jobs of each submission that ended, as far as they were collected."""
+    unsettled = Submission.objects.filter(cluster=cluster, state=SubmissionState.SENT, settled_at=None)
+    for submission in unsettled.select_for_update(of=("self",)).select_related("request").defer("script"):
+        completed, failed = 0, []
+        for job_id, state, ended_at in jobs_of(submission).values_list("job_id", "state", "ended_at"):
+            index = index_of(submission, job_id)
+            if index is None or _may_go_on(state, ended_at, at):
+                continue
+            if state == JobState.COMPLETED:
+                completed += 1
+            else:
+                failed.append(index)
+        ended = completed + len(failed)
+        if (ended, completed) == (submission.ended, submission.completed) and ended < submission.tasks:
+            continue
+        submission.ended, submission.completed = ended, completed
+        submission.failed_indices = write_ranges(failed)
+        submission.settled_at = at if ended >= submission.tasks else None
+        submission.save(update_fields=["ended", "completed", "failed_indices", "settled_at"])
+        if submission.settled_at:
+            _publish("submission.ended", submission, at, completed=completed, failed=len(failed))
+
+
+def _may_go_on(state: str, ended_at: datetime, at: datetime) -> bool:
+    return state == JobState.REQUEUED or (state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN)
+
+
+@transaction.atomic
+def _note(submission: Submission, state: SubmissionState, at: datetime, **changes: Any) -> Submission:
+    """Write what came of an attempt, unless somebody has noted it meanwhile, or tries again."""
+    current = (
+        Submission.objects.select_for_update(of=("self",)).select_related("request", "cluster").get(pk=submission.pk)
+    )
+    known = {SubmissionState.SENDING, SubmissionState.UNKNOWN}
+    if current.attempts != submission.attempts or current.state not in known:
+        if state == SubmissionState.SENT and current.spool_id != changes["spool_id"]:
+            log.error("submission %s: job %s is one too many", submission, changes["spool_id"])
+            _publish("submission.one_too_many", current, at, spool_id=changes["spool_id"])
+        return current
+    told = current.state != state or state == SubmissionState.SENT
+    if state == SubmissionState.SENT:
+        changes["sent_at"] = current.sending_at
+    if "last_error" in changes:
+        changes["last_error"] = changes["last_error"].replace("\0", "")[:2000]
+    for name, value in {"state": state, **changes}.items():
+        setattr(current, name, value)
+    current.save(update_fields=["state", *changes])
+    if told:
+        _publish(f"submission.{state}", current, at, spool_id=current.spool_id, error=current.last_error)
+    return current
+
+
+def _publish(kind: str, submission: Submission, at: datetime, **data: Any) -> None:
+    more = {
+        "submission": submission.number,
+        "stage": submission.stage_name,
+        "tasks": submission.tasks,
+        "attempt": submission.attempts,
+    }
+    publish(kind=kind, target=submission.request, by=PORTAL, at=at, new=submission.state, data={**more, **data})

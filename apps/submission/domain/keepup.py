@@ -1,0 +1,114 @@
+"""Files as the detector makes them: taken up by cadence, cut into jobs, each file once, until the stop date."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from apps.core.errors import InvalidFields
+from apps.production.domain.content.quantities import format_duration
+from apps.production.domain.outputs.datasets import CatalogueError, DataFile, ListsFiles, catalogue_of
+from apps.production.domain.requests.stages import content_of
+from apps.production.models import Request
+from apps.submission.domain.scripts import is_keep_up
+from apps.submission.models import Assignment, TakenFile
+
+log = logging.getLogger(__name__)
+
+PER_RUN, PER_N = "per run", "per N files"
+
+
+def takes_files(request: Request) -> bool:
+    """Tell whether the jobs of a request are made of files as they come."""
+    return is_keep_up(content_of(request))
+
+
+def check_files(request: Request) -> None:
+    """Raises `InvalidFields` where it cannot be known which files there are."""
+    if takes_files(request):
+        _files_of(request)
+
+
+def is_over(request: Request, at: datetime) -> bool:
+    """Tell whether the last day on which files are taken up has passed."""
+    stop_on = request.arguments.get("stop_on")
+    return isinstance(stop_on, str) and stop_on < timezone.localdate(at).isoformat()
+
+
+def new_groups(assignment: Assignment, at: datetime) -> list[list[str]]:
+    """Return the new files, cut into jobs, when it is time to look. Raises `InvalidFields`."""
+    request = assignment.request
+    cadence = timedelta(seconds=int(request.arguments.get("cadence") or 3600))
+    if is_over(request, at) or (assignment.looked_at and assignment.looked_at + cadence > at):
+        return []
+    taken = set(TakenFile.objects.filter(request=request).values_list("name", flat=True))
+    files = [file for file in _files_of(request) if file.name not in taken]
+    return _cut(files, request.arguments, last=is_over(request, at + cadence))
+
+
+def first_files(request: Request) -> list[str]:
+    """Return the one file of which a test is made; none while there is none. Raises `InvalidFields`."""
+    return [file.name for file in _files_of(request)[:1]]
+
+
+def take(*, request: Request, groups: Sequence[Sequence[str]], first: int, at: datetime) -> None:
+    """Note which job reads which file; one that is taken already makes all of this fail."""
+    TakenFile.objects.bulk_create(
+        TakenFile(request=request, name=name, job=first + n, taken_at=at)
+        for n, names in enumerate(groups)
+        for name in names
+    )
+
+
+def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[str]]:
+    """Return the files of these jobs, by their numbers."""
+    found: dict[int, list[str]] = defaultdict(list)
+    rows = TakenFile.objects.filter(request=request, job__in=list(jobs)).order_by("job", "pk")
+    for job, name in rows.values_list("job", "name"):
+        found[job].append(name)
+    return found
+
+
+def _files_of(request: Request) -> list[DataFile]:
+    """Return what the catalogue lists now, without names that no command could take for a file."""
+    first = request.stages.all()[0]
+    dataset = first.input_dataset
+    try:
+        catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
+        if not isinstance(catalogue, ListsFiles):
+            raise CatalogueError("No catalogue is known that lists files.")
+        files = catalogue.files_of(dataset)
+    except CatalogueError as error:
+        raise InvalidFields({"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}) from error
+    usable = [file for file in files if not file.name.startswith("-") and file.name.isprintable() and file.name]
+    if len(usable) < len(files):
+        log.warning("%s: %d files of %s have names that cannot be used", request, len(files) - len(usable), dataset)
+    return usable
+
+
+def _cut(files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bool) -> list[list[str]]:
+    """Cut files into jobs; of N files each, what is left over waits for more, but not for ever."""
+    split, size = arguments.get("split"), arguments.get("files_per_job")
+    if split == PER_RUN:
+        by_run: dict[object, list[str]] = defaultdict(list)
+        for file in files:
+            by_run[file.name if file.run is None else file.run].append(file.name)
+        return list(by_run.values())
+    many = size if split == PER_N and isinstance(size, int) and size > 0 else 1
+    groups = [[file.name for file in files[n : n + many]] for n in range(0, len(files), many)]
+    return groups if last else [group for group in groups if len(group) == many]
+
+
+def told_of(assignment: Assignment | None) -> str:
+    """Say on the page how many files were taken, and when the next look is; empty for other requests."""
+    if assignment is None or not takes_files(assignment.request):
+        return ""
+    request = assignment.request
+    taken = TakenFile.objects.filter(request=request).count()
+    cadence = format_duration(int(request.arguments.get("cadence") or 3600))
+    return (
+        f"{taken:,} files taken so far; new ones are looked for every {cadence}, until {request.arguments['stop_on']}."
+    )

@@ -1,0 +1,103 @@
+"""What the page says of a request: whether it begins by itself, how its test went, what the scheduler has of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.diagnosis.enums import VerdictKind
+from apps.production.domain.queue.order import rank_of
+from apps.production.enums import RequestState
+from apps.production.models import Request
+from apps.submission.domain.arrays import options_of
+from apps.submission.domain.outlook import outlook
+from apps.submission.domain.recall import holds_in_queue
+from apps.submission.domain.start import may_begin_on, obstacle
+from apps.submission.domain.submissions import assignment_of, cancellable, last_tests
+from apps.submission.domain.trials import measured, verdict_of
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Submission
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Whether a queued request begins by itself: on which clusters, and what keeps it from it just now."""
+
+    clusters: tuple[str, ...]
+    rank: int
+    obstacle: str
+
+
+def begin_of(request: Request, at: datetime) -> Begin | None:
+    """Return how a queued request begins; None for one in another state."""
+    if request.state != RequestState.QUEUED:
+        return None
+    chosen = assignment_of(request)
+    clusters = [chosen.cluster] if chosen else list(Cluster.objects.filter(submits=True))
+    able = [cluster for cluster in clusters if cluster.submits and _may_begin(request, cluster)]
+    now = outlook(at)
+    obstacles = [obstacle(request, cluster, now) for cluster in able]
+    stopped = obstacles[0] if obstacles and all(obstacles) else ""
+    return Begin(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)
+
+
+def _may_begin(request: Request, cluster: Cluster) -> bool:
+    try:
+        return may_begin_on(request, options_of(cluster))
+    except SchedulerError:
+        return False
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Jobs that schedulers have, and whether they can hold in their queues what waits."""
+
+    jobs: int
+    clusters: tuple[str, ...]
+    can_hold: bool
+    held: int
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs)
+
+
+def flight_of(request: Request) -> Flight:
+    """Return what schedulers have of a request, without what they were told to end."""
+    found = list(request.submissions.filter(cancellable()).select_related("cluster").defer("script"))
+    clusters = {submission.cluster for submission in found}
+    return Flight(
+        jobs=sum(submission.tasks - submission.ended for submission in found),
+        clusters=tuple(sorted(cluster.name for cluster in clusters)),
+        can_hold=all(holds_in_queue(cluster) for cluster in clusters),
+        held=sum(submission.tasks - submission.ended for submission in found if submission.held_at),
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the last test of a stage went, in a word and a sentence; `sign` is a state of the page's signs."""
+
+    test: Submission
+    sign: str
+    word: str
+    words: str
+
+
+def results_of(request: Request) -> list[Result]:
+    """Return the last test of each stage that has one, in order."""
+    return [_result(test) for _, test in sorted(last_tests(request).items())]
+
+
+def _result(test: Submission) -> Result:
+    if test.state != SubmissionState.SENT:
+        return Result(test, "unknown", test.get_state_display(), test.last_error)
+    if not test.settled_at:
+        return Result(test, "running", "running", "")
+    if test.completed:
+        return Result(test, "completed", "good", measured(test))
+    verdict = verdict_of(test)
+    if verdict is None:
+        return Result(test, "failed", "failed", "The verdict is waited for." if not test.answered_at else "")
+    again = verdict.verdict == VerdictKind.SERVICE and not test.answered_at
+    words = f"{verdict.verdict} problem: {verdict.summary}"
+    return Result(test, "failed", "failed", f"{words} It is tested again once that is up." if again else words)

@@ -1,0 +1,161 @@
+"""What is sent next of a request: its tests, then its stages, array by array."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
+from apps.core.domain.events import publish
+from apps.production.domain.holds import hold_of
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.domain.outputs.counts import is_located
+from apps.production.domain.requests.stages import with_stages
+from apps.production.enums import PORTAL, RequestState
+from apps.production.models import Request
+from apps.submission.domain.arrays import new_submission, options_of, plans_of
+from apps.submission.domain.keepup import first_files, new_groups, take, takes_files
+from apps.submission.domain.scripts import StagePlan
+from apps.submission.domain.submissions import SENDABLE, completed_of, indices_of, last_tests
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Assignment, Submission
+
+_WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
+
+
+@transaction.atomic
+def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan the next array of a request, if one is due: of the first stage that is not yet delivered.
+
+    While it is in test, one short job of each stage. A stage begins when every job of the one before has completed.
+    Raises `InvalidFields` where the stage cannot run, `SchedulerError` for wrong options of the cluster.
+    """
+    request = locked(assignment.request)
+    if request.state not in SENDABLE or not assignment.cluster.submits:
+        return None
+    assignment.request = request
+    if request.state == RequestState.TESTING:
+        return _plan_test(request, assignment, at)
+    return _plan_files(request, assignment, at) if takes_files(request) else _plan_stage(request, assignment, at)
+
+
+def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    sent = list(request.submissions.filter(is_test=False).defer("script"))
+    accepted = acceptances_of([request])
+    for stage in request.stages.all():
+        of_stage = [submission for submission in sent if submission.position == stage.position]
+        if stage.pk not in accepted:
+            if {s.state for s in of_stage} & _WAITS:
+                return None
+            wanted, first = stage.jobs or 0, _first_free(of_stage)
+            if first < wanted or not wanted:
+                if hold_of(request, stage):
+                    return None
+                tasks = min(array_size(assignment, options_of(assignment.cluster)), wanted - first)
+                return _plan(assignment, plans_of(request)[stage.position], at, first=first, tasks=tasks)
+            if sum(s.completed for s in of_stage) < wanted:
+                return None
+        if not is_located(stage):  # the next one reads what is in the catalogue by then
+            return None
+    return None
+
+
+def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan jobs of new files for the first stage, or of what the stage before has completed for a later one."""
+    sent = list(request.submissions.filter(is_test=False).defer("script"))
+    accepted = acceptances_of([request])
+    for stage in request.stages.all():
+        of_stage = [submission for submission in sent if submission.position == stage.position]
+        if stage.pk in accepted or {s.state for s in of_stage} & _WAITS or hold_of(request, stage):
+            continue
+        most = array_size(assignment, options_of(assignment.cluster))
+        if stage.position == 0:
+            groups = new_groups(assignment, at)
+            first = _first_free(of_stage)
+            indices = list(range(first, first + len(groups)))[:most]
+            take(request=request, groups=groups[:most], first=first, at=at)
+            if len(groups) <= most:
+                _looked(assignment, at)
+        else:
+            before = [s for s in sent if s.position == stage.position - 1]
+            there = {index for s in of_stage if s.retry_of_id is None for index in indices_of(s)}
+            indices = sorted({index for s in before for index in completed_of(s)} - there)[:most]
+        if indices:
+            return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
+    return None
+
+
+def _looked(assignment: Assignment, at: datetime) -> None:
+    cadence = timedelta(seconds=int(assignment.request.arguments.get("cadence") or 3600))
+    if assignment.looked_at is None or assignment.looked_at + cadence <= at:
+        Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
+        assignment.looked_at = at
+
+
+def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan the test of the first stage that has none, or whose failed one was answered."""
+    tests = last_tests(request)
+    for stage in request.stages.all():
+        last = tests.get(stage.position)
+        if last is not None and last.settled_at and last.completed:
+            continue
+        if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(request, stage):
+            return None
+        files = first_files(request) if takes_files(request) else []
+        if takes_files(request) and not files:
+            return None
+        events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
+        plan = plans_of(request, test_events=events)[stage.position]
+        return _plan(assignment, plan, at, tasks=1, files={0: files} if files else None)
+    return None
+
+
+def _first_free(of_stage: Iterable[Submission]) -> int:
+    """Return the number of the first job that none of these arrays has."""
+    return max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
+
+
+def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:
+    return plan_jobs(request=assignment.request, cluster=assignment.cluster, plan=plan, by=PORTAL, at=at, **jobs)
+
+
+def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
+    """Return the most jobs of one array: no more than may ever be in flight together."""
+    limits = (options.array_size, options.limit_of(assignment.request.experiment.key), assignment.most_in_flight)
+    return min(limit for limit in limits if limit)
+
+
+def plan_jobs(
+    *, request: Request, cluster: Cluster, plan: StagePlan, by: object, at: datetime, reason: str = "", **jobs: Any
+) -> Submission:
+    """Keep an array of these jobs, as `new_submission` takes them, to be sent as the request's next, and tell of it."""
+    number = (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
+    made = new_submission(request=request, cluster=cluster, plan=plan, number=number, by=by, at=at, **jobs)
+    made.save(force_insert=True)
+    tell("submission.planned", made, made.created_by, at, reason=reason)
+    return made
+
+
+def tell(kind: str, submission: Submission, by: object, at: datetime, *, reason: str = "") -> None:
+    """Write an event of a submission into the timeline of its request."""
+    data = {
+        "submission": submission.number,
+        "stage": submission.stage_name,
+        "cluster": submission.cluster.name,
+        "first": submission.first,
+        "tasks": submission.tasks,
+        "test": submission.is_test,
+        "retry_of": submission.retry_of.number if submission.retry_of else None,
+        "script_sha256": submission.script_sha256,
+    }
+    publish(kind=kind, target=submission.request, by=by, at=at, new=submission.state, reason=reason, data=data)
+
+
+def locked(request: Request) -> Request:
+    """Hold the request's row, so that one alone plans for it, and read it anew."""
+    Request.objects.select_for_update().get(pk=request.pk)
+    found: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
+    return found

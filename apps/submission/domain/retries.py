@@ -1,0 +1,92 @@
+"""Failed jobs that are sent again by themselves: those that a service failed, so and so many times, once it is up."""
+
+import logging
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from apps.clusters.models import Cluster
+from apps.core.errors import InvalidFields
+from apps.diagnosis.enums import Advice, VerdictKind
+from apps.diagnosis.models import Verdict
+from apps.production.domain.outputs.acceptance import acceptance_of
+from apps.production.enums import PORTAL, RequestState
+from apps.submission.domain.arrays import options_of, plans_of
+from apps.submission.domain.outlook import Outlook, outlook
+from apps.submission.domain.plan import locked, plan_jobs
+from apps.submission.domain.submissions import failed_of, index_of, jobs_of
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Submission
+
+log = logging.getLogger(__name__)
+
+#: Failed jobs of an array that still runs are sent again when there are so many.
+WORTH_AN_ARRAY = 50
+#: A verdict that comes later is for people to act on.
+VERDICT_WITHIN = timedelta(days=1)
+
+
+def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
+    """Plan once more the jobs on this cluster that failed by a service which is not down any more.
+
+    A job is sent again at most `retries` times of the cluster's options. Code, resource and user problems wait for a
+    person: the same would come of them. Raises `SchedulerError` for wrong options of the cluster.
+    """
+    retries = options_of(cluster).retries
+    if not retries or not cluster.submits:
+        return []
+    now = outlook(at)
+    many = Q(settled_at=None, ended__gte=F("completed") + WORTH_AN_ARRAY)
+    failed = Submission.objects.filter(
+        Q(settled_at__gte=at - VERDICT_WITHIN) | many,
+        cluster=cluster,
+        state=SubmissionState.SENT,
+        is_test=False,
+        cancelled_at=None,
+        request__state=RequestState.RUNNING,
+    ).exclude(failed_indices="")
+    tried = [_retry(submission, now, at) for submission in failed.order_by("pk") if _tries(submission) <= retries]
+    return [again for again in tried if again is not None]
+
+
+@transaction.atomic
+def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | None:
+    request = locked(submission.request)
+    submission = request.submissions.select_related("cluster").prefetch_related("retries").get(pk=submission.pk)
+    if request.state != RequestState.RUNNING or acceptance_of(request, submission.position):
+        return None
+    indices = sorted(set(failed_of(submission)) & _by_service(submission, now))
+    if not indices:
+        return None
+    try:
+        return plan_jobs(
+            request=request,
+            cluster=submission.cluster,
+            plan=plans_of(request)[submission.position],
+            indices=indices,
+            retry_of=submission,
+            by=PORTAL,
+            at=at,
+            reason=f"Service problem: try {_tries(submission) + 1}.",
+        )
+    except InvalidFields as error:
+        log.warning("%s cannot be sent again: %s", submission, error)
+        return None
+
+
+def _by_service(submission: Submission, now: Outlook) -> set[int]:
+    """Return the numbers of the jobs that a service failed which is not down now."""
+    verdicts = Verdict.objects.filter(
+        job__in=list(jobs_of(submission).values_list("pk", flat=True)), verdict=VerdictKind.SERVICE, advice=Advice.RETRY
+    )
+    rows = [row for row in verdicts.values_list("job__job_id", "service") if not (row[1] and now.is_down(row[1]))]
+    return {index for job_id, _ in rows if (index := index_of(submission, job_id)) is not None}
+
+
+def _tries(submission: Submission) -> int:
+    """Return the how manieth try of its jobs a submission is."""
+    tries = 1
+    while submission.retry_of:
+        submission, tries = submission.retry_of, tries + 1
+    return tries

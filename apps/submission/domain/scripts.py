@@ -1,0 +1,241 @@
+"""The batch script of a stage. What people wrote comes into it as quoted words only, and never as shell."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any
+
+from apps.core.errors import InvalidFields
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.types.declaration import Command
+
+#: Words of a command that are known for each job alone, by the variable that the script sets.
+JOB_VARIABLES = {
+    "job_index": "OPSPORTAL_JOB_INDEX",
+    "job_count": "OPSPORTAL_JOB_COUNT",
+    "first_event": "OPSPORTAL_FIRST_EVENT",
+    "events_per_job": "OPSPORTAL_EVENTS_PER_JOB",
+    "seed": "OPSPORTAL_SEED",
+    "most_events": "OPSPORTAL_MOST_EVENTS",
+}
+#: Of the stage's name in the environment, and of datasets, while a stage is tested: nothing of it counts as produced.
+TEST = ".test"
+_OF_EVENTS = {"first_event", "events_per_job"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """All that the jobs of one stage need to know; `words` are of the command, each already quoted for bash."""
+
+    request_key: str
+    position: int
+    name: str
+    words: tuple[str, ...]
+    jobs: int
+    events: int
+    first_seed: int
+    memory_bytes: int
+    wall_seconds: int
+    test_events: int = 0
+    takes_files: bool = False
+    reads_dataset: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def stage_in_environment(name: str, *, is_test: bool) -> str:
+    """Return the name of a stage that its jobs carry."""
+    return f"{name[: 64 - len(TEST)]}{TEST}" if is_test else name
+
+
+def plan_stage(*, key: str, content: RequestContent, position: int, test_events: int = 0) -> StagePlan:
+    """Work out how the jobs of a stage run, or its test of at most so many events.
+
+    Raises `InvalidFields` with everything that prevents it.
+    """
+    stage = content.stages[position]
+    by_file = is_keep_up(content)
+    texts = _texts(key, content, position, is_test=bool(test_events))
+    command = _words_of(content.workflow.stage(stage.kind).command, texts)
+    problems = _problems(stage, command, by_file=by_file)
+    for name, text in texts.items():
+        if "\0" in text:
+            problems.append(f"{name} holds the character NUL.")
+    words = [_word(word, texts) for word in command]
+    problems += [
+        f"The word {plain[:80]!r} of the command would be read as an option."
+        for word, plain in zip(command, (_plain(word, texts) for word in command), strict=True)
+        if plain.startswith("-") and not word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", plain)
+    ]
+    if problems:
+        raise InvalidFields({f"stages.{position}": problems})
+    seed = content.arguments.get("first_seed")
+    return StagePlan(
+        request_key=key,
+        position=position,
+        name=stage.name,
+        words=tuple(words),
+        jobs=0 if by_file else stage.jobs or 0,
+        events=0 if by_file else stage.events or 0,
+        first_seed=seed if isinstance(seed, int) else 1,
+        memory_bytes=stage.memory_bytes or 0,
+        wall_seconds=stage.wall_seconds or 0,
+        test_events=test_events,
+        takes_files=by_file,
+        reads_dataset=bool(texts.get("input_dataset")),
+        variables={
+            "OPSPORTAL_REQUEST": key,
+            "OPSPORTAL_STAGE": stage_in_environment(stage.name, is_test=bool(test_events)),
+            "OPSPORTAL_RELEASE": stage.release,
+        },
+    )
+
+
+def is_keep_up(content: RequestContent) -> bool:
+    """Tell whether jobs are made of files as they come: there is no number of jobs then."""
+    return content.workflow.argument("cadence") is not None and content.workflow.argument("stop_on") is not None
+
+
+def write_script(
+    plan: StagePlan,
+    *,
+    first: int | None = 0,
+    indices: Sequence[int] = (),
+    token: str = "",
+    files: Mapping[int, Sequence[str]] | None = None,
+) -> str:
+    """Write the script of an array of jobs.
+
+    Task n is job `first` + n, or `indices[n]` where these are given; for `first` None the script takes it as argument.
+    `files` are those of each job, by its number.
+    """
+    variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
+    variables |= {"OPSPORTAL_TEST": "1"} if plan.test_events else {}
+    exports = [f"export {name}={shlex.quote(text)}" for name, text in variables.items() if _VARIABLE.fullmatch(name)]
+    if indices:
+        index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
+    else:
+        index = [f"first={'${1:-0}' if first is None else first}", "index=$((first + task))"]
+    base, more = divmod(plan.events, plan.jobs or 1)
+    if plan.test_events:
+        base, more = min(base, plan.test_events) if base else plan.test_events, 0
+    lines = [
+        "#!/bin/bash",
+        f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
+        "set -u",
+        "unset SLURM_EXPORT_ENV  # else srun would hand on nothing but what sbatch was told",
+        *exports,
+        "task=${SLURM_ARRAY_TASK_ID:-0}",
+        *index,
+        f"extra=$((index < {more} ? index : {more}))",
+        "export OPSPORTAL_JOB_INDEX=$index",
+        f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
+        f"export OPSPORTAL_FIRST_EVENT=$((index * {base} + extra + 1))",
+        f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + (index < {more})))",
+        f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
+        f"export OPSPORTAL_MOST_EVENTS={_most_events(plan)}",
+        *_files(files or {}),
+        f"exec -- {' '.join(plan.words)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return the lines that set the files of a job; with none there are none."""
+    if not files:
+        return ["files=()"]
+    cases = [f"  {index}) files=({' '.join(map(shlex.quote, names))});;" for index, names in sorted(files.items())]
+    return [
+        "case $index in",
+        *cases,
+        "  *) files=();;",
+        "esac",
+        "printf -v OPSPORTAL_FILES '%s\\n' ${files[@]+\"${files[@]}\"}",
+        "export OPSPORTAL_FILES",
+    ]
+
+
+def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
+    """Return the words of a command, without the groups of which an argument is empty."""
+    words: list[str] = []
+    for part in command:
+        group = (part,) if isinstance(part, str) else part
+        names = {name for word in group for _, name, _, _ in Formatter().parse(word) if name}
+        if isinstance(part, str) or all(texts.get(name) for name in names - JOB_VARIABLES.keys() - {"files"}):
+            words += group
+    return words
+
+
+def _most_events(plan: StagePlan) -> str:
+    """Return after how many events a job ends: what reads a dataset reads all that it is given, but for a test."""
+    reads_all = plan.reads_dataset or not plan.events
+    return "-1" if reads_all and not plan.test_events else "$OPSPORTAL_EVENTS_PER_JOB"
+
+
+def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> list[str]:
+    problems = []
+    if not command:
+        problems.append("The workflow type has no command for this stage.")
+    if not stage.jobs and not by_file:
+        problems.append("The number of jobs is not known.")
+    if not stage.memory_bytes or not stage.wall_seconds:
+        problems.append("Memory and wall time of a job are not known.")
+    used = {name for word in command for _, name, _, _ in Formatter().parse(word) if name}
+    if used & _OF_EVENTS and by_file:
+        problems.append("Of files as they come it is not known how many events a job has.")
+    elif used & _OF_EVENTS and (stage.events or 0) < (stage.jobs or 0):
+        problems.append("There are fewer events than jobs.")
+    return problems
+
+
+def _texts(key: str, content: RequestContent, position: int, *, is_test: bool) -> dict[str, str]:
+    """Return the text of each word that is known now: arguments of the stage, `request` and `stage`.
+
+    A test writes datasets of its own, and a later stage reads those.
+    """
+    stage = content.stages[position]
+    declared = content.workflow.stage(stage.kind).arguments
+    texts = {argument.name: _text(stage.value(argument.name)) for argument in declared}
+    if not texts.get("input_dataset") and position:
+        texts["input_dataset"] = content.stages[position - 1].output_dataset
+    if is_test:
+        made = {before.output_dataset for before in content.stages[:position]} - {""}
+        texts |= {"input_dataset": texts["input_dataset"] + TEST} if texts.get("input_dataset") in made else {}
+        texts |= {"output_dataset": texts["output_dataset"] + TEST} if texts.get("output_dataset") else {}
+    return texts | {"request": key, "stage": stage.name}
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return ",".join(map(str, value))
+    return str(value)
+
+
+def _word(word: str, texts: Mapping[str, str]) -> str:
+    """Quote one word of a command; what is known for each job alone becomes a variable in double quotes."""
+    if word == "{files}":
+        return '${files[@]+"${files[@]}"}'
+    parts = []
+    for literal, name, _, _ in Formatter().parse(word):
+        if literal:
+            parts.append(shlex.quote(literal))
+        if name in JOB_VARIABLES:
+            parts.append(f'"${JOB_VARIABLES[name]}"')
+        elif name:
+            parts.append(shlex.quote(texts.get(name, "")))
+    return "".join(parts) or "''"
+
+
+def _plain(word: str, texts: Mapping[str, str]) -> str:
+    """Return the beginning of a word as the command will see it."""
+    return "".join(
+        literal + ("0" if name in JOB_VARIABLES else texts.get(name or "", ""))
+        for literal, name, _, _ in Formatter().parse(word)
+    )

@@ -1,0 +1,128 @@
+"""Requests that begin by themselves: the first of the queue for which there is room, and nothing speaks against."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.options import SubmissionOptions
+from apps.core.domain.events import events_of, publish
+from apps.core.errors import DomainError
+from apps.production.domain.holds import held_experiments, hold_of
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.queue.order import startable
+from apps.production.domain.requests.stages import with_stages
+from apps.production.enums import PORTAL, Verb
+from apps.production.models import Request, Stage
+from apps.submission.domain.arrays import options_of, plans_of
+from apps.submission.domain.dispatch import has_room
+from apps.submission.domain.keepup import check_files
+from apps.submission.domain.outlook import Outlook, outlook
+from apps.submission.domain.submissions import in_flight, wished_limit
+from apps.submission.models import Assignment, Submission
+
+#: So many of the queue are looked at in one turn.
+MOST_LOOKED_AT = 100
+
+
+def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
+    """Begin the first request of the queue that may begin on this cluster, with its test; None where there is none.
+
+    The queue keeps its order among those that may begin: what is held, advised against, or of an experiment that has
+    all its jobs in flight, keeps its place and lets others pass. Raises `SchedulerError` for wrong options.
+    """
+    options = options_of(cluster)
+    if not cluster.submits or not options.automatic or not has_room(cluster=cluster, at=at):
+        return None
+    now = outlook(at)
+    for request in _candidates(cluster, options):
+        if obstacle(request, cluster, now):
+            continue
+        if _begin(request, cluster, options, at):
+            return request
+    return None
+
+
+def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
+    """Say what keeps a queued request from beginning on a cluster by itself, apart from room; or an empty text."""
+    stages = list(request.stages.all())
+    if held := hold_of(request, stages[0] if stages else None):
+        return f"{held.what} is held: {held.reason}"
+    if _failed_its_test(request):
+        return "its test failed: it begins again when it is changed, or when somebody starts it."
+    if against := now.against(request, stages):
+        return against
+    return _too_large(stages, cluster) or _not_runnable(request)
+
+
+def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
+    if cluster.max_memory_bytes and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes:
+        return f"{cluster} has not so much memory for one job."
+    if cluster.max_wall_seconds and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds:
+        return f"{cluster} lets no job run so long."
+    return ""
+
+
+def _not_runnable(request: Request) -> str:
+    try:
+        plans_of(request)
+        check_files(request)
+    except DomainError as error:
+        return str(error)
+    return ""
+
+
+def may_begin_on(request: Request, options: SubmissionOptions) -> bool:
+    """Tell whether requests of this experiment begin by themselves on a cluster of these options."""
+    return options.automatic and (not options.experiments or request.experiment.key in options.experiments)
+
+
+def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
+    """Yield queued requests that may come to this cluster, without those of experiments that are held, or full."""
+    held = held_experiments()
+    if None in held:
+        return
+    found = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
+    found = found.exclude(experiment__in=held)
+    if options.experiments:
+        found = found.filter(experiment__key__in=options.experiments)
+    full: dict[int, bool] = {}
+    for request in found.select_related("assignment")[:MOST_LOOKED_AT]:
+        key = request.experiment_id
+        if key not in full:
+            here = Submission.objects.filter(cluster=cluster, request__experiment=key)
+            full[key] = in_flight(here) >= options.limit_of(request.experiment.key)
+        if not full[key]:
+            yield request
+
+
+def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: datetime) -> bool:
+    """Choose the cluster and make the move, both or nothing; whoever was faster is right."""
+    verb = Verb.TEST if options.test_events else Verb.START
+    try:
+        with transaction.atomic():
+            make_move(verb=verb, request=request, by=PORTAL, at=at)
+            limit = wished_limit(request)
+            _, made = Assignment.objects.get_or_create(
+                request=request,
+                defaults={
+                    "cluster": cluster,
+                    "most_in_flight": limit,
+                    "assigned_at": at,
+                    "assigned_by": PORTAL,
+                },
+            )
+            if made:
+                data = {"cluster": cluster.name, "most_in_flight": limit}
+                publish(kind="submission.assigned", target=request, by=PORTAL, at=at, new=cluster.name, data=data)
+    except DomainError:
+        return False
+    return True
+
+
+def _failed_its_test(request: Request) -> bool:
+    """Tell whether somebody put the request back into the queue after a test, and nobody has changed it since."""
+    kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
+    return events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last() == "request.fail_test"

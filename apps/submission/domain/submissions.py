@@ -1,0 +1,221 @@
+"""Reading submissions: what is in flight, what a stage has, what failed, how the first jobs did."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain.delivered import SKEW
+from apps.jobs.models import Job
+from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.domain.outputs.counts import must_be_located
+from apps.production.domain.queue.order import by_place
+from apps.production.enums import RequestState, Who
+from apps.production.models import Request, Stage, StageAcceptance, StageLocation
+from apps.submission.domain.ranges import read_ranges
+from apps.submission.enums import ABROAD, SubmissionState
+from apps.submission.models import Assignment, Submission
+
+#: Jobs of a request are sent while it is here.
+SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
+#: A cluster may be chosen for it.
+ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
+
+
+def in_flight(submissions: QuerySet[Submission]) -> int:
+    """Return how many jobs of these are with the scheduler and have not ended."""
+    sums = submissions.filter(state__in=ABROAD, settled_at=None).aggregate(sent=Sum("tasks"), ended=Sum("ended"))
+    return (sums["sent"] or 0) - (sums["ended"] or 0)
+
+
+def clusters_to_look_at() -> QuerySet[Cluster]:
+    """Return the clusters that may get jobs, and those that have some of the portal's although they get no more."""
+    there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=ABROAD, settled_at=None)
+    return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)))
+
+
+def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
+    """Return what waits to be sent to a cluster now, in the order of the queue."""
+    waiting = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at)
+    waiting = waiting.filter(request__state__in=SENDABLE).select_related("request__experiment", "request__assignment")
+    return waiting.order_by(*by_place("request__"), "number")
+
+
+def cancellable() -> Q:
+    """Keep submissions whose jobs the scheduler has, or may have, and was not told to end."""
+    return Q(state__in=ABROAD, settled_at=None, cancel_asked_at=None, cancelled_at=None)
+
+
+def last_tests(request: Request) -> dict[int, Submission]:
+    """Return the last test of each stage, by position."""
+    tests = request.submissions.filter(is_test=True).defer("script").order_by("number")
+    return {test.position: test for test in tests}
+
+
+def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submission]:
+    """Return those of which nobody knows whether the scheduler has them."""
+    unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
+    silent = Q(state=SubmissionState.SENDING, sending_at__lte=at - grace)
+    return Submission.objects.filter(unknown | silent, cluster=cluster).select_related("request__experiment")
+
+
+def jobs_of(submission: Submission) -> QuerySet[Job]:
+    """Return the last attempt of each job of a submission that accounting knows."""
+    if not submission.spool_id or submission.sent_at is None:
+        return Job.objects.none()
+    jobs = Job.objects.filter(
+        cluster=submission.cluster_id, spool_id=submission.spool_id, submitted_at__gte=submission.sent_at - SKEW
+    )
+    return jobs.order_by("job_id", "-attempt", "-submitted_at").distinct("job_id")
+
+
+def index_of(submission: Submission, job_id: str) -> int | None:
+    """Return the number of a job by its id, such as `4711_3`; None where it is no task of the array."""
+    _, _, task = job_id.partition("_")
+    if not task.isdigit() or int(task) >= submission.tasks:
+        return None
+    if submission.indices:
+        return list(read_ranges(submission.indices))[int(task)]
+    return submission.first + int(task)
+
+
+def indices_of(submission: Submission) -> list[int]:
+    """Return the numbers of the jobs of a submission, by task."""
+    if submission.indices:
+        return list(read_ranges(submission.indices))
+    return list(range(submission.first, submission.first + submission.tasks))
+
+
+def completed_of(submission: Submission) -> set[int]:
+    """Return the numbers of the jobs that completed."""
+    if submission.completed == submission.tasks:
+        return set(indices_of(submission))
+    if not submission.completed:
+        return set()
+    done = jobs_of(submission).values_list("job_id", "state")
+    found = {index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED}
+    return {index for index in found if index is not None}
+
+
+def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
+    """Return the numbers of the jobs that did not complete and were not sent again, by verdict where one is given."""
+    failed = set(read_ranges(submission.failed_indices))
+    for retry in submission.retries.all():
+        failed -= set(read_ranges(retry.indices))
+    if verdict and failed:
+        ids = jobs_of(submission).values("pk")
+        judged = Job.objects.filter(pk__in=ids, verdict__verdict=verdict).values_list("job_id", flat=True)
+        failed &= {index for job_id in judged if (index := index_of(submission, job_id)) is not None}
+    return sorted(failed)
+
+
+@dataclass
+class StageStanding:
+    """What was sent of one stage."""
+
+    stage: Stage
+    submissions: list[Submission] = field(default_factory=list)
+    test: Submission | None = None
+    longest_seconds: int | None = None
+    most_memory_bytes: int | None = None
+    acceptance: StageAcceptance | None = None
+    is_located: bool = True
+
+    @property
+    def waits_to_be_located(self) -> bool:
+        """Tell whether its jobs are done, but its outputs are not in the catalogue as they must be."""
+        is_done = self.acceptance is not None or self.completed >= (self.stage.jobs or 0) > 0
+        return is_done and not self.is_located
+
+    @property
+    def rows(self) -> list[Submission]:
+        """Return all that was sent, its last test first."""
+        return [self.test, *self.submissions] if self.test else self.submissions
+
+    @property
+    def sent(self) -> int:
+        return sum(s.tasks for s in self.submissions if s.state == SubmissionState.SENT and s.retry_of_id is None)
+
+    @property
+    def completed(self) -> int:
+        return sum(s.completed for s in self.submissions)
+
+    @property
+    def running(self) -> int:
+        return sum(s.tasks - s.ended for s in self.submissions if s.state == SubmissionState.SENT)
+
+    @property
+    def to_retry(self) -> int:
+        """Return how many did not complete and were not sent again; none, where it was taken without them."""
+        if self.acceptance is not None:
+            return 0
+        failed = sum(s.ended - s.completed for s in self.submissions)
+        return failed - sum(s.tasks for s in self.submissions if s.retry_of_id)
+
+
+def standings_of(request: Request) -> list[StageStanding]:
+    """Return each stage with its submissions, and the most that a completed job of it took, in five queries."""
+    accepted = acceptances_of([request])
+    located = set(StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True))
+    standings = {
+        stage.position: StageStanding(
+            stage,
+            acceptance=accepted.get(stage.pk),
+            is_located=stage.pk in located or not must_be_located(stage),
+        )
+        for stage in request.stages.all()
+    }
+    for submission in request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number"):
+        if submission.position in standings and submission.is_test:
+            standings[submission.position].test = submission
+        elif submission.position in standings:
+            standings[submission.position].submissions.append(submission)
+    every = [s for each in standings.values() for s in (each.test, *each.submissions) if s]
+    for position, seconds, memory in _measured(every):
+        standings[position].longest_seconds, standings[position].most_memory_bytes = seconds, memory
+    return list(standings.values())
+
+
+def _measured(submissions: Iterable[Submission]) -> list[tuple[int, int, int | None]]:
+    """Return the longest and largest completed job by position, of submissions of one request."""
+    by_array = {(s.cluster_id, s.spool_id): s for s in submissions if s.spool_id}
+    if not by_array:
+        return []
+    since = min(s.sent_at for s in by_array.values() if s.sent_at) - SKEW
+    rows = (
+        Job.objects.filter(
+            spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED, submitted_at__gte=since
+        )
+        .values("cluster_id", "spool_id")
+        .annotate(seconds=Max("wall_seconds"), memory=Max("max_memory_bytes"))
+        .order_by()
+    )
+    most: dict[int, tuple[int, int | None]] = {}
+    for row in rows:
+        if found := by_array.get((row["cluster_id"], row["spool_id"])):
+            seconds, memory = most.get(found.position, (0, None))
+            largest = max(filter(None, (memory, row["memory"])), default=None)
+            most[found.position] = (max(seconds, row["seconds"]), largest)
+    return [(position, *values) for position, values in most.items()]
+
+
+def assignment_of(request: Request) -> Assignment | None:
+    found = Assignment.objects.filter(request=request).select_related("cluster").first()
+    if found is not None:
+        found.request = request  # with all that was read along with it
+    return found
+
+
+def may_submit(user: Any, request: Request) -> bool:
+    return may(user, Who.OPERATOR, request)
+
+
+def wished_limit(request: Request) -> int | None:
+    """Return the most jobs in flight that the request itself asks for, as keep-up does."""
+    wished = request.arguments.get("most_in_flight")
+    return wished if isinstance(wished, int) and wished > 0 else None

@@ -1,0 +1,124 @@
+"""What the portal moves on: requests whose test is good, or is not, and keep-up that has come to its end."""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Sum
+
+from apps.clusters.models import Cluster
+from apps.core.errors import DomainError
+from apps.core.web.templatetags.look import size
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import Verdict
+from apps.production.domain.content.quantities import format_duration
+from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outputs.acceptance import acceptances_of
+from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.enums import PORTAL, RequestState, Verb
+from apps.production.models import Request
+from apps.submission.domain.arrays import options_of
+from apps.submission.domain.keepup import is_over, takes_files
+from apps.submission.domain.outlook import Outlook, outlook
+from apps.submission.domain.plan import locked
+from apps.submission.domain.submissions import jobs_of, last_tests
+from apps.submission.models import Assignment, Submission
+
+#: So long a verdict is waited for after a failure; then there is none.
+VERDICT_WITHIN = timedelta(minutes=15)
+
+
+def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
+    """Move on every request in test on this cluster whose tests have ended; return those that were moved.
+
+    All good: it goes into production. One failed by a service: tested again, once that is up, as often as failed jobs
+    are sent again. Failed otherwise: it is held, with the verdict as reason, and tested again when it is released.
+    """
+    moved = []
+    now = outlook(at)
+    testing = Assignment.objects.filter(cluster=cluster, request__state=RequestState.TESTING)
+    for assignment in testing.select_related("request", "cluster"):
+        try:
+            if _judge(assignment, now, at):
+                moved.append(assignment.request)
+        except DomainError:  # somebody was faster
+            continue
+    return moved
+
+
+def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
+    """Complete the requests on this cluster whose stop date has passed, and of whose files every stage is done."""
+    moved = []
+    running = Assignment.objects.filter(cluster=cluster, request__state=RequestState.RUNNING)
+    for assignment in running.exclude(request__arguments__stop_on=None).select_related("request"):
+        try:
+            with transaction.atomic():
+                request = locked(assignment.request)
+                if takes_files(request) and is_over(request, at) and _is_done(request):
+                    make_move(verb=Verb.COMPLETE, request=request, by=PORTAL, at=at)
+                    moved.append(request)
+        except DomainError:  # somebody was faster
+            continue
+    return moved
+
+
+def _is_done(request: Request) -> bool:
+    """Tell whether each stage has completed a job for all files that were taken, or for what one taken as it is has."""
+    wanted, accepted = request.taken_files.values("job").distinct().count(), acceptances_of([request])
+    sums = request.submissions.filter(is_test=False).values("position").annotate(done=Sum("completed")).order_by()
+    done = {row["position"]: row["done"] for row in sums}
+    for stage in request.stages.all():
+        completed = done.get(stage.position) or 0
+        if completed < wanted and stage.pk not in accepted:
+            return False
+        wanted = min(wanted, completed)
+    return True
+
+
+@transaction.atomic
+def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
+    request = locked(assignment.request)
+    if request.state != RequestState.TESTING:
+        return False
+    tests, stages = last_tests(request), list(request.stages.all())
+    for stage in stages:
+        test = tests.get(stage.position)
+        if test is None or not test.settled_at or test.answered_at:
+            return False
+        if not test.completed:
+            return _answer(request, test, now, at)
+    told = "; ".join(f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items()))
+    make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=f"The test was good. {told}"[:MAX_REASON])
+    return True
+
+
+def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> bool:
+    """Do what follows from a failed test; tell whether the request was moved."""
+    verdict = verdict_of(test)
+    if verdict is None and test.settled_at and at - test.settled_at < VERDICT_WITHIN:
+        return False
+    failed = request.submissions.filter(is_test=True, position=test.position, completed=0).count()
+    is_service = verdict is not None and verdict.verdict == VerdictKind.SERVICE
+    again = is_service and failed <= options_of(test.cluster).retries
+    if again and verdict and verdict.service and now.is_down(verdict.service):
+        return False
+    Submission.objects.filter(pk=test.pk).update(answered_at=at)
+    if again:
+        return False
+    why = f"{verdict.verdict} problem: {verdict.summary}" if verdict else "why is not known."
+    reason = f"The test of {test.stage_name} failed, {why}"
+    make_move(verb=Verb.HOLD, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
+    return True
+
+
+def verdict_of(test: Submission) -> Verdict | None:
+    """Return whose problem the failure of a test is, where that is known."""
+    return Verdict.objects.filter(job__in=list(jobs_of(test).values_list("pk", flat=True))).order_by("-pk").first()
+
+
+def measured(test: Submission) -> str:
+    """Say how long the job of a test took, and how much memory."""
+    job = jobs_of(test).first()
+    if job is None:
+        return "not known"
+    memory = size(job.max_memory_bytes) if job.max_memory_bytes else "memory not known"
+    return f"{format_duration(job.wall_seconds)}, {memory}"

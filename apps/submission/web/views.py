@@ -1,0 +1,214 @@
+"""Submissions of a request: the panel, the choice of a cluster, retries, scripts and the bundle."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.production.domain.holds import holds_over
+from apps.production.domain.outputs.acceptance import withdraw_acceptance
+from apps.production.domain.requests.lookup import request_or_404
+from apps.production.enums import RequestState, Verb
+from apps.production.models import Request, Stage
+from apps.submission.domain import assignment as services
+from apps.submission.domain.acceptance import accept_stage, shortfalls_of
+from apps.submission.domain.bundle import write_bundle
+from apps.submission.domain.keepup import told_of
+from apps.submission.domain.limits import LIMITABLE, set_limit
+from apps.submission.domain.overview import begin_of, flight_of, results_of
+from apps.submission.domain.submissions import ASSIGNABLE, SENDABLE, assignment_of, may_submit, standings_of
+from apps.submission.models import Submission
+from apps.submission.web.forms import AcceptForm, AssignForm, CancelForm, LimitForm, RetryForm
+
+
+@require_safe
+def submissions(request: HttpRequest, key: str) -> HttpResponse:
+    """Answer with the panel alone where htmx asks, else with a page that has the forms too."""
+    return _page(request, request_or_404(request.user, key))
+
+
+@require_POST
+def assign(request: HttpRequest, key: str) -> HttpResponse:
+    wanted = _for_operator(request, key)
+    form = AssignForm(request.POST)
+    if not form.is_valid():
+        return _page(request, wanted, assign_form=form)
+    given = dict(form.cleaned_data)
+    given["verb"] = Verb(given["verb"]) if given["verb"] else None
+    return _do(
+        request,
+        wanted,
+        lambda by: services.assign_request(request=wanted, by=by, at=timezone.now(), **given),
+        f"The jobs of {wanted} go to {given['cluster']}.",
+    )
+
+
+@require_POST
+def retry(request: HttpRequest, key: str) -> HttpResponse:
+    form = RetryForm(request.POST)
+    return _do_as_asked(request, key, form, services.retry_failed, "The failed jobs are sent again.", "retry")
+
+
+@require_POST
+def accept(request: HttpRequest, key: str) -> HttpResponse:
+    """Go on without failed jobs."""
+    form = AcceptForm(request.POST)
+    return _do_as_asked(request, key, form, accept_stage, "The request goes on without these jobs.", "accept")
+
+
+@require_POST
+def wait_again(request: HttpRequest, key: str) -> HttpResponse:
+    form = AcceptForm(request.POST)
+    return _do_as_asked(request, key, form, withdraw_acceptance, "Its missing jobs are waited for again.", "accept")
+
+
+@require_POST
+def limit(request: HttpRequest, key: str) -> HttpResponse:
+    """Change how many jobs there may be at once."""
+    said = "From the next turn on no more jobs are sent than that."
+    return _do_as_asked(request, key, LimitForm(request.POST), set_limit, said, "limit_form")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def cancel(request: HttpRequest, key: str) -> HttpResponse:
+    """Ask once more, with what would be ended; then have the scheduler end it."""
+    wanted = _for_operator(request, key)
+    form = CancelForm(request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
+        return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
+    return _do(
+        request,
+        wanted,
+        lambda by: services.cancel_sent(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
+        f"The jobs of {wanted} that are with a scheduler are ended.",
+    )
+
+
+@require_POST
+def again(request: HttpRequest, key: str, number: int) -> HttpResponse:
+    wanted = _for_operator(request, key)
+    submission = _submission(wanted, number)
+    return _do(
+        request,
+        wanted,
+        lambda by: services.send_refused_again(submission=submission, by=by, at=timezone.now()),
+        f"{submission} is sent again.",
+    )
+
+
+@require_safe
+def script(request: HttpRequest, key: str, number: int) -> HttpResponse:
+    """The exact script that was sent."""
+    found = _submission(request_or_404(request.user, key), number)
+    return HttpResponse(found.script, content_type="text/plain; charset=utf-8")
+
+
+@require_safe
+def bundle(request: HttpRequest, key: str) -> HttpResponse:
+    """The scripts as a tar, for those who submit them by hand."""
+    wanted = _for_operator(request, key)
+    try:
+        content = write_bundle(request=wanted, at=timezone.now())
+    except InvalidFields as error:
+        messages.error(request, f"There is no bundle yet. {error}")
+        return redirect("submission:request", key=key)
+    return tar_of(wanted, content)
+
+
+def tar_of(wanted: Request, content: bytes) -> HttpResponse:
+    """Answer with the bundle as a file to save."""
+    headers = {"Content-Disposition": f'attachment; filename="{wanted.key}.tar"'}
+    return HttpResponse(content, content_type="application/x-tar", headers=headers)
+
+
+def _do_as_asked(
+    request: HttpRequest, key: str, form: forms.Form, service: Callable[..., Any], said: str, kind: str
+) -> HttpResponse:
+    """Do with a request what a form asks for; one with problems comes back in its place."""
+    wanted = _for_operator(request, key)
+    if not form.is_valid():
+        return _page(request, wanted, **{kind: form})
+    given = form.cleaned_data
+    return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said)
+
+
+def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str) -> HttpResponse:
+    try:
+        act(cast(User, request.user))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from None
+    except (InvalidTransition, StaleState, InvalidFields) as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said)
+    return redirect("submission:request", key=wanted.key)
+
+
+def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
+    operator, assignment = may_submit(request.user, wanted), assignment_of(wanted)
+    context: dict[str, Any] = {
+        "object": wanted,
+        "assignment": assignment,
+        "files": told_of(assignment),
+        "standings": standings_of(wanted),
+        "may_submit": operator,
+        "may_retry": operator and wanted.state in SENDABLE,
+        "begins": begin_of(wanted, timezone.now()),
+        "flight": flight_of(wanted),
+        "results": results_of(wanted),
+    }
+    context["any_sent"] = any(standing.rows for standing in context["standings"])
+    context["to_retry"] = sum(standing.to_retry for standing in context["standings"])
+    if request.headers.get("HX-Request"):
+        return render(request, "submission/_card.html", context)
+    context["is_whole"] = True
+    if operator and wanted.state in ASSIGNABLE:
+        limit = assignment.most_in_flight if assignment else None
+        initial = {"version": wanted.version, "most_in_flight": limit}
+        context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
+    if operator and assignment and wanted.state in LIMITABLE:
+        initial = {"most_in_flight": assignment.most_in_flight, "was": assignment.most_in_flight or 0}
+        context["limit_form"] = bound.get("limit_form") or LimitForm(initial=initial, auto_id="limit_%s")
+    if context["may_retry"]:
+        context["retry_forms"] = [
+            (standing, _form_of(standing.stage, RetryForm, "retry", bound))
+            for standing in context["standings"]
+            if standing.to_retry > 0
+        ]
+    if operator and wanted.state == RequestState.RUNNING:
+        context["accept_forms"] = [
+            (one, _form_of(one.stage, AcceptForm, "accept", bound))
+            for one in shortfalls_of(wanted, timezone.now())
+            if one.acceptance or (one.missing and not one.obstacle)
+        ]
+    context["holds"] = holds_over(wanted)
+    return render(request, "submission/request.html", context, status=400 if bound else 200)
+
+
+def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]) -> forms.Form:
+    """Return the form of a stage: as it was sent, where it was, else an empty one."""
+    sent, position = bound.get(kind), stage.position
+    if sent is None or sent.data.get("position") != str(position):
+        return form(initial={"position": position}, auto_id=f"{kind}{position}_%s")
+    sent.auto_id = f"{kind}{position}_%s"
+    return sent
+
+
+def _for_operator(request: HttpRequest, key: str) -> Request:
+    wanted = request_or_404(request.user, key)
+    if not may_submit(request.user, wanted):
+        raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
+    return wanted
+
+
+def _submission(wanted: Request, number: int) -> Submission:
+    return get_object_or_404(wanted.submissions.select_related("request__experiment", "cluster"), number=number)

@@ -1,0 +1,107 @@
+"""The demo is made by services, once, and only where it is allowed."""
+
+import stat
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from apps.accounts.models import User
+from apps.clusters.models import Cluster
+from apps.core.domain.events import events_of
+from apps.core.models import Event
+from apps.demo.data.board import SOURCE
+from apps.demo.data.people import LOGINS, PASSWORD
+from apps.demo.management.commands.demo import load
+from apps.demo.simulation.world import read_campaigns
+from apps.production.models import Request
+from apps.statusboard.domain.sources import source_of
+from apps.statusboard.models import MonitoringSource, Service, StateInterval
+
+AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HISTORY = timedelta(hours=4)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    load(tmp_path / "demo", AT, HISTORY)
+    return tmp_path / "demo"
+
+
+def counts() -> list[int]:
+    return [model.objects.count() for model in (User, Service, MonitoringSource, Request, Event, Cluster)]
+
+
+def test_demo_is_refused_without_the_setting(settings: object, tmp_path: Path) -> None:
+    settings.DEMO = False
+    with pytest.raises(CommandError, match="DEMO=true"):
+        call_command("demo", dir=tmp_path)
+    assert counts() == [0] * 6
+
+
+def test_demo_prints_its_logins(settings: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings.DEMO = True
+    call_command("demo", dir=tmp_path)
+
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [[person.username, PASSWORD] for person in LOGINS]
+    assert User.objects.get(username="admin").is_superuser
+
+
+def test_demo_run_again_changes_nothing(directory: Path) -> None:
+    before, token = counts(), (directory / "feed-token").read_text()
+    campaigns = (directory / "campaigns.json").read_bytes()
+
+    load(directory, AT + timedelta(hours=5))
+
+    assert counts() == before
+    assert (directory / "feed-token").read_text() == token
+    assert (directory / "campaigns.json").read_bytes() == campaigns
+
+
+def test_demo_requests_are_in_every_state_with_their_history(directory: Path) -> None:
+    states = Counter(Request.objects.values_list("state", flat=True))
+    assert states == {
+        "running": 3, "queued": 1, "done": 1, "data_quality": 1, "rejected": 1, "cancelled": 1, "changes_asked": 1,
+        "awaiting_approval": 3, "draft": 1,
+    }  # fmt: skip
+    for request in Request.objects.all():
+        times = [event.at for event in events_of(request)]
+        assert times == sorted(times)
+        assert times[-1] < AT
+
+
+def test_demo_campaigns_are_stages_of_approved_requests(directory: Path) -> None:
+    campaigns = read_campaigns(directory / "campaigns.json")
+    for campaign in campaigns:
+        if campaign.request:
+            request = Request.objects.get(key=campaign.request, state="running", experiment__key=campaign.experiment)
+            stage = request.stages.get(name=campaign.stage)
+            assert (stage.release, stage.configuration) == (campaign.release, campaign.config)
+    assert {campaign.experiment for campaign in campaigns} == {"NOVA", "DUNE", "MU2E"}
+
+
+def test_demo_token_is_private_and_valid(directory: Path) -> None:
+    path = directory / "feed-token"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert source_of(slug=SOURCE, token=path.read_text()) is not None
+
+    path.unlink()
+    load(directory, AT)
+    assert source_of(slug=SOURCE, token=path.read_text()) is not None
+
+
+def test_demo_services_were_watched_through_the_history(directory: Path) -> None:
+    moment = AT - timedelta(hours=3)
+    states = {
+        interval.service.slug: interval.state
+        for interval in StateInterval.objects.current(moment).select_related("service")
+    }
+    watched = ("samweb", "dcache", "cvmfs", "conditions-db", "farm")
+    assert {states[slug] for slug in watched} == {"up"}
+    assert states["beam-db"] == "unknown"

@@ -1,0 +1,182 @@
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apps.statusboard.domain.alerts import lapse_incidents
+from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.sources import note_silences
+from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.domain.windows import cancel_window, schedule_window
+from apps.statusboard.enums import Cause, State, Watch
+from apps.statusboard.models import Service, StateInterval
+from tests.statusboard.factories import alert, post, service, source, states, watchdog
+
+MINUTE = timedelta(minutes=1)
+
+
+def rows(of: Service) -> list[tuple]:
+    found = StateInterval.objects.filter(service=of).order_by("started_at")
+    return [(r.pk, r.state, r.started_at, r.ended_at, r.cause, r.incident_id, r.window_id) for r in found]
+
+
+def test_service_watched_by_people_is_unknown_before_and_up_since(at, db):
+    samweb = service("samweb", at)
+    assert states(samweb, at) == [("up", 0)]
+    first = StateInterval.objects.filter(service=samweb).earliest("started_at")
+    assert (first.state, first.started_at, first.cause) == ("unknown", BEGINNING, "nobody")
+
+
+def test_service_watched_by_nobody_is_unknown(at, db):
+    assert states(service("samweb", at, Watch.NOBODY), at) == [("unknown", None)]
+
+
+def test_incident_takes_a_service_down_until_it_is_closed(at, shifter):
+    samweb = service("samweb", at)
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="No answer", by=shifter, at=at + 7 * MINUTE, started_at=at + 5 * MINUTE
+    )
+    close_incident(incident=incident, by=shifter, at=at + 9 * MINUTE, reason="It answers again")
+    assert states(samweb, at) == [("up", 0), ("down", 5), ("up", 9)]
+
+
+def test_rebuild_twice_changes_no_row(at, shifter):
+    samweb = service("samweb", at)
+    open_incident(service=samweb, state=State.DOWN, title="No answer", by=shifter, at=at + MINUTE)
+    before = rows(samweb)
+    rebuild(service_ids=[samweb.pk])
+    rebuild(service_ids=[samweb.pk], since=at + MINUTE)
+    assert rows(samweb) == before
+
+
+def test_window_is_maintenance_until_cancelled(at, shifter):
+    samweb = service("samweb", at)
+    window = schedule_window(
+        services=[samweb],
+        title="Upgrade",
+        starts_at=at + 10 * MINUTE,
+        ends_at=at + 40 * MINUTE,
+        by=shifter,
+        at=at,
+    )
+    assert states(samweb, at) == [("up", 0), ("maintenance", 10), ("up", 40)]
+    cancel_window(window=window, by=shifter, at=at + 20 * MINUTE, reason="Done early")
+    assert states(samweb, at) == [("up", 0), ("maintenance", 10), ("up", 20)]
+
+
+def test_window_cancelled_before_it_begins_leaves_no_trace(at, shifter):
+    samweb = service("samweb", at)
+    window = schedule_window(
+        services=[samweb], title="Upgrade", starts_at=at + 10 * MINUTE, ends_at=at + 40 * MINUTE, by=shifter, at=at
+    )
+    cancel_window(window=window, by=shifter, at=at + 5 * MINUTE, reason="Not needed")
+    assert states(samweb, at) == [("up", 0)]
+
+
+def test_silent_source_makes_its_services_unknown_never_up(at, db):
+    prometheus = source(at, silence_seconds=600)
+    samweb = service("samweb", at, source=prometheus)
+    assert states(samweb, at) == [("unknown", None)]
+    post(prometheus, at, watchdog(at))
+    post(prometheus, at + 5 * MINUTE, watchdog(at))
+    assert states(samweb, at) == [("up", 0), ("unknown", 15)]
+    post(prometheus, at + 60 * MINUTE, watchdog(at))
+    assert states(samweb, at) == [("up", 0), ("unknown", 15), ("up", 60), ("unknown", 70)]
+    unknown = StateInterval.objects.get(service=samweb, started_at=at + 15 * MINUTE)
+    assert unknown.cause == Cause.SILENCE
+
+
+def test_silence_is_noted_once_and_ends_with_the_next_sign_of_life(at, db):
+    prometheus = source(at, silence_seconds=600)
+    post(prometheus, at, watchdog(at))
+    assert note_silences(at=at + 9 * MINUTE) == 0
+    assert note_silences(at=at + 11 * MINUTE) == 1
+    assert note_silences(at=at + 12 * MINUTE) == 0
+    post(prometheus, at + 30 * MINUTE, watchdog(at))
+    silence = prometheus.silences.get()
+    assert (silence.started_at, silence.ended_at) == (at + 10 * MINUTE, at + 30 * MINUTE)
+
+
+def test_late_sign_of_life_splits_the_silence_and_keeps_the_one_of_now(at, db):
+    prometheus = source(at, silence_seconds=600)
+    post(prometheus, at, watchdog(at))
+    post(prometheus, at + 60 * MINUTE, watchdog(at))
+    note_silences(at=at + 80 * MINUTE)
+    post(prometheus, at + 30 * MINUTE, watchdog(at))
+    spans = [(s.started_at, s.ended_at) for s in prometheus.silences.order_by("started_at")]
+    assert spans == [
+        (at + 10 * MINUTE, at + 30 * MINUTE),
+        (at + 40 * MINUTE, at + 60 * MINUTE),
+        (at + 70 * MINUTE, None),
+    ]
+
+
+def test_after_a_heartbeat_other_alerts_are_no_sign_of_life(at, db):
+    prometheus = source(at, silence_seconds=600)
+    samweb = service("samweb", at, source=prometheus)
+    post(prometheus, at, watchdog(at))
+    post(prometheus, at + 20 * MINUTE, alert(at + MINUTE, at + 2 * MINUTE, service="samweb"))
+    assert states(samweb, at) == [("up", 0), ("down", 1), ("up", 2), ("unknown", 10)]
+
+
+def test_open_incident_becomes_unknown_when_its_lease_ends_and_down_again_when_repeated(at, db):
+    prometheus = source(at, silence_seconds=7200, lease_seconds=1800)
+    samweb = service("samweb", at, source=prometheus)
+    post(prometheus, at, alert(at, service="samweb"))
+    assert states(samweb, at) == [("down", 0), ("unknown", 30)]
+    assert lapse_incidents(at=at + 31 * MINUTE) == 1
+    assert lapse_incidents(at=at + 32 * MINUTE) == 0
+    post(prometheus, at + 40 * MINUTE, alert(at, service="samweb"))
+    assert states(samweb, at) == [("down", 0), ("unknown", 70)]
+    incident = samweb.incidents.get()
+    assert incident.lapsed_at is None
+    post(prometheus, at + 80 * MINUTE, alert(at, at + 75 * MINUTE, service="samweb"))
+    assert states(samweb, at) == [("down", 0), ("up", 75), ("unknown", 200)]
+
+
+def test_database_refuses_two_states_at_once(at, db):
+    samweb = service("samweb", at)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        StateInterval.objects.create(service=samweb, state=State.DOWN, started_at=at + MINUTE, cause=Cause.INCIDENT)
+
+
+def test_rebuild_takes_the_same_queries_for_one_and_three_services(at, shifter, django_assert_num_queries):
+    made = [service(name, at) for name in ("samweb", "dcache", "cvmfs")]
+    for one in made:
+        open_incident(service=one, state=State.DOWN, title="No answer", by=shifter, at=at + MINUTE)
+    StateInterval.objects.all().delete()
+    with django_assert_num_queries(7):
+        rebuild(service_ids=[made[0].pk])
+    with django_assert_num_queries(7):
+        rebuild(service_ids=[one.pk for one in made])
+
+
+steps = st.lists(st.tuples(st.sampled_from(["down", "close", "window", "beat"]), st.integers(0, 120)), max_size=8)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=steps)
+def test_states_after_any_steps_equal_a_rebuild_from_nothing(steps, at, shifter):
+    with transaction.atomic():
+        prometheus = source(at)
+        samweb = service("samweb", at, source=prometheus)
+        later = at + timedelta(hours=5)
+        for kind, minute in steps:
+            moment = at + minute * MINUTE
+            if kind == "down":
+                open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=later, started_at=moment)
+            elif kind == "window":
+                end = moment + 10 * MINUTE
+                schedule_window(services=[samweb], title="x", starts_at=moment, ends_at=end, by=shifter, at=at)
+            elif kind == "beat":
+                post(prometheus, moment, watchdog(at))
+            elif incident := samweb.incidents.filter(ended_at=None, started_at__lte=moment).first():
+                close_incident(incident=incident, by=shifter, at=later, reason="x", ended_at=moment)
+        stepwise = [row[1:] for row in rows(samweb)]
+        StateInterval.objects.all().delete()
+        rebuild(service_ids=[samweb.pk])
+        assert [row[1:] for row in rows(samweb)] == stepwise
+        transaction.set_rollback(True)

@@ -1,0 +1,241 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.statusboard.domain.announcements import post_announcement
+from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.enums import State
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, LabelRule, UnmappedAlert
+from tests.statusboard.factories import alert, post, service, source
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def now(db):
+    return timezone.now()
+
+
+@pytest.fixture
+def samweb(now):
+    return service("samweb", now - 48 * HOUR, advice="Do not submit jobs that declare files.")
+
+
+@pytest.fixture
+def outage(samweb, shifter, now):
+    return open_incident(
+        service=samweb, state=State.DOWN, title="<b>No answer</b>", by=shifter, at=now, started_at=now - HOUR
+    )
+
+
+def local(moment):
+    return timezone.localtime(moment).strftime("%Y-%m-%dT%H:%M")
+
+
+def test_board_tells_states_windows_and_announcements(client, liaison, outage, samweb, shifter, now):
+    schedule_window(
+        services=[samweb], title="New disks", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now
+    )
+    post_announcement(title="Mind the gap", body="a\nb", by=shifter, at=now)
+    client.force_login(liaison)
+    page = client.get("/services/").content.decode()
+    for words in ("samweb", 'class="state down"', "&lt;b&gt;No answer", "New disks", "Mind the gap", "a<br>b"):
+        assert words in page
+    assert "Report an incident" not in page
+    assert "<b>No answer" not in page
+
+
+def test_empty_board_says_what_is_missing(client, liaison):
+    client.force_login(liaison)
+    assert "No service is known yet" in client.get("/services/").content.decode()
+
+
+def test_strip_on_every_page_tells_what_is_down_and_what_to_do(client, liaison, outage):
+    client.force_login(liaison)
+    page = client.get("/accounts/settings/").content.decode()
+    assert 'class="strip down"' in page
+    assert "Do not submit jobs that declare files." in page
+
+
+def test_strip_is_silent_when_nothing_is_wrong(client, liaison, samweb):
+    client.force_login(liaison)
+    assert 'class="strip' not in client.get("/accounts/settings/").content.decode()
+
+
+def test_service_page_shows_history_and_the_incidents_of_one_day(client, liaison, outage, samweb, now):
+    client.force_login(liaison)
+    page = client.get("/services/samweb/").content.decode()
+    assert "No answer" in page
+    assert page.count('tabindex="-1"') == 90
+    other_day = (timezone.localtime(now) - timedelta(days=9)).date()
+    filtered = client.get(f"/services/samweb/?day={other_day}").content.decode()
+    assert "No incident is known" in filtered
+    assert client.get("/services/samweb/?day=never").status_code == 200
+    assert client.get("/services/nothing/").status_code == 404
+
+
+def test_incident_page_offers_closing_to_those_who_may(client, liaison, shifter, outage):
+    address = f"/services/incidents/{outage.pk}/"
+    client.force_login(liaison)
+    assert "Close the incident" not in client.get(address).content.decode()
+    client.force_login(shifter)
+    assert "Close the incident" in client.get(address).content.decode()
+
+
+def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb):
+    client.force_login(shifter)
+    form = {"service": "samweb", "state": "down", "title": "No answer"}
+    assert client.post("/services/incidents/new/", form).status_code == 302
+    incident = Incident.objects.get()
+    address = f"/services/incidents/{incident.pk}/"
+    client.post(address + "update/", {"state": "degraded", "title": "Slow", "reason": "It came back a bit"})
+    incident.refresh_from_db()
+    assert (incident.state, incident.title) == ("degraded", "Slow")
+    assert client.post(address + "close/", {"reason": ""}).status_code == 400
+    assert client.post(address + "close/", {"reason": "It answers"}).status_code == 302
+    incident.refresh_from_db()
+    assert (incident.closing, incident.closed_by) == ("hand", "shift-one")
+    again = client.post(address + "close/", {"reason": "It answers"}, follow=True).content.decode()
+    assert "closed already" in again
+
+
+def test_incident_that_begins_in_the_future_is_refused_beside_its_field(client, shifter, samweb, now):
+    client.force_login(shifter)
+    form = {"service": "samweb", "state": "down", "title": "x", "started_at": local(now + HOUR)}
+    answer = client.post("/services/incidents/new/", form)
+    assert answer.status_code == 400
+    assert "plan a window instead" in answer.content.decode()
+
+
+def test_shifter_plans_a_window_and_calls_it_off(client, shifter, samweb, now):
+    client.force_login(shifter)
+    form = {"services": ["samweb"], "title": "x", "starts_at": local(now + HOUR), "ends_at": local(now)}
+    assert client.post("/services/windows/new/", form).status_code == 400
+    form["ends_at"] = local(now + 2 * HOUR)
+    assert client.post("/services/windows/new/", form).status_code == 302
+    window = DowntimeWindow.objects.get()
+    client.post(f"/services/windows/{window.pk}/cancel/", {"reason": "Not needed"})
+    window.refresh_from_db()
+    assert window.cancelled_at
+
+
+def test_shifter_posts_an_announcement_and_withdraws_it(client, shifter, nova):
+    client.force_login(shifter)
+    assert client.get("/services/announcements/new/").status_code == 200
+    form = {"title": "Mind the gap", "experiments": ["NOVA"], "do_not_submit": "on"}
+    assert client.post("/services/announcements/new/", form).status_code == 302
+    announcement = Announcement.objects.get()
+    assert list(announcement.experiments.all()) == [nova]
+    client.post(f"/services/announcements/{announcement.pk}/withdraw/", {"reason": "Over"})
+    announcement.refresh_from_db()
+    assert announcement.withdrawn_at
+
+
+def test_announcement_of_an_experiment_is_seen_by_its_members_and_the_opg(
+    client, liaison, other_liaison, approver, nova, shifter, now
+):
+    post_announcement(
+        title="Only for NOvA", by=shifter, at=now - HOUR, experiments=[nova], do_not_submit=True, ends_at=now + HOUR
+    )
+    seen = {}
+    for person in (liaison, other_liaison, approver):
+        client.force_login(person)
+        seen[person.username] = "Only for NOvA" in client.get("/services/").content.decode()
+    assert seen == {"nova-liaison": True, "dune-liaison": False, "opg-one": True}
+
+
+def test_sources_page_leads_an_alert_to_a_service(client, shifter, samweb, now):
+    client.force_login(shifter)
+    assert "No monitoring is fed in" in client.get("/services/monitoring/sources/").content.decode()
+    prometheus = source(now - HOUR)
+    post(prometheus, now, alert(now, job="sam"))
+    assert "job=sam" in client.get("/services/monitoring/sources/").content.decode()
+    stray = UnmappedAlert.objects.get()
+    client.post(f"/services/monitoring/alerts/{stray.pk}/", {"labels": ["job"], "service": "samweb"})
+    assert LabelRule.objects.get().matchers == {"job": "sam"}
+
+
+def forms(outage, samweb, now):
+    window = DowntimeWindow.objects.create(
+        title="x", starts_at=now + HOUR, ends_at=now + 2 * HOUR, scheduled_by="opg-one"
+    )
+    announcement = Announcement.objects.create(title="x", starts_at=now, posted_by="opg-one")
+    stray = UnmappedAlert.objects.create(
+        source=source(now, "second"), dedup_key="x", labels={"job": "sam"}, last_heard_at=now
+    )
+    reason = {"reason": "x"}
+    later = {"starts_at": local(now + HOUR), "ends_at": local(now + 2 * HOUR)}
+    return [
+        (reverse("statusboard:report-incident"), {"service": "samweb", "state": "down", "title": "x"}),
+        (reverse("statusboard:schedule-window"), {"services": ["samweb"], "title": "x", **later}),
+        (reverse("statusboard:post-announcement"), {"title": "x"}),
+        (reverse("statusboard:update-incident", args=[outage.pk]), {"state": "down", "title": "x", **reason}),
+        (reverse("statusboard:close-incident", args=[outage.pk]), reason),
+        (reverse("statusboard:cancel-window", args=[window.pk]), reason),
+        (reverse("statusboard:withdraw-announcement", args=[announcement.pk]), reason),
+        (reverse("statusboard:map-alert", args=[stray.pk]), {"labels": ["job"], "service": ":none"}),
+    ]
+
+
+@pytest.mark.parametrize("who", ["shifter", "approver", "admin"])
+def test_opg_may_do_everything_on_the_board(client, who, outage, samweb, now, request):
+    client.force_login(request.getfixturevalue(who))
+    answers = [client.post(address, data).status_code for address, data in forms(outage, samweb, now)]
+    assert answers == [302] * 8
+
+
+def test_liaison_may_do_nothing_on_the_board(client, liaison, outage, samweb, now):
+    client.force_login(liaison)
+    told = forms(outage, samweb, now)
+    assert [client.post(address, data).status_code for address, data in told] == [403] * 8
+    assert [client.get(address).status_code for address, _ in told[:3]] == [403] * 3
+    assert [client.post(address, {}).status_code for address, _ in told] == [403] * 8
+
+
+def test_stranger_is_sent_to_the_login(client, outage, samweb, now):
+    for address, data in [*forms(outage, samweb, now), ("/services/", {}), ("/services/samweb/", {})]:
+        assert client.post(address, data).headers["Location"].startswith("/accounts/login/")
+
+
+def add_rows(place, shifter, now):
+    """One more of everything that the pages list."""
+    prometheus = source(now - 48 * HOUR, f"p{place}")
+    one = service(f"s{place}", now - 48 * HOUR, source=prometheus)
+    open_incident(service=one, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - HOUR)
+    schedule_window(services=[one], title="x", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now)
+    post_announcement(title="x", by=shifter, at=now - HOUR, services=[one])
+    post(prometheus, now, alert(now, job="x"))
+
+
+@pytest.mark.parametrize("address", ["/services/", "/services/s0/", "/services/monitoring/sources/"])
+def test_pages_take_the_same_queries_for_one_and_three_rows(client, shifter, now, address):
+    client.force_login(shifter)
+    counts = []
+    for places in ((0,), (1, 2)):
+        for place in places:
+            add_rows(place, shifter, now)
+        with CaptureQueriesContext(connection) as queries:
+            client.get(address)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "0001-01-01", "2026-02-30", "x"])
+def test_day_that_cannot_be_shows_all_incidents(client, liaison, outage, day):
+    client.force_login(liaison)
+    assert "No answer" in client.get(f"/services/samweb/?day={day}").content.decode()
+
+
+def test_incident_of_the_year_one_is_shown_in_every_zone(client, samweb, shifter, now):
+    first = datetime.min.replace(tzinfo=UTC)
+    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=first)
+    shifter.time_zone = "America/Chicago"
+    shifter.save()
+    client.force_login(shifter)
+    for path in (f"/services/incidents/{incident.pk}/", "/services/", "/services/samweb/"):
+        assert client.get(path).status_code == 200

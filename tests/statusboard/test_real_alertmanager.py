@@ -1,0 +1,197 @@
+"""A real Alertmanager on loopback posts to the portal's own server."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.cache import cache
+from django.db import DatabaseError
+from django.utils import timezone
+
+from apps.statusboard.api import views
+from apps.statusboard.domain.alerts import lapse_incidents
+from apps.statusboard.domain.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.sources import create_source
+from apps.statusboard.enums import PayloadState
+from apps.statusboard.models import Incident, RawPayload
+from dev.system_parts import PATH
+from tests.statusboard.factories import service, states
+
+pytestmark = [pytest.mark.alertmanager, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+CONFIG = """
+route:
+  receiver: portal
+  group_by: [alertname]
+  group_wait: 100ms
+  group_interval: 300ms
+  repeat_interval: 1s
+receivers:
+  - name: portal
+    webhook_configs:
+      - url: {url}/api/v1/feeds/prometheus/
+        send_resolved: true
+        http_config:
+          authorization:
+            credentials: {token}
+"""
+
+
+class Alertmanager:
+    def __init__(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+
+    def call(self, path: str, data: object = None) -> object:
+        body = None if data is None else json.dumps(data).encode()
+        request = urllib.request.Request(self.address + path, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def tell(self, name: str, start, end=None, **labels: str) -> None:
+        """Fire an alert, or resolve it by giving its end; without one it lasts five minutes."""
+        end = end or start + timedelta(minutes=5)
+        one = {
+            "labels": {"alertname": name, **labels},
+            "annotations": {"summary": f"{name} is seen"},
+            "startsAt": start.isoformat(),
+            "endsAt": end.isoformat(),
+            "generatorURL": "http://prometheus.example/graph",
+        }
+        self.call("/api/v2/alerts", [one])
+
+    def silence(self, name: str, now) -> None:
+        matcher = {"name": "alertname", "value": name, "isRegex": False, "isEqual": True}
+        span = {"startsAt": now.isoformat(), "endsAt": (now + timedelta(hours=1)).isoformat()}
+        self.call("/api/v2/silences", {"matchers": [matcher], **span, "createdBy": "test", "comment": "test"})
+
+
+@pytest.fixture
+def source(transactional_db):
+    cache.clear()
+    made, token = create_source(slug="prometheus", by="test", at=timezone.now(), lease_seconds=600)
+    made.token = token
+    return made
+
+
+@pytest.fixture
+def alertmanager(tmp_path, live_server, source):
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(CONFIG.format(url=live_server.url, token=source.token))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        shutil.which("prometheus-alertmanager", path=PATH),
+        f"--config.file={config}",
+        f"--storage.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | {"no_proxy": "*"})
+    found = Alertmanager(port)
+    try:
+        wait(lambda: ready(found), "Alertmanager to be ready")
+        yield found
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+        print(log.read_text()[-2000:])
+
+
+def ready(alertmanager: Alertmanager) -> bool:
+    try:
+        alertmanager.call("/api/v2/status")
+    except OSError:
+        return False
+    return True
+
+
+def wait(seen: Callable[[], object], what: str, seconds: float = 60) -> None:
+    """Wait until something is seen; meanwhile do the worker's part of the work."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for pk in RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("pk").values_list("pk", flat=True):
+            parse_payload(payload_id=pk)
+        if seen():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"waited {seconds} s for {what}")
+
+
+def test_alert_opens_and_closes_an_incident_with_its_own_times(alertmanager, source):
+    start = timezone.now() - timedelta(minutes=2)
+    samweb = service("samweb", start - timedelta(hours=1), source=source)
+    alertmanager.tell("SamwebDown", start, service="samweb", severity="critical")
+    wait(Incident.objects.exists, "an incident")
+    incident = Incident.objects.get()
+    assert (incident.service, incident.state, incident.title) == (samweb, "down", "SamwebDown is seen")
+    assert abs(incident.started_at - start) < timedelta(milliseconds=1)
+    assert incident.is_open
+
+    end = timezone.now()
+    alertmanager.tell("SamwebDown", start, end, service="samweb", severity="critical")
+    wait(lambda: Incident.objects.filter(closing="resolved").exists(), "its end")
+    incident.refresh_from_db()
+    assert abs(incident.ended_at - end) < timedelta(milliseconds=1)
+    assert [state for state, _ in states(samweb, start)] == ["down", "up", "unknown"]
+    assert set(RawPayload.objects.values_list("state", "notes")) == {("parsed", "")}
+
+
+def test_alert_that_goes_on_is_repeated_and_prolongs_its_lease(alertmanager, source):
+    start = timezone.now()
+    service("samweb", start, source=source)
+    alertmanager.tell("SamwebDown", start, service="samweb")
+    wait(Incident.objects.exists, "an incident")
+    lease = Incident.objects.get().lease_expires_at
+    wait(lambda: Incident.objects.get().lease_expires_at > lease, "a repetition")
+    assert Incident.objects.count() == 1
+
+
+def test_alert_silenced_before_its_end_lapses_to_unknown_and_is_never_up(alertmanager, source):
+    start = timezone.now()
+    samweb = service("samweb", start, source=source)
+    alertmanager.tell("SamwebDown", start, service="samweb")
+    wait(Incident.objects.exists, "an incident")
+    alertmanager.silence("SamwebDown", timezone.now())
+    alertmanager.tell("SamwebDown", start, timezone.now(), service="samweb")
+    time.sleep(2)
+    wait(lambda: True, "what is still to be read")
+    incident = Incident.objects.get()
+    assert incident.is_open
+    assert lapse_incidents(at=incident.lease_expires_at) == 1
+    assert [state for state, _ in states(samweb, incident.lease_expires_at)] == ["unknown"]
+
+
+def test_alert_that_could_not_be_stored_is_sent_again(alertmanager, source, monkeypatch):
+    failed = []
+
+    def fail_once(**given):
+        if not failed:
+            failed.append(given)
+            raise DatabaseError
+        return receive_payload(**given)
+
+    monkeypatch.setattr(views, "receive_payload", fail_once)
+    start = timezone.now()
+    service("samweb", start, source=source)
+    alertmanager.tell("SamwebDown", start, service="samweb")
+    wait(Incident.objects.exists, "an incident")
+    assert failed
+
+
+def test_watchdog_is_heard_as_a_heartbeat(alertmanager, source):
+    alertmanager.tell("Watchdog", timezone.now(), severity="none")
+    wait(lambda: RawPayload.objects.filter(state="parsed").exists(), "a heartbeat")
+    source.refresh_from_db()
+    assert source.sends_heartbeats
+    assert source.covered_until > timezone.now() + timedelta(minutes=14)
+    assert not Incident.objects.exists()
