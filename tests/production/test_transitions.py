@@ -9,7 +9,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle import moves as moves_module
 from apps.production.domain.lifecycle.actors import moves_for
 from apps.production.domain.lifecycle.moves import SERVICES, submit_request, supersede_request
-from apps.production.domain.lifecycle.steps import _move
+from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, actor_of, transitions_from
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import PORTAL, RequestState, Verb, Who
@@ -80,7 +80,7 @@ def test_move_is_made_with_its_event(step, nova, liaison, approver):
         pass_quality(obj, approver)
     by = liaison if step.who in {Who.LIAISON, Who.EITHER} else approver
     if step.who is Who.PORTAL:
-        _move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")
+        apply_move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")
     else:
         made(step.verb, obj, by, " because ")
     stored = Request.objects.get(pk=obj.pk)

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lifecycle.moves import SERVICES, check_request
-from apps.production.domain.lifecycle.steps import _move
+from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
@@ -75,8 +75,8 @@ def request_in(state: str, *, by, experiment, approver, later: datetime = LATER,
         before, verb = PASSING[S(state)]
         request = request_in(before, by=by, experiment=experiment, approver=approver, later=later, **changes)
         if verb is Verb.CHECK:
-            return _move(request, verb, by=PORTAL, at=later)
-        return _move(request, verb, by=approver, at=later, approved_at=later, approved_by=approver)
+            return apply_move(request, verb, by=PORTAL, at=later)
+        return apply_move(request, verb, by=approver, at=later, approved_at=later, approved_by=approver)
     if state == S.AWAITING_APPROVAL:
         request = request_in(S.SUBMITTED, by=by, experiment=experiment, approver=approver, later=later, **changes)
         return check_request(request=request, at=later)

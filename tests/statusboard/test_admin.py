@@ -18,14 +18,14 @@ def back_office(client, admin):
 @pytest.mark.parametrize("matchers", ["[1]", '"job"', "3", '{"job": 1}', '{"job": null}', '{"job": ["a"]}'])
 def test_rule_whose_labels_are_no_texts_is_refused(back_office, at, matchers):
     data = {"source": source(at).pk, "matchers": matchers, "service": "", "state": ""}
-    page = back_office.post("/admin/services/labelrule/add/", data)
+    page = back_office.post("/admin/statusboard/labelrule/add/", data)
     assert b"Labels and their values, as text" in page.content
     assert not LabelRule.objects.exists()
 
 
 def test_rule_is_made(back_office, at):
     data = {"source": source(at).pk, "matchers": json.dumps({"job": "samweb"}), "service": "", "state": ""}
-    assert back_office.post("/admin/services/labelrule/add/", data).status_code == 302
+    assert back_office.post("/admin/statusboard/labelrule/add/", data).status_code == 302
     assert str(LabelRule.objects.get()) == "job=samweb"
 
 
@@ -33,7 +33,7 @@ def test_service_cannot_be_a_part_of_one_of_its_parts(back_office, at):
     top = service("storage", at)
     part = service("tape", at, parent=top)
     data = {"slug": "storage", "name": "storage", "watch": "nobody", "parent": part.pk}
-    page = back_office.post(f"/admin/services/service/{top.pk}/change/", data)
+    page = back_office.post(f"/admin/statusboard/service/{top.pk}/change/", data)
     assert b"A service cannot be a part of itself" in page.content
     top.refresh_from_db()
     assert top.parent is None
@@ -52,7 +52,7 @@ def test_watch_that_begins_later_makes_what_was_before_unknown(back_office, at):
         "silence_seconds": 900,
         "lease_seconds": 3600,
     }
-    assert back_office.post(f"/admin/services/monitoringsource/{prometheus.pk}/change/", data).status_code == 302
+    assert back_office.post(f"/admin/statusboard/monitoringsource/{prometheus.pk}/change/", data).status_code == 302
     assert MonitoringSource.objects.get().watched_since == later
     assert states(samweb, at) == [("unknown", None), ("up", 5), ("unknown", 15)]
 
@@ -60,7 +60,7 @@ def test_watch_that_begins_later_makes_what_was_before_unknown(back_office, at):
 def test_list_of_payloads_does_not_load_their_bodies(back_office, at, django_assert_max_num_queries):
     post(source(at), at, watchdog(at))
     with django_assert_max_num_queries(20) as queries:
-        assert back_office.get("/admin/services/rawpayload/").status_code == 200
+        assert back_office.get("/admin/statusboard/rawpayload/").status_code == 200
     assert not any('"statusboard_rawpayload"."body"' in query["sql"] for query in queries.captured_queries)
-    page = back_office.get(f"/admin/services/rawpayload/{RawPayload.objects.get().pk}/change/")
+    page = back_office.get(f"/admin/statusboard/rawpayload/{RawPayload.objects.get().pk}/change/")
     assert b"Watchdog" in page.content

@@ -1,18 +1,45 @@
 from django.urls import path
 
-from apps.production import approval_urls, form_urls
-from apps.production.web.views import checks, form, holds, requests, types
-from apps.production.web.views import queue as priority_views
+from apps.production.web.views import (
+    approvals,
+    checks,
+    discussion,
+    exchange,
+    form,
+    history,
+    holds,
+    lineage,
+    queue,
+    requests,
+    templates,
+    types,
+)
 
 app_name = "production"
 urlpatterns = [
-    *approval_urls.patterns,
-    *form_urls.patterns,
+    path("requests/inbox/", approvals.inbox, name="inbox"),
+    path("requests/inbox/hand-over/", approvals.hand_over, name="hand-over"),
+    path("requests/inbox/delegations/<int:pk>/revoke/", approvals.take_back, name="delegation-revoke"),
+    path("requests/<str:key>/signatures/<int:pk>/withdraw/", approvals.withdraw_signature, name="signature-withdraw"),
+    path("requests/templates/", templates.templates, name="templates"),
+    path("requests/templates/<int:number>/rename/", templates.rename_template, name="template-rename"),
+    path("requests/templates/<int:number>/delete/", templates.delete_template, name="template-delete"),
+    path("requests/<str:key>/clone/", templates.clone, name="request-clone"),
+    path("requests/<str:key>/next-names/", templates.next_names, name="request-next-names"),
+    path("requests/<str:key>/template/", templates.make_template, name="template-make"),
+    path("requests/import/", exchange.import_page, name="request-import"),
+    path("requests/<str:key>/yaml/", exchange.download, name="request-yaml"),
+    path("requests/<str:key>/comment/", discussion.comment, name="comment"),
+    path("requests/<str:key>/comments/<int:number>/edit/", discussion.edit_comment, name="comment-edit"),
+    path("requests/<str:key>/comments/<int:number>/<str:verb>/", discussion.change_comment, name="comment-change"),
+    path("requests/<str:key>/split/", lineage.split, name="request-split"),
+    path("requests/<str:key>/combine/", lineage.combine, name="request-combine"),
+    path("requests/<str:key>/changes/", history.changes, name="request-changes"),
     path("requests/", requests.request_list, name="request-list"),
-    path("requests/queue/", priority_views.queue, name="queue"),
-    path("requests/queue/<str:key>/move/", priority_views.move, name="queue-move"),
-    path("requests/queue/<str:key>/undo/", priority_views.undo, name="queue-undo"),
-    path("requests/shares/", priority_views.share_page, name="shares"),
+    path("requests/queue/", queue.queue, name="queue"),
+    path("requests/queue/<str:key>/move/", queue.move, name="queue-move"),
+    path("requests/queue/<str:key>/undo/", queue.undo, name="queue-undo"),
+    path("requests/shares/", queue.share_page, name="shares"),
     path("requests/workflows/", types.workflow_list, name="workflows"),
     path("requests/workflows/<slug:key>/", types.workflow_page, name="workflow"),
     path("requests/holds/", holds.hold_list, name="holds"),
