@@ -15,7 +15,7 @@ from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.demo.data.board import SOURCE
 from apps.demo.data.people import LOGINS, PASSWORD
-from apps.demo.management.commands.demo import load
+from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.world import read_campaigns
 from apps.production.models import Request
 from apps.statusboard.domain.sources import source_of
@@ -40,13 +40,13 @@ def counts() -> list[int]:
 def test_demo_is_refused_without_the_setting(settings: object, tmp_path: Path) -> None:
     settings.DEMO = False
     with pytest.raises(CommandError, match="DEMO=true"):
-        call_command("demo", dir=tmp_path)
+        call_command(Command(), dir=tmp_path)
     assert counts() == [0] * 6
 
 
 def test_demo_prints_its_logins(settings: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings.DEMO = True
-    call_command("demo", dir=tmp_path)
+    call_command(Command(), dir=tmp_path)
 
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert lines == [[person.username, PASSWORD] for person in LOGINS]
