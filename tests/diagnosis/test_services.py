@@ -293,13 +293,13 @@ def test_half_a_correction_is_refused_by_the_database(make_job, at):
         Verdict.objects.update(overridden_by="somebody")
 
 
-def test_collected_jobs_are_queued_by_the_event(make_job, at):
+def test_linked_jobs_are_queued_by_the_event(make_job, at):
     from apps.core.domain.events import publish
     from apps.core.domain.outbox import deliver
 
     job = make_job(log=FATAL)
     event = publish(
-        kind="jobs.collected", target=job.cluster, by="test", at=at, data={"jobs": [job.pk], "failed": [job.pk]}
+        kind="jobs.linked", target=job.cluster, by="test", at=at, data={"jobs": [job.pk], "after": "jobs.collected"}
     )
     delivery = event.deliveries.get(subscriber="diagnosis.queue_harvests")
     assert deliver(delivery_id=delivery.pk, at=at)

@@ -14,7 +14,9 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KnowsSubmissions, ReadsArguments, SchedulerError, Submission
+from apps.core.domain.events import publish
 from apps.core.domain.masking import Masker
+from apps.jobs.domain.jobs import jobs_in_spool
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import WORST_FIRST
@@ -63,8 +65,32 @@ class Facts(NamedTuple):
 
 
 @transaction.atomic
-def link_jobs(*, jobs: Iterable[Job], at: datetime) -> int:
-    """Tie jobs of accounting to what was captured of them; return for how many there is something.
+def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) -> None:
+    """Tie a batch of collected jobs to their scripts, and publish `jobs.linked` for all of them.
+
+    The jobs that were not captured are among them: whoever waits for this event gets every collected job.
+    """
+    jobs = Job.objects.filter(pk__in=job_ids)
+    link_jobs(jobs=jobs, at=at)
+    _publish_linked(cluster, jobs.values_list("pk", flat=True), at, after="jobs.collected")
+
+
+@transaction.atomic
+def link_stored(*, cluster: Cluster, spool_ids: list[str], at: datetime) -> None:
+    """Tie newly stored scripts to the jobs that were collected before; publish `jobs.linked` for these, if any."""
+    linked = link_jobs(jobs=jobs_in_spool(cluster_id=cluster.pk, spool_ids=spool_ids), at=at)
+    _publish_linked(cluster, linked, at, after="archive.stored")
+
+
+def _publish_linked(cluster: Cluster, job_ids: Iterable[int], at: datetime, *, after: str) -> None:
+    """Publish the ids, with the kind of the event after which they were linked."""
+    if ids := sorted(job_ids):
+        publish(kind="jobs.linked", target=cluster, by="archive", at=at, data={"jobs": ids, "after": after})
+
+
+@transaction.atomic
+def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
+    """Tie jobs of accounting to what was captured of them; return the ids of those of which there is something.
 
     Request and stage of the environment go to the job. Its experiment goes to the archive, where accounting's word is
     worth more than the environment's; so do state, and where the spool did not have them, user, account, name and
@@ -75,7 +101,7 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> int:
     origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
     attach_origin(origins=origins, at=at)
     take_facts(archived={row.pk for row in captured.values()})
-    return len(captured)
+    return set(captured)
 
 
 @transaction.atomic

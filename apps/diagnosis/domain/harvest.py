@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -58,8 +59,9 @@ def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
     jobs = Job.objects.filter(pk__in=job_ids).exclude(state=JobState.COMPLETED)
     new = [LogHarvest(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
     LogHarvest.objects.bulk_create(new, ignore_conflicts=True)
-    # One whose log was read before is read again: accounting corrected the job.
-    asked = LogHarvest.objects.filter(job__in=jobs).exclude(state=HarvestState.RUNNING)
+    # One whose log was read before is read again: accounting corrected the job, or its script arrived since. One that
+    # is being read now finds that it was asked for again, and stores nothing.
+    asked = LogHarvest.objects.filter(job__in=jobs)
     asked.update(state=HarvestState.QUEUED, attempts=0, due_at=at)
     ids = list(asked.values_list("pk", flat=True))
     for pk in ids:
@@ -104,7 +106,9 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         raise
     except Exception as error:  # whatever one log does to the reader must not come back for ever
         log.exception("the harvest of %s failed", harvest.job)
-        return _give_up(harvest, error, at)
+        with suppress(StaleState):
+            return _give_up(harvest, error, at)
+        return None
 
 
 def _read(stream: Stream, path: str) -> LogRead:
@@ -116,9 +120,17 @@ def _read(stream: Stream, path: str) -> LogRead:
     return LogRead(stream, path, block=replace(block, stream=stream))
 
 
+def _hold_claim(harvest: LogHarvest) -> None:
+    """Lock the row that this worker has claimed. Raises `StaleState` where it was queued or claimed again since."""
+    claimed = LogHarvest.objects.filter(pk=harvest.pk, state=HarvestState.RUNNING, due_at=harvest.due_at)
+    if claimed.select_for_update().first() is None:
+        raise StaleState(f"the harvest of {harvest.job} was queued again")
+
+
 @transaction.atomic
 def _give_up(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
     """End a harvest that went wrong, with a verdict from the scheduler's facts alone."""
+    _hold_claim(harvest)
     told = clean_text(f"{type(error).__name__}: {error}", 2000)
     move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=told, harvested_at=at)
     reasons = [Reason(ReasonKind.LOG, "The log could not be read: an error of the portal")]
@@ -128,6 +140,7 @@ def _give_up(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestStat
 
 @transaction.atomic
 def _try_later(harvest: LogHarvest, errors: list[LogError], at: datetime) -> HarvestState:
+    _hold_claim(harvest)
     wait = BACK_OFF_SECONDS[harvest.attempts - 1]
     move(
         harvest,
@@ -147,6 +160,7 @@ def _told(errors: list[LogError]) -> str:
 @transaction.atomic
 def _store(harvest: LogHarvest, read: list[LogRead], at: datetime) -> HarvestState:
     """Keep what was read and decided, in one transaction with the end of the harvest."""
+    _hold_claim(harvest)
     job = harvest.job
     errors = [one.error for one in read if one.error]
     state = _state_of(read)
