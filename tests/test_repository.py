@@ -17,6 +17,12 @@ SOURCES = [
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "migrations" not in path.parts
 ]
+#: What an app knows without its edges: pages, API, tasks, commands.
+DOMAIN = [
+    path
+    for path in sorted((ROOT / "apps").glob("*/**/*.py"))
+    if path.relative_to(ROOT).parts[2].removesuffix(".py") in {"domain", "models", "pages"}
+]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -40,6 +46,17 @@ def test_templates_hold_nothing_inline_and_trust_nothing(path):
     assert not re.search(r"\sstyle=|\son[a-z]+=|<style|javascript:", text)
     assert not re.search(r"<script(?![^>]*\ssrc=)", text)
     assert not re.search(r"\|\s*safe\b|autoescape\s+off", text)
+
+
+@pytest.mark.parametrize("path", DOMAIN, ids=name)
+def test_domain_knows_nothing_of_http(path):
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert [each for each in imported if each.startswith(("django.http", "django.shortcuts"))] == []
 
 
 def test_every_command_is_documented():

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 from django.db.models import Model, Q, QuerySet
-from django.http import QueryDict
+from django.utils.datastructures import MultiValueDict
 
 M = TypeVar("M", bound=Model)
 
@@ -42,7 +43,7 @@ Find = Callable[[QuerySet[M], int], Found[M]]
 
 
 def newest_first(
-    rows: QuerySet[M], *, by: str, query: QueryDict, size: int = 50, find: Find[M] | None = None
+    rows: QuerySet[M], *, by: str, query: MultiValueDict[str, str], size: int = 50, find: Find[M] | None = None
 ) -> Page[M]:
     """Return the page of `rows` that `query["after"]` asks for, newest by the non-null time field `by` first.
 
@@ -66,12 +67,12 @@ def newest_first(
     return Page(shown, next_query, first_query, found.stopped_at[0] if found.stopped_at else None)
 
 
-def _with(query: QueryDict, **changes: str) -> str:
+def _with(query: MultiValueDict[str, str], **changes: str) -> str:
     changed = query.copy()
     changed.pop("after", None)
     for name, value in changes.items():
         changed[name] = value
-    return "?" + changed.urlencode()
+    return "?" + urlencode([(name, value) for name, values in changed.lists() for value in values])
 
 
 def _write(at: datetime, pk: Any) -> str:

@@ -14,8 +14,8 @@ from apps.core.api.conditional import Guarded
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
 from apps.production.domain import discussion
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.models import Comment, Request
+from apps.production.web.lookup import request_or_404
 
 _ID: dict[str, Any] = {"min_value": 1, "max_value": 2**63 - 1}
 

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from apps.core.api.input import checked_data
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.models import Request, Stage
+from apps.production.web.lookup import request_or_404
 from apps.quality.api.serializers import (
     AgainWriter,
     ExternalReader,

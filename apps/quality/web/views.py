@@ -14,10 +14,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.web.forms.moves import add_problems
+from apps.production.web.lookup import request_or_404
 from apps.quality.domain import runs
 from apps.quality.domain.overview import by_stage, runs_of, waiting_for_quality, waivers_of
 from apps.quality.domain.standing import rate, standing_of, thresholds_changed

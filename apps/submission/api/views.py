@@ -15,9 +15,9 @@ from rest_framework.viewsets import GenericViewSet
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.enums import Verb
 from apps.production.models import Request
+from apps.production.web.lookup import request_or_404
 from apps.submission.api.serializers import (
     AcceptWriter,
     AssignWriter,

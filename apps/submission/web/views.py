@@ -15,9 +15,9 @@ from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.holds import holds_over
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.enums import RequestState, Verb
 from apps.production.models import Request, Stage
+from apps.production.web.lookup import request_or_404
 from apps.submission.domain import assignment as services
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.bundle import write_bundle

@@ -13,11 +13,11 @@ from apps.production.domain.checks import Finding, Severity
 from apps.production.domain.checks.page import rules_by_severity
 from apps.production.domain.checks.report import Checked, checked
 from apps.production.domain.lifecycle.actors import may
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Who
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
+from apps.production.web.lookup import request_or_404
 from apps.statusboard.models import Service
 
 

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain import discussion
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.models import Comment, Request
 from apps.production.web.forms.moves import CommentForm, add_problems
+from apps.production.web.lookup import request_or_404
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

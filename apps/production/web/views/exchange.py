@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from apps.accounts.models import User
 from apps.production.domain.content.exchange import InvalidText, export_request, import_request
 from apps.production.domain.content.yaml_text import MAX_BYTES, Fault
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.web.forms.request import writable_experiments
+from apps.production.web.lookup import request_or_404
 
 #: A page lists no more faults than this.
 SHOWN_FAULTS = 200

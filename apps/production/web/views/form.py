@@ -24,7 +24,6 @@ from apps.production.domain.lineage.clones import taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.form_keys import save_new
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, RequestState, Who
@@ -32,6 +31,7 @@ from apps.production.limits import MAX_STAGES
 from apps.production.models import Request
 from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
+from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import check_form, panel_context
 from apps.statusboard.models import Service
 

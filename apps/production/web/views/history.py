@@ -5,8 +5,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from apps.production.domain.content.revisions import compare, last_submission, revisions_of
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.models import RequestRevision
+from apps.production.web.lookup import request_or_404
 
 
 @require_safe

@@ -15,11 +15,11 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import By, never, ways
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.domain.requests.stages import content_of, with_stages
 from apps.production.models import Request
 from apps.production.web.forms.lineage import CombineForm, SplitForm
 from apps.production.web.forms.moves import add_problems
+from apps.production.web.lookup import request_or_404
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

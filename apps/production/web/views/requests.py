@@ -30,7 +30,6 @@ from apps.production.domain.queue.level import level_of
 from apps.production.domain.queue.lines import line_of, queue_length
 from apps.production.domain.queue.order import is_in_line
 from apps.production.domain.queue.shares import ranks_by_class
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.domain.requests.needs import needs_of
 from apps.production.domain.requests.stages import content_of, ingredients_of, stages_shown
 from apps.production.domain.requests.standing import standing_of, steps_of, totals_of
@@ -40,6 +39,7 @@ from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
 from apps.production.web.forms.moves import PriorityForm, ReasonForm, SuccessorForm, add_problems
 from apps.production.web.forms.request import writable_experiments
+from apps.production.web.lookup import request_or_404
 
 
 @require_safe

@@ -17,10 +17,10 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.lineage import templates as templates_module
 from apps.production.domain.lineage.clones import REFUSALS, clone_request, take_next_names
 from apps.production.domain.lineage.templates import MAX_NAME, may_manage, save_template, templates_for
-from apps.production.domain.requests.lookup import request_or_404
 from apps.production.models import RequestTemplate
 from apps.production.web.forms.moves import add_problems
 from apps.production.web.forms.request import writable_experiments
+from apps.production.web.lookup import request_or_404
 
 #: Templates on one page.
 PAGE = 50

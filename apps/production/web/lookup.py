@@ -1,4 +1,4 @@
-"""Finding the request that an address names, for pages and the API of this app and those above."""
+"""The request that an address names, for pages and the API of this app and those above."""
 
 from typing import Any
 
