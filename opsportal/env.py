@@ -185,6 +185,11 @@ class Environment(BaseSettings):
     CAPTURE_SPOOL: Path | None = Field(
         default=None, description="Its spool directory; for Slurm the StateSaveLocation."
     )
+    CAPTURE_WATCH: str = Field(
+        default="auto",
+        pattern="^(auto|inotify|polling)$",
+        description="Where file events of the spool come from: inotify, polling, or auto: inotify, and polling too on network file systems.",
+    )
     CAPTURE_JOURNAL: Path | None = Field(
         default=None, description="Directory of the capture journal; `VAR_DIR/journal` unless given."
     )

@@ -12,6 +12,8 @@ import pytest
 from django.db import connection
 
 from apps.archive.capture.journal.journal import Journal
+from apps.archive.capture.watch import polling
+from apps.archive.capture.watch.base import Watch
 from apps.archive.domain.search import word_index
 from apps.archive.handover.batches import Batch
 from apps.archive.handover.entry import CapturedJob
@@ -44,6 +46,13 @@ def spool(tmp_path):
     directory = tmp_path / "spool"
     directory.mkdir()
     return directory
+
+
+@pytest.fixture(params=[Watch.INOTIFY, Watch.POLLING])
+def watch(request, monkeypatch):
+    """Each source of file events; a poll comes soon."""
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.02)
+    return request.param
 
 
 @pytest.fixture

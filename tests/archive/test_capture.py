@@ -9,12 +9,12 @@ from contextlib import closing
 
 import pytest
 
-from apps.archive.capture import watcher as watcher_module
 from apps.archive.capture.delivery.keeper import Keeper
 from apps.archive.capture.heartbeat import report_of
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.queues import WaitingEntries
-from apps.archive.capture.watcher import Watcher
+from apps.archive.capture.watch import watcher as watcher_module
+from apps.archive.capture.watch.watcher import Watcher
 from apps.archive.handover.report import CaptureReport
 from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
@@ -127,9 +127,9 @@ def test_id_used_again_is_another_job(make_capture, spool, sink):
     assert len({job.submitted_at for job in sink.jobs}) == 2
 
 
-def test_running_capture_follows_events_and_new_hash_directories(make_capture, spool, sink):
+def test_running_capture_follows_events_and_new_hash_directories(make_capture, spool, sink, watch):
     write_job(spool, 1)
-    with running(make_capture()):
+    with running(make_capture(watch=watch)):
         wait_for(lambda: sink.ids == [1])
         write_job(spool, 11)
         write_job(spool, 2)
@@ -137,9 +137,9 @@ def test_running_capture_follows_events_and_new_hash_directories(make_capture, s
         wait_for(lambda: sink.ids == [1, 2, 11, 12])
 
 
-def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, sink):
+def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, sink, watch):
     write_job(spool, 1)
-    with running(make_capture()):
+    with running(make_capture(watch=watch)):
         wait_for(lambda: sink.ids == [1])
         shutil.rmtree(spool / "hash.1")
         write_job(spool, 11)
@@ -148,16 +148,17 @@ def test_hash_directory_made_anew_is_watched_anew(make_capture, spool, sink):
         wait_for(lambda: sink.ids == [1, 11, 21])
 
 
-def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, monkeypatch):
+def test_spool_made_anew_with_the_inode_of_the_old_one_is_watched_anew(spool, watch, monkeypatch):
     monkeypatch.setattr(watcher_module, "identity_of", lambda path: Identity(1, 1))  # as ext4 gives inodes again
     told = threading.Event()
-    watcher = Watcher(spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set)
+    watcher = Watcher(spool=SlurmSpool(spool), waiting=WaitingEntries(), rescan=told.set, watch=watch)
     try:
         watcher.refresh()
         shutil.rmtree(spool)
         watcher.follow(timeout=5)  # the end of a watch comes as an event
         spool.mkdir()
         watcher.refresh()
+        told.clear()
         (spool / "hash.1").mkdir()
         watcher.follow(timeout=5)
         assert told.is_set()
@@ -192,10 +193,10 @@ def test_only_what_was_never_read_is_told_to_be_gone(make_capture, spool, sink, 
     assert told == [f"1 entries were gone before they were read, such as {job_directory(spool, 2)}"]
 
 
-def test_half_written_job_is_captured_when_whole(make_capture, spool, sink):
+def test_half_written_job_is_captured_when_whole(make_capture, spool, sink, watch):
     directory = job_directory(spool, 1)
     directory.mkdir(parents=True)
-    with running(make_capture()):
+    with running(make_capture(watch=watch)):
         (directory / "environment").write_bytes(environment_bytes()[:10])
         write_job(spool, 2)
         wait_for(lambda: sink.ids == [2])
@@ -323,9 +324,9 @@ def test_job_that_the_sink_refuses_costs_its_neighbours_nothing(make_capture, sp
     assert again.status().sinks[0].refused == ()
 
 
-def test_spool_away_for_a_while_is_reported_and_found_again(make_capture, spool, sink):
+def test_spool_away_for_a_while_is_reported_and_found_again(make_capture, spool, sink, watch):
     write_job(spool, 1)
-    with running(make_capture(), rescan_seconds=0.05) as capture:
+    with running(make_capture(watch=watch), rescan_seconds=0.05) as capture:
         wait_for(lambda: sink.ids == [1])
         spool.rename(spool.with_name("away"))
         wait_for(lambda: "No such file" in capture.status().last_error)

@@ -12,6 +12,7 @@ import pytest
 from apps.archive.capture.delivery.isolation import Nursery
 from apps.archive.capture.delivery.opener import LaterSink
 from apps.archive.capture.plan import Plan, PlannedSink
+from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import SinkUnavailable
 from apps.core.domain.masking import Rule
 
@@ -114,6 +115,7 @@ def test_plan_goes_through_memory_alone(tmp_path):
         once=True,
         patience_seconds=1.5,
         rescan_seconds=10,
+        watch=Watch.AUTO,
         mask_names="TOKEN",
         masking_key=b"key",
         sinks=(PlannedSink("store", "store:", uses_models=True),),

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from apps.archive.capture.capture import Capture
+from apps.archive.capture.watch.base import Watch
 from apps.clusters.schedulers.base import SpooledJob, SpoolEntry
 from apps.clusters.schedulers.torque.spool import TorqueSpool
 from tests.torque_spool import TorqueJob, TorqueServer, do
@@ -30,15 +31,15 @@ def server(tmp_path) -> TorqueServer:
     return TorqueServer(tmp_path / "torque", subdirectories=True)
 
 
-def running_torque(spool, journal, sink, **timing) -> AbstractContextManager[Capture]:
-    return running(capture_of(spool, journal, sink, cluster="old", scheduler="torque"), **timing)
+def running_torque(spool, journal, sink, watch=Watch.AUTO, **timing) -> AbstractContextManager[Capture]:
+    return running(capture_of(spool, journal, sink, cluster="old", scheduler="torque", watch=watch), **timing)
 
 
 @pytest.mark.parametrize("tasks", [0, 3])
-def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks) -> None:
+def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks, watch) -> None:
     spool, sink, job = CountingSpool(server.jobs), MemorySink(), TorqueJob(7, tasks=tasks, saves=5)
 
-    with running_torque(spool, journal, sink, rescan_seconds=0.05) as capture:
+    with running_torque(spool, journal, sink, watch, rescan_seconds=0.05) as capture:
         do(server.submission(job))
         wait_for(lambda: sink.jobs)
         do(server.life(job))
@@ -68,11 +69,11 @@ def test_what_a_scan_finds_before_its_event_is_followed_is_read_once(server, jou
     assert spool.whole == 2
 
 
-def test_directories_made_later_are_watched(tmp_path, journal) -> None:
+def test_directories_made_later_are_watched(tmp_path, journal, watch) -> None:
     server = TorqueServer(tmp_path / "torque")
     sink = MemorySink()
 
-    with running_torque(TorqueSpool(server.jobs), journal, sink):
+    with running_torque(TorqueSpool(server.jobs), journal, sink, watch):
         do(server.submission(TorqueJob(1)))
         wait_for(lambda: len(sink.jobs) == 1)
         (server.jobs / "2").mkdir()

@@ -15,7 +15,8 @@ from apps.archive.capture.delivery.keeper import KeeperDied, Keeping, SinkStatus
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.reader import Reader
 from apps.archive.capture.resources import Tidying
-from apps.archive.capture.watcher import Watcher
+from apps.archive.capture.watch.base import Watch
+from apps.archive.capture.watch.watcher import Watcher
 from apps.archive.handover.batches import Batch
 from apps.archive.handover.entry import CapturedJob, Clock
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
@@ -53,9 +54,11 @@ class Capture:
         keeper: Keeping,
         masker: Masker,
         clock: Clock,
+        watch: Watch = Watch.AUTO,
     ) -> None:
         self._cluster = cluster
         self._spool = spool
+        self._watch = watch
         self._keeper = keeper
         self._known: dict[str, Identity] = keeper.known(cluster)
         self._waiting = WaitingEntries()
@@ -79,7 +82,7 @@ class Capture:
 
     def run(self, *, rescan_seconds: float) -> None:
         """Capture until `stop` is called."""
-        watcher = Watcher(spool=self._spool, waiting=self._waiting, rescan=self._look_again.set)
+        watcher = Watcher(spool=self._spool, waiting=self._waiting, rescan=self._look_again.set, watch=self._watch)
         self._start(watcher)
         while not self._stopping.is_set():
             self._look_again.clear()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from apps.archive.capture.watch.base import Watch
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedSink:
@@ -43,6 +45,7 @@ class Plan:
     once: bool
     patience_seconds: float
     rescan_seconds: float
+    watch: Watch
     mask_names: str
     masking_key: bytes
     sinks: tuple[PlannedSink, ...]

@@ -90,6 +90,7 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
             keeper=keeper,
             masker=heart.masker(),
             clock=partial(datetime.now, UTC),
+            watch=plan.watch,
         )
         with _told_by_signals(capture):
             if plan.once:

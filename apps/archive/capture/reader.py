@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
-from apps.archive.capture.watcher import Watcher
+from apps.archive.capture.watch.watcher import Watcher
 from apps.archive.handover.entry import CapturedJob, Clock
 from apps.clusters.schedulers.base import (
     EntryIncomplete,

@@ -10,6 +10,7 @@ from django.core.management.base import CommandError
 
 from apps.archive.capture.plan import Plan, PlannedPlace, PlannedSink
 from apps.archive.capture.program import open_spool
+from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import BeginsAhead
 from apps.archive.sinks.registry import open_sinks
 
@@ -26,6 +27,7 @@ def plan_capture(
     once: bool,
     patience_seconds: float,
     rescan_seconds: float,
+    watch: str,
     **_: Any,
 ) -> Plan:
     """Return the plan. Raises `CommandError`, `CaptureFailed` and `BadSink` where it cannot be carried out at all."""
@@ -49,6 +51,7 @@ def plan_capture(
         once=once,
         patience_seconds=patience_seconds,
         rescan_seconds=rescan_seconds,
+        watch=Watch(watch),
         mask_names=settings.CAPTURE_MASK_NAMES,
         masking_key=settings.MASKING_KEY.encode(),
         sinks=tuple(sinks),

@@ -14,6 +14,7 @@ from apps.archive.capture.capture import PATIENCE_SECONDS
 from apps.archive.capture.journal.journal import JournalError
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.program import CaptureFailed, run
+from apps.archive.capture.watch.base import Watch
 from apps.archive.management.plan import plan_capture
 from apps.archive.management.refused import drop_refused, forget_sink, list_refused, retry_refused
 from apps.archive.sinks.base import BadSink
@@ -61,6 +62,12 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--rescan-seconds", type=float, default=10.0, help="scan the whole spool so often (%(default)s)"
+        )
+        parser.add_argument(
+            "--watch",
+            choices=[*Watch],
+            default=settings.CAPTURE_WATCH,
+            help="where file events come from: inotify, polling, or auto, which adds polling on network file systems",
         )
 
     def handle(self, *, cluster: str, journal: Path, sinks: list[str] | None, **options: Any) -> None:

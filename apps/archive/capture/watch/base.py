@@ -1,0 +1,46 @@
+"""What a source of file events gives, and how an operator chooses between them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Watch(StrEnum):
+    """Where file events come from. `AUTO` is inotify, and polling too for directories on a network file system."""
+
+    AUTO = "auto"
+    INOTIFY = "inotify"
+    POLLING = "polling"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """Something at `path`; `written` is a write to a file that is still open. `path` is None where events were lost."""
+
+    path: Path | None
+    is_directory: bool = False
+    written: bool = False
+
+
+class EventSource(Protocol):
+    """File events of some directories, each watched flat. One thread reads them, another may add and remove."""
+
+    def add(self, directory: Path) -> None:
+        """Watch a directory that is not watched. Raises `OSError`."""
+        ...
+
+    def remove(self, directory: Path) -> None:
+        """End the watch of a directory that was added, whether it goes on or not."""
+        ...
+
+    def has(self, directory: Path) -> bool:
+        """Whether the watch of this directory goes on: it ends when the directory is removed."""
+        ...
+
+    def read(self, timeout: float) -> Iterable[FileEvent]:
+        """Return what happened, as soon as something has, and nothing after `timeout` seconds without."""
+        ...
+
+    def close(self) -> None: ...

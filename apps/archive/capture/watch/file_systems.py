@@ -1,0 +1,55 @@
+"""On which file system a directory lies: of what other hosts write to it, this host's kernel may not know."""
+
+import os
+from pathlib import Path
+
+_NETWORK = {
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "gfs2",
+    "gpfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "orangefs",
+    "panfs",
+    "pvfs2",
+    "smb3",
+    "virtiofs",
+    "wekafs",
+}
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def is_network(directory: Path) -> bool:
+    """Whether other hosts may write to it: fuse counts, as most of its file systems are remote."""
+    kind = type_of(directory)
+    return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")
+
+
+def type_of(directory: Path) -> str:
+    """Return the type of its file system as in mount(8), such as `ext4`; nothing where that cannot be told."""
+    try:
+        mount = _mount_of(directory)
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    for line in mounts:  # see proc(5): id, parent, device, root, mount point, options, …, "-", type, source, options
+        fields = line.split(" ")
+        if fields[0] == mount:
+            return fields[fields.index("-") + 1]
+    return ""
+
+
+def _mount_of(directory: Path) -> str:
+    """Return the id of its mount; unlike its path, that is right for links, bind mounts and what is mounted over."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+    finally:
+        os.close(descriptor)
+    return dict(line.split(":\t") for line in told.splitlines())["mnt_id"]

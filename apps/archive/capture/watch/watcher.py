@@ -1,0 +1,112 @@
+"""File events of the spool: watches each of its directories flat and says which entries they are about."""
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+
+from apps.archive.capture.queues import WaitingEntries
+from apps.archive.capture.watch.base import EventSource, FileEvent, Watch
+from apps.archive.capture.watch.file_systems import is_network
+from apps.archive.capture.watch.inotify import Inotify
+from apps.archive.capture.watch.polling import POLL_SECONDS, Polling
+from apps.clusters.schedulers.base import Spool, identity_of
+
+logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Adds to `waiting` what events name. Where events may have been lost, `rescan` is called instead.
+
+    One thread follows, another may refresh.
+    """
+
+    def __init__(
+        self, *, spool: Spool, waiting: WaitingEntries, rescan: Callable[[], None], watch: Watch = Watch.AUTO
+    ) -> None:
+        self._spool = spool
+        self._waiting = waiting
+        self._rescan = rescan
+        self._watch = watch
+        self._inotify: _Watches | None = None
+        self._polling: _Watches | None = None
+        self._made: queue.SimpleQueue[Path] = queue.SimpleQueue()
+
+    def refresh(self) -> None:
+        """Watch the directories that the spool has now; one that was made anew is watched anew. Raises `OSError`."""
+        made = {self._made.get_nowait() for _ in range(self._made.qsize())}
+        directories = {path: identity_of(path).inode for path in self._spool.watched()}
+        polled = {path: inode for path, inode in directories.items() if self._is_polled(path)}
+        if polled and self._polling is None:
+            logger.info("the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS)
+            self._polling = _Watches(Polling())
+        if self._polling:
+            self._polling.renew(polled, made)
+        if self._watch is not Watch.POLLING:
+            self._inotify = self._inotify or _Watches(_inotify())
+            self._inotify.renew(directories, made)
+
+    def follow(self, timeout: float) -> None:
+        """Take the events that are there; where there are none, wait for some until `timeout` seconds are over."""
+        sources = [watches.source for watches in (self._inotify, self._polling) if watches]
+        if not sources:
+            time.sleep(timeout)
+        for source in sources:
+            for event in source.read(timeout):
+                self._told(event)
+            timeout = 0
+
+    def close(self) -> None:
+        for watches in filter(None, (self._inotify, self._polling)):
+            watches.source.close()
+
+    def _is_polled(self, directory: Path) -> bool:
+        return self._watch is Watch.POLLING or (self._watch is Watch.AUTO and is_network(directory))
+
+    def _told(self, event: FileEvent) -> None:
+        path = event.path
+        if path is None:
+            logger.warning("file events were lost, the spool is scanned")
+            self._rescan()
+        elif event.written:  # told of each write: only an index is looked at before it is closed
+            if self._spool.is_index(path):
+                self._rescan()
+        elif (entry := self._spool.entry_at(path)) is not None:
+            self._waiting.add(entry)
+        elif self._spool.is_index(path):
+            self._rescan()
+        elif event.is_directory:
+            self._made.put(path)
+            self._rescan()
+
+
+class _Watches:
+    """What one source watches of the spool."""
+
+    def __init__(self, source: EventSource) -> None:
+        self.source = source
+        self._inodes: dict[Path, int] = {}
+
+    def renew(self, directories: Mapping[Path, int], made: Set[Path]) -> None:
+        """Watch these directories, given with their inodes; those in `made` have been made since the last time."""
+        # A directory made anew may have the inode of the one before; the watch of that one has ended.
+        for path, inode in list(self._inodes.items()):
+            if path in made or not self.source.has(path) or directories.get(path) != inode:
+                self.source.remove(path)
+                del self._inodes[path]
+        for path in directories.keys() - self._inodes.keys():
+            try:
+                self.source.add(path)
+            except OSError as error:
+                logger.warning("%s: cannot be watched, only scanned: %s", path, error)
+            else:
+                self._inodes[path] = directories[path]
+
+
+def _inotify() -> Inotify:
+    try:
+        return Inotify()
+    except OSError as error:  # other programs of the user may have all that the kernel gives
+        why = f"{error.strerror}: no file events, the spool is only scanned (fs.inotify.max_user_instances)"
+        raise OSError(error.errno, why) from error
