@@ -44,9 +44,10 @@ def schedd(spool):
 
 
 @contextmanager
-def capturing(spool, journal):
+def capturing(spool, journal, **changes):
     sink = MemorySink()
-    with running(capture_of(HTCondorSpool(spool), journal, sink, cluster="mice", scheduler="htcondor")) as capture:
+    values = {"cluster": "mice", "scheduler": "htcondor"} | changes
+    with running(capture_of(HTCondorSpool(spool), journal, sink, **values)) as capture:
         yield capture, sink
 
 
@@ -57,8 +58,8 @@ def submit(schedd, home, number, **values):
     schedd.submit(number, Cmd=script.name, Iwd=str(home), Environment=v2({"SEED": str(number)}), **values)
 
 
-def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journal):
-    with capturing(schedd.spool, journal) as (capture, sink):
+def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journal, watch):
+    with capturing(schedd.spool, journal, watch=watch) as (capture, sink):
         submit(schedd, home, 1)
         wait_for(lambda: len(sink.jobs) == 1)
         submit(schedd, home, 2)
