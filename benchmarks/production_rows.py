@@ -49,22 +49,22 @@ S = RequestState
 #: Each state in turn; many wait for signatures and in the queue, as those are what pages must sort and count.
 STATES = (
     *S,
-    *(S.AWAITING_APPROVAL, S.QUEUED, S.QUEUED, S.QUEUED, S.RUNNING, S.DONE, S.HELD),
+    *(S.AWAITING_APPROVAL, S.QUEUED, S.QUEUED, S.QUEUED, S.RUNNING, S.DONE, S.ON_HOLD),
 )
 #: How a request came into its state.
 WAY = {
     S.SUBMITTED: (S.DRAFT, Verb.SUBMIT),
     S.CHECKING: (S.SUBMITTED, Verb.CHECK),
     S.AWAITING_APPROVAL: (S.CHECKING, Verb.PASS),
-    S.CHANGES_ASKED: (S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES),
+    S.CHANGES_REQUESTED: (S.AWAITING_APPROVAL, Verb.REQUEST_CHANGES),
     S.REJECTED: (S.AWAITING_APPROVAL, Verb.REJECT),
     S.APPROVED: (S.AWAITING_APPROVAL, Verb.APPROVE),
     S.QUEUED: (S.APPROVED, Verb.QUEUE),
     S.TESTING: (S.QUEUED, Verb.TEST),
     S.RUNNING: (S.QUEUED, Verb.START),
-    S.HELD: (S.RUNNING, Verb.HOLD),
+    S.ON_HOLD: (S.RUNNING, Verb.HOLD),
     S.COMPLETING: (S.RUNNING, Verb.COMPLETE),
-    S.DATA_QUALITY: (S.COMPLETING, Verb.EXAMINE),
+    S.DATA_QUALITY: (S.COMPLETING, Verb.REVIEW),
     S.DONE: (S.DATA_QUALITY, Verb.DONE),
     S.DONE_PARTIAL: (S.DATA_QUALITY, Verb.DONE_PARTIAL),
     S.CANCELLED: (S.QUEUED, Verb.CANCEL),
@@ -216,7 +216,7 @@ class Filler:
             workflow=version,
             arguments=dict(content.arguments),
             state=S.CANCELLED if state == S.SUPERSEDED else state,  # until it has a successor
-            held_from=S.RUNNING if state == S.HELD else "",
+            held_from=S.RUNNING if state == S.ON_HOLD else "",
             priority=number % 9 + 1 if state in SIGNED and number % 4 else None,
             priority_class=("", "normal", "high", "urgent")[number % 4] if state in SIGNED else "",
             version=number % 7 + 1,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 S = RequestState
 #: Jobs have run for it.
-RAN = frozenset({S.RUNNING, S.HELD, S.COMPLETING, S.DATA_QUALITY, S.DONE, S.DONE_PARTIAL})
+RAN = frozenset({S.RUNNING, S.ON_HOLD, S.COMPLETING, S.DATA_QUALITY, S.DONE, S.DONE_PARTIAL})
 ENDS = ("completed", "failed")
 ENDING = ("hour", "cluster", "experiment", "state", "jobs", "core_seconds")
 
@@ -66,7 +66,7 @@ class Runs:
             batch_size=1000,
         )
         StageHistory.objects.bulk_create(
-            (self._history(*one) for one in ran if one[0].end not in {S.RUNNING, S.HELD}), batch_size=1000
+            (self._history(*one) for one in ran if one[0].end not in {S.RUNNING, S.ON_HOLD}), batch_size=1000
         )
 
     def _totals(self, request: Request, stage: Stage, hour: datetime, state: str) -> HourlyTotals:

@@ -243,7 +243,7 @@ class Tour:
         for verb, state in (("approve", "awaiting_approval"), ("reject", "awaiting_approval"), ("priority", "queued")):
             url = reverse("production:request-detail", args=[self._requests[state]])
             yield self._visit("production:request-detail", f"do={verb}", "approver", f"{url}?do={verb}")
-        for state in ("draft", "changes_asked", "awaiting_approval", "queued"):
+        for state in ("draft", "changes_requested", "awaiting_approval", "queued"):
             url = reverse("production:request-edit", args=[self._requests[state]])
             yield self._visit("production:request-edit", f"check=1 {state}", "liaison", f"{url}?check=1")
 

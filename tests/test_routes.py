@@ -81,7 +81,7 @@ EXPECTED = {
     "api:shares": OPG,
     "api:shares-what-if": OPG,
     "api:request-approve": OPG_APPROVER,
-    "api:request-ask-for-changes": OPG_APPROVER,
+    "api:request-request-changes": OPG_APPROVER,
     "api:request-detail": OF_EXPERIMENT,
     "api:delegation-detail": NONE,  # of nobody here
     "api:delegation-list": ALL,
@@ -91,7 +91,7 @@ EXPECTED = {
     "api:request-combine": REQUESTER,
     "api:request-done": OPERATOR,
     "api:request-done-partial": OPERATOR,
-    "api:request-examine": OPERATOR,
+    "api:request-review": OPERATOR,
     "api:request-fail-test": OPERATOR,
     "api:request-hold": OPERATOR,
     "api:request-release": OPERATOR,

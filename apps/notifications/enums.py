@@ -9,7 +9,7 @@ class Group(models.TextChoices):
     TURN = "turn", "Your turn: a request waits for you, or somebody names you"
     OUTCOME = "outcome", "Outcome: approved, rejected, cancelled, done"
     TROUBLE = "trouble", "Trouble: held, a test failed, a webhook of yours does not answer"
-    PROGRESS = "progress", "Progress: submitted, in test, running, looked at"
+    PROGRESS = "progress", "Progress: submitted, testing, running, looked at"
     CHANGE = "change", "Changes: edited, priority"
     OTHER = "other", "Everything else"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import is_admin, is_approver, is_liaison, scope_of
-from apps.production.enums import BY_ARGUMENT, EDITABLE, PORTAL, PRIORITISED, RequestState, Who
+from apps.production.enums import BY_ARGUMENT, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
 
 if TYPE_CHECKING:
     from apps.production.models import Request
@@ -42,13 +42,13 @@ def _portal(user: Any, request: "Request") -> bool:
     return bool(user == PORTAL)
 
 
-PREDICATES: dict[Who, Callable[[Any, "Request"], bool]] = {
-    Who.LIAISON: _liaison,
-    Who.APPROVER: _approver,
-    Who.OPERATOR: _operator,
-    Who.OPERATOR_OR_PORTAL: _operator_or_portal,
-    Who.EITHER: _either,
-    Who.PORTAL: _portal,
+PREDICATES: dict[Actor, Callable[[Any, "Request"], bool]] = {
+    Actor.LIAISON: _liaison,
+    Actor.APPROVER: _approver,
+    Actor.OPERATOR: _operator,
+    Actor.OPERATOR_OR_PORTAL: _operator_or_portal,
+    Actor.LIAISON_OR_APPROVER: _either,
+    Actor.PORTAL: _portal,
 }
 
 

@@ -127,7 +127,7 @@ class Waiver(models.Model):
     subject = models.CharField(max_length=MAX_NAME, blank=True)
     why = models.TextField(help_text="What the check said.")
     digest = models.CharField(max_length=64)
-    in_part = models.BooleanField(default=False, help_text="The request is then done in part.")
+    in_part = models.BooleanField(default=False, help_text="The request is then partially done.")
     reason = models.TextField()
     at = models.DateTimeField()
     by = _person()

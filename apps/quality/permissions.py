@@ -3,13 +3,13 @@
 from typing import Any
 
 from apps.production.domain.lifecycle.actors import may
-from apps.production.enums import Who
+from apps.production.enums import Actor
 from apps.production.models import Request
 
 
 def may_run(user: Any, request: Request) -> bool:
     """Tell whether this person may have the checks run again."""
-    return may(user, Who.LIAISON, request) or may(user, Who.OPERATOR, request)
+    return may(user, Actor.LIAISON, request) or may(user, Actor.OPERATOR, request)
 
 
 def may_post(user: Any, request: Request) -> bool:
@@ -19,4 +19,4 @@ def may_post(user: Any, request: Request) -> bool:
 
 def may_waive(user: Any, request: Request) -> bool:
     """Tell whether this person may waive: an approver who has neither made nor submitted the request."""
-    return may(user, Who.APPROVER, request)
+    return may(user, Actor.APPROVER, request)

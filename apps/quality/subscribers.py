@@ -9,7 +9,7 @@ from apps.quality.domain.runs import ask_for_run
 from apps.quality.domain.standing import current_run
 
 
-@subscribe("quality.run_checks", "request.examine")
+@subscribe("quality.run_checks", "request.review")
 def on_request_examined(event: Event) -> None:
     """Have the checks run; one that has left data quality meanwhile needs none."""
     request = Request.objects.filter(pk=event.target_id).first()

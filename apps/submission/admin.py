@@ -7,7 +7,7 @@ from django.contrib import admin
 from apps.core.admin import ReadOnlyAdmin
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
 from apps.production.domain.lifecycle.actors import may
-from apps.production.enums import Who
+from apps.production.enums import Actor
 from apps.submission.domain.assignment import send_refused_again
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission, TakenFile
@@ -24,7 +24,7 @@ class AssignmentAdmin(ReadOnlyAdmin):
 def _refusal(submission: Submission, user: Any) -> str:
     if submission.state != SubmissionState.FAILED:
         return f"it is “{submission.get_state_display()}”."
-    return "" if may(user, Who.OPERATOR, submission.request) else f"this is for {Who.OPERATOR.label}."
+    return "" if may(user, Actor.OPERATOR, submission.request) else f"required role: {Actor.OPERATOR.label}."
 
 
 def _send_again(submission: Submission, asked: Asked) -> str:

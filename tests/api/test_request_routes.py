@@ -122,7 +122,7 @@ class TestTemplates:
 class TestHistory:
     def test_versions_and_what_differs(self, as_liaison, obj, liaison):
         submit_request(request=obj, by=liaison, at=AT)
-        Request.objects.filter(pk=obj.pk).update(state="changes_asked")
+        Request.objects.filter(pk=obj.pk).update(state="changes_requested")
         obj.refresh_from_db()
         save_draft(request=obj, content=content(title="anew"), version=obj.version, by=liaison, at=AT)
         at = f"/api/v1/requests/{obj.key}/"

@@ -16,7 +16,7 @@ def test_schema_has_no_warning(tmp_path):
 @pytest.mark.django_db
 def test_schema_names_the_actions_of_requests(client):
     paths = client.get("/api/v1/schema/", headers={"Accept": "application/vnd.oai.openapi+json"}).json()["paths"]
-    assert {"approve", "reject", "ask-for-changes", "submit", "cancel", "done"} <= {
+    assert {"approve", "reject", "request-changes", "submit", "cancel", "done"} <= {
         path.strip("/").rpartition("/")[2] for path in paths if path.startswith("/api/v1/requests/{key}/")
     }
 

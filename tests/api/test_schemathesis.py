@@ -15,7 +15,7 @@ EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "3"))
 SEED = int(os.environ.get("SCHEMATHESIS_SEED", "1"))
 #: Only operations whose method and path hold this, such as `POST /api/v1/requests/`.
 ONLY = os.environ.get("SCHEMATHESIS_ONLY", "")
-STATES = (S.CHANGES_ASKED, S.AWAITING_APPROVAL, S.QUEUED, S.RUNNING, S.DATA_QUALITY, S.DONE)
+STATES = (S.CHANGES_REQUESTED, S.AWAITING_APPROVAL, S.QUEUED, S.RUNNING, S.DATA_QUALITY, S.DONE)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_life_of_a_request(transactional_db, life, nova, liaison, approver, shif
     write(life, liaison)
     take_the_mend(life, liaison)
     submit(life, liaison)
-    ask_for_changes(life, approver)
+    request_changes(life, approver)
     change_and_submit_again(life, liaison)
     life.move(approver, "Approve", "good")
     assert state() == "queued"
@@ -150,7 +150,7 @@ def submit(life: Life, liaison: User) -> None:
     assert state() == "awaiting_approval"
 
 
-def ask_for_changes(life: Life, approver: User) -> None:
+def request_changes(life: Life, approver: User) -> None:
     """Find the request in the inbox, say beside a field what is wrong, and give it back."""
     page = life.page_of(approver)
     page.goto("/requests/inbox/")
@@ -161,8 +161,8 @@ def ask_for_changes(life: Life, approver: User) -> None:
     page.get_by_label("What you say").fill("Such jobs needed up to 4 GB.")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_text("1 open of 1", exact=True)).to_be_visible()
-    life.move(approver, "Ask for changes", "See what I say about memory.")
-    assert state() == "changes_asked"
+    life.move(approver, "Request changes", "See what I say about memory.")
+    assert state() == "changes_requested"
 
 
 def change_and_submit_again(life: Life, liaison: User) -> None:
@@ -214,7 +214,7 @@ def set_priority(life: Life, approver: User, liaison: User) -> None:
 
 def hold_and_release(life: Life, shifter: User, liaison: User) -> None:
     life.move(shifter, "Hold", "The farm is full.")
-    assert state() == "held"
+    assert state() == "on_hold"
     page = life.visit(liaison)
     expect(page.get_by_text("The farm is full.").first).to_be_visible()
     life.move(shifter, "Release")

@@ -60,7 +60,9 @@ def test_pages_of_requests_are_accessible(width, transactional_db, nova, liaison
     Service.objects.create(slug="samweb", name="SAM web")
     ahead = timezone.localdate() + timedelta(days=300)
     chain = (stage("generation", services=("samweb",)), stage("simulation"))
-    asked = request_in("changes_asked", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
+    asked = request_in(
+        "changes_requested", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain
+    )
     queued = request_in("queued", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain)
     for who, paths in {
         liaison: ["", f"{asked.key}/", f"{asked.key}/edit/?check=1", "new/"],

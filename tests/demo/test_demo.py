@@ -67,7 +67,7 @@ def test_demo_run_again_changes_nothing(directory: Path) -> None:
 def test_demo_requests_are_in_every_state_with_their_history(directory: Path) -> None:
     states = Counter(Request.objects.values_list("state", flat=True))
     assert states == {
-        "running": 3, "queued": 1, "done": 1, "data_quality": 1, "rejected": 1, "cancelled": 1, "changes_asked": 1,
+        "running": 3, "queued": 1, "done": 1, "data_quality": 1, "rejected": 1, "cancelled": 1, "changes_requested": 1,
         "awaiting_approval": 3, "draft": 1,
     }  # fmt: skip
     for request in Request.objects.all():

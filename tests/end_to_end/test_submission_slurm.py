@@ -194,7 +194,7 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     check_jobs_and_archive(request, begun)
     check_words(slurm)
     events = Event.objects.filter(target_type="production.request", target_id=str(request.pk), at__gte=begun)
-    moves = [f"request.{verb}" for verb in ("test", "start", "complete", "examine", "done")]
+    moves = [f"request.{verb}" for verb in ("test", "start", "complete", "review", "done")]
     assert list(events.filter(kind__in=moves).order_by("pk").values_list("kind", flat=True)) == moves
     assert set(events.filter(kind__in=moves).values_list("actor", flat=True)) == {"opsportal"}
     frozen = RequestReport.objects.get(request=request)

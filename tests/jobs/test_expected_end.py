@@ -122,7 +122,7 @@ def test_what_is_held_has_no_end(alps, running, approver):
     assert third.basis == "waits for simulation, whose end is not known"
     held = fresh(running)
     SERVICES[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
-    assert {end.basis for end in ends(running)} == {"the request is “held”"}
+    assert {end.basis for end in ends(running)} == {"the request is “on hold”"}
 
 
 def test_forty_stages_take_as_many_queries_as_three(nova, liaison, approver, running, django_assert_num_queries):

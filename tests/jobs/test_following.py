@@ -75,7 +75,7 @@ def test_job_of_before_the_queue_starts_nothing(alps, made):
     assert state(request) == "queued"
 
 
-@pytest.mark.parametrize("before", ["testing", "held", "awaiting_approval", "cancelled"])
+@pytest.mark.parametrize("before", ["testing", "on_hold", "awaiting_approval", "cancelled"])
 def test_jobs_move_nothing_from_elsewhere(alps, made, before):
     request = made(before)
     ran(alps, request, "generation", record(1), record(2))
@@ -93,7 +93,7 @@ def test_last_job_ends_it_and_passes_it_on(alps, made):
     ran(alps, request, "generation", record(2))
     follow_requests(at=END)
     kinds = [(event.kind, event.actor) for event in events_of(request)][-2:]
-    assert kinds == [("request.complete", PORTAL), ("request.examine", PORTAL)]
+    assert kinds == [("request.complete", PORTAL), ("request.review", PORTAL)]
     assert state(request) == "data_quality"
 
 

@@ -42,7 +42,7 @@ def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_ser
 
 
 def test_reason_comes_along_escaped_and_the_thread_holds_together(mail_server, asked, liaison, approver):
-    SERVICES["ask-for-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
+    SERVICES["request-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
     deliver()
     assert send(AT)
     question, answer = mail_server.mails

@@ -227,14 +227,14 @@ def test_reason_page_says_what_each_would_become_and_leaves_out_what_is_not_poss
     assert f'value="{running.pk}"' not in page
 
     page = browse(admin).post("/admin/production/request/", {"action": "hold", **both}).content.decode()
-    assert "becomes “held”, with a reason." in page
+    assert "becomes “on hold”, with a reason." in page
 
 
 def test_person_without_the_role_is_told_before_anything_is_asked(admin, browse, nova, liaison, approver):
     waiting = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     sent = {"action": "reject", "_selected_action": [waiting.pk]}
     page = browse(admin).post("/admin/production/request/", sent).content.decode()
-    assert "<b>not possible</b>, this is for" in page
+    assert "<b>not possible</b>, required role: " in page
     assert "None of them can be acted upon" in page
     assert "<textarea" not in page
 

@@ -50,7 +50,7 @@ def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
     states = []
     for by, verb in [
         (liaison, "submit"),
-        (approver, "ask-for-changes"),
+        (approver, "request-changes"),
         (liaison, "submit"),
         (approver, "approve"),
         (approver, "hold"),
@@ -58,10 +58,10 @@ def test_whole_life_over_the_api(nova, liaison, approver, samweb, api):
     ]:
         states.append(api(by).post(f"{path}{verb}/", {"reason": "because"}, format="json").json()["state"])
         check_waiting()
-    assert states == ["submitted", "changes_asked", "submitted", "queued", "held", "queued"]
+    assert states == ["submitted", "changes_requested", "submitted", "queued", "on_hold", "queued"]
     ranked = api(approver).post(f"{path}set-priority/", {"priority": 7, "reason": "freeze"}, format="json").json()
     assert (ranked["priority"], ranked["rank"], ranked["approved_by"]) == (7, 1, "opg-one")
-    for verb in ("start", "complete", "examine", "done"):
+    for verb in ("start", "complete", "review", "done"):
         if verb == "done":
             pass_quality(Request.objects.get(), approver)
         state = api(approver).post(f"{path}{verb}/", {}, format="json").json()["state"]
@@ -139,7 +139,7 @@ def test_draft_for_an_experiment_of_others_is_forbidden(nova, dune, other_liaiso
     [
         ("submit", "approver"),
         ("approve", "liaison"),
-        ("ask-for-changes", "shifter"),
+        ("request-changes", "shifter"),
         ("reject", "admin"),
         ("start", "liaison"),
         ("done", "liaison"),

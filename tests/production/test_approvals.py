@@ -88,7 +88,7 @@ def test_who_is_of_no_group_cannot_sign_but_an_approver_can_still_refuse(nova, p
     ApprovalRule.objects.create(experiment=nova).groups.add(physics)
     with pytest.raises(NotAllowed, match="Physics of NOvA"):
         approve(waiting, approver)
-    assert {m.verb for m in moves_for(approver, waiting)} >= {Verb.REJECT, Verb.ASK_FOR_CHANGES}
+    assert {m.verb for m in moves_for(approver, waiting)} >= {Verb.REJECT, Verb.REQUEST_CHANGES}
     assert Verb.APPROVE not in {m.verb for m in moves_for(approver, waiting)}
     assert Verb.APPROVE in {m.verb for m in moves_for(convener, waiting)}
     assert SERVICES[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state == "rejected"
@@ -235,7 +235,7 @@ def test_own_signature_is_withdrawn_while_others_are_missing(rule, waiting, appr
 
 def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, convener, approver):
     approve(waiting, both)
-    back = SERVICES[Verb.ASK_FOR_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why so many?")
+    back = SERVICES[Verb.REQUEST_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why so many?")
     submit_request(request=back, by=both, at=AT)
     check_request(request=back, at=AT)
     assert not Signature.objects.filter(withdrawn_at=None).exists()
@@ -245,7 +245,7 @@ def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, 
 
 def test_signature_stays_while_nothing_material_changes(rule, waiting, liaison, convener, approver):
     approve(waiting, convener)
-    back = SERVICES[Verb.ASK_FOR_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why?")
+    back = SERVICES[Verb.REQUEST_CHANGES](request=Request.objects.get(), by=approver, at=AT, reason="why?")
     save_draft(request=back, content=content(purpose="More"), version=back.version, by=liaison, at=AT)
     assert Signature.objects.filter(withdrawn_at=None).count() == 1
     heavier = content(purpose="More", stages=(stage(jobs=5),))
@@ -308,7 +308,7 @@ def test_reminder_comes_once_for_each_wait(rule, waiting, approver, convener, li
     told = Event.objects.get(kind="request.reminder")
     assert told.data["people"] == ["convener", "opg-one"]
     assert told.data["groups"] == ["OPG", "Physics of NOvA"]
-    back = SERVICES[Verb.ASK_FOR_CHANGES](request=waiting, by=approver, at=AT + WEEK, reason="why?")
+    back = SERVICES[Verb.REQUEST_CHANGES](request=waiting, by=approver, at=AT + WEEK, reason="why?")
     assert remind_of_waiting(at=AT + 2 * WEEK) == 1
     assert Event.objects.filter(kind="request.reminder").last().data["people"] == ["nova-liaison"]
     submit_request(request=back, by=liaison, at=AT + 2 * WEEK)

@@ -133,7 +133,7 @@ def test_saves_while_typing_are_one_event(nova, liaison, both):
 
 
 def test_every_change_after_submission_is_an_event(nova, liaison, approver):
-    asked = request_in("changes_asked", by=liaison, experiment=nova, approver=approver)
+    asked = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
     for number in range(3):
         save(asked, liaison, f"t{number}", 120 + number)
     assert Event.objects.filter(kind="request.edited").count() == 3

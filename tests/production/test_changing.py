@@ -22,7 +22,7 @@ from tests.production.written import AT, content, request_in, stage
 DECLARED = """
 title: Skim with a knob
 arguments:
-  - {name: knob, editable_in: [queued, running, held]}
+  - {name: knob, editable_in: [queued, running, on_hold]}
 stages:
   stage:
     title: Stage
@@ -36,7 +36,7 @@ stages:
       - wall_seconds
       - output_dataset
       - services
-      - {name: target, editable_in: [held]}
+      - {name: target, editable_in: [on_hold]}
 """
 
 LIGHT = {"title": "Other", "purpose": "Other", "priority_reason": "Other", "deadline": date(2026, 12, 24)}
@@ -141,7 +141,7 @@ def knobbed(knob, **changes):
 
 
 @pytest.mark.parametrize(
-    ("state", "allowed"), [("queued", "knob"), ("running", "knob jobs"), ("held", "knob target"), ("testing", "")]
+    ("state", "allowed"), [("queued", "knob"), ("running", "knob jobs"), ("on_hold", "knob target"), ("testing", "")]
 )
 def test_arguments_are_changed_where_the_type_says_so(state, allowed, knob, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver, **knobbed(knob))

@@ -43,7 +43,7 @@ def test_each_level_holds_what_is_below_it_and_nothing_else(running, foreign, no
 
 
 def test_held_state_is_the_hold_of_a_request(nova, liaison, approver):
-    held = request_in("held", by=liaison, experiment=nova, approver=approver)
+    held = request_in("on_hold", by=liaison, experiment=nova, approver=approver)
     found = hold_of(held, held.stages.first())
     assert (found.level, found.reason, found.by) == ("request", "for the freeze", approver.username)
 

@@ -134,7 +134,7 @@ def check(before: Request, after: Request, done: int) -> None:
     passed = [event.kind for event in events if event.kind in {"request.approve", "request.change"}]
     assert (after.approved_at is not None) == (passed[-1:] == ["request.approve"])
     check_signatures(before, after)
-    assert (after.held_from != "") == (after.state == RequestState.HELD)
+    assert (after.held_from != "") == (after.state == RequestState.ON_HOLD)
     assert (after.superseded_by_id is not None) == (after.state == RequestState.SUPERSEDED)
     assert (after.closed_at is not None) == (after.state in CLOSED)
     assert (after.submitted_at is not None) == any(event.kind == "request.submit" for event in events)

@@ -8,7 +8,7 @@ from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
 from apps.production.domain.lifecycle.transitions import actor_of
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.enums import RequestState, Verb, Who
+from apps.production.enums import Actor, RequestState, Verb
 from apps.production.models import Request
 from tests.production.written import AT, draft, request_in, stage
 
@@ -51,11 +51,11 @@ def test_other_liaison_sees_nothing_of_it_in_list_and_queue(nova, liaison, appro
         ("draft", "liaison", ["cancel", "submit"]),
         ("draft", "approver", []),
         ("awaiting_approval", "liaison", ["cancel", "supersede"]),
-        ("awaiting_approval", "approver", ["approve", "ask-for-changes", "reject", "cancel", "supersede", "priority"]),
+        ("awaiting_approval", "approver", ["approve", "request-changes", "reject", "cancel", "supersede", "priority"]),
         ("awaiting_approval", "shifter", []),
-        ("changes_asked", "liaison", ["cancel", "supersede", "submit"]),
+        ("changes_requested", "liaison", ["cancel", "supersede", "submit"]),
         ("queued", "approver", ["test", "start", "hold", "cancel", "supersede", "priority"]),
-        ("held", "shifter", ["release"]),
+        ("on_hold", "shifter", ["release"]),
         ("data_quality", "shifter", ["resume"]),
         ("queued", "liaison", ["cancel", "supersede"]),
         ("done", "approver", ["supersede"]),
@@ -96,7 +96,7 @@ def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, brows
 
 
 @pytest.mark.parametrize(
-    "verb", [verb for verb in SERVICES if actor_of(verb) not in {Who.OPERATOR, Who.OPERATOR_OR_PORTAL}]
+    "verb", [verb for verb in SERVICES if actor_of(verb) not in {Actor.OPERATOR, Actor.OPERATOR_OR_PORTAL}]
 )
 def test_shifter_is_forbidden_every_move(verb, nova, liaison, approver, shifter, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
@@ -111,9 +111,9 @@ def test_unknown_move_is_not_found_and_moves_are_posts(nova, liaison, browse):
 
 def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, second_approver, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
-    SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason="no")
+    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason="no")
     page = browse(second_approver).post(move(obj, "approve"), {"version": obj.version - 1}, follow=True)
-    assert "NOVA-0001 was changed by opg-one meanwhile: it is now “changes asked”. Nothing was overwritten." in (
+    assert "NOVA-0001 was changed by opg-one meanwhile: it is now “changes requested”. Nothing was overwritten." in (
         page.content.decode()
     )
 
@@ -158,7 +158,7 @@ def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
     )
     # No such name is let through by the checks; a page must not rest on that.
     obj.stages.update(release=HOSTILE, configuration=HOSTILE, input_dataset=HOSTILE)
-    SERVICES[Verb.ASK_FOR_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
+    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
     paths = [detail(obj), detail(obj) + "edit/", reverse("production:request-list"), reverse("portal:home")]
     for path in paths:
         assert HOSTILE not in browse(liaison).get(path).content.decode()

@@ -22,8 +22,8 @@ BY_MOVES = [state for state in WAITING if state != "running"]
 OPG = ["nova-approver", "nova-shifter", "opg-one", "shift-one", "two-hats"]
 TOLD = {
     "awaiting_approval": ["nova-approver", "opg-one", "stand-in", "two-hats"],
-    "changes_asked": ["all-liaison", "nova-liaison", "stand-in", "two-hats"],
-    "held": OPG,
+    "changes_requested": ["all-liaison", "nova-liaison", "stand-in", "two-hats"],
+    "on_hold": OPG,
     "data_quality": OPG,
 }
 
@@ -74,7 +74,7 @@ def test_what_waits_for_nobody_is_not_reminded_of(state, bring):
 
 
 def test_held_again_is_another_wait(bring, approver):
-    request = bring("held")
+    request = bring("on_hold")
     assert remind_of_waiting(at=AT + 4 * DAY) == 1
     SERVICES[Verb.RELEASE](request=request, by=approver, at=AT + 5 * DAY)
     again = Request.objects.get(pk=request.pk)
@@ -85,7 +85,7 @@ def test_held_again_is_another_wait(bring, approver):
 
 def test_days_are_those_of_the_rules(bring, nova):
     ApprovalRule.objects.create(experiment=nova, remind_after_days=0)
-    bring("held")
+    bring("on_hold")
     assert remind_of_waiting(at=AT + 90 * DAY) == 0
     ApprovalRule.objects.create(experiment=nova, remind_after_days=9)
     assert remind_of_waiting(at=AT + 9 * DAY) == 0
@@ -103,11 +103,11 @@ def test_with_all_signatures_there_the_last_word_is_asked_of_all_that_may_sign(e
 
 
 def test_queries_do_not_grow_with_what_was_reminded_of(bring, django_assert_num_queries):
-    bring("held")
+    bring("on_hold")
     assert remind_of_waiting(at=AT + 4 * DAY) == 1
     with django_assert_num_queries(6):
         assert remind_of_waiting(at=AT + 5 * DAY) == 0
-    for state in ("held", "held", "data_quality", "data_quality", "changes_asked"):
+    for state in ("on_hold", "on_hold", "data_quality", "data_quality", "changes_requested"):
         bring(state)
     assert remind_of_waiting(at=AT + 5 * DAY) == 5
     with django_assert_num_queries(6):

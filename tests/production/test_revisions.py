@@ -61,7 +61,7 @@ def test_no_more_versions_are_kept_than_the_bound(nova, liaison):
 
 
 def test_page_tells_what_changed_since_submission(nova, liaison, approver, browse):
-    asked = request_in("changes_asked", by=liaison, experiment=nova, approver=approver)
+    asked = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
     assert changed_since_submission(asked) is None
     save(asked, liaison, stages=(stage("generation", memory_bytes=6_000_000_000), stage("simulation")))
     asked.refresh_from_db()

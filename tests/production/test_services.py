@@ -105,7 +105,7 @@ def test_incomplete_draft_is_not_submitted_and_all_is_said(nova, liaison):
 
 
 def test_deadline_that_passed_meanwhile_keeps_it_from_being_submitted_again(nova, liaison, approver):
-    obj = request_in("changes_asked", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidFields):
         submit_request(request=obj, by=liaison, at=AT + timedelta(days=60))
 
@@ -193,7 +193,7 @@ def test_queue_goes_on_after_a_rank(approved, approver):
 
 def test_waiting_for_is_what_each_can_do_next(nova, liaison, approver, both, shifter):
     own = draft(liaison, nova)
-    changes = request_in("changes_asked", by=liaison, experiment=nova, approver=approver)
+    changes = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
     theirs = request_in("awaiting_approval", by=both, experiment=nova, approver=approver)
     request_in("queued", by=liaison, experiment=nova, approver=approver)
     assert set(waiting_for(liaison)) == {own, changes}

@@ -12,7 +12,7 @@ from apps.production.domain.lifecycle.moves import SERVICES, submit_request, sup
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, actor_of, transitions_from
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.enums import PORTAL, RequestState, Verb, Who
+from apps.production.enums import PORTAL, Actor, RequestState, Verb
 from apps.production.models import Request
 from apps.production.tasks import check_request, check_waiting
 from tests.people import person
@@ -20,12 +20,12 @@ from tests.production.written import AT, content, draft, pass_quality, request_i
 
 ROLES = ["liaison", "other_liaison", "approver", "shifter", "admin", "both"]
 CAN = {
-    Who.LIAISON: {"liaison", "both"},
-    Who.SIGNER: {"approver"},
-    Who.DECIDER: {"approver"},
-    Who.OPERATOR: {"approver", "both", "shifter"},
-    Who.OPERATOR_OR_PORTAL: {"approver", "both", "shifter"},
-    Who.EITHER: {"liaison", "both", "approver"},
+    Actor.LIAISON: {"liaison", "both"},
+    Actor.SIGNER: {"approver"},
+    Actor.DECIDER: {"approver"},
+    Actor.OPERATOR: {"approver", "both", "shifter"},
+    Actor.OPERATOR_OR_PORTAL: {"approver", "both", "shifter"},
+    Actor.LIAISON_OR_APPROVER: {"liaison", "both", "approver"},
 }
 
 
@@ -78,8 +78,8 @@ def test_move_is_made_with_its_event(step, nova, liaison, approver):
     draft(liaison, nova)
     if step.guard == "output_is_good":
         pass_quality(obj, approver)
-    by = liaison if step.who in {Who.LIAISON, Who.EITHER} else approver
-    if step.who is Who.PORTAL:
+    by = liaison if step.actor in {Actor.LIAISON, Actor.LIAISON_OR_APPROVER} else approver
+    if step.actor is Actor.PORTAL:
         apply_move(obj, step.verb, by=PORTAL, at=AT, reason=" because ")
     else:
         made(step.verb, obj, by, " because ")
@@ -87,7 +87,7 @@ def test_move_is_made_with_its_event(step, nova, liaison, approver):
     event = events_of(obj).filter(kind=f"request.{step.verb.name.lower()}").last()
     assert stored.state == (RequestState.QUEUED if step.verb is Verb.APPROVE else step.new)
     assert (event.old, event.new, event.reason) == (step.old, step.new, "because")
-    assert event.actor == (PORTAL if step.who is Who.PORTAL else by.username)
+    assert event.actor == (PORTAL if step.actor is Actor.PORTAL else by.username)
 
 
 def test_held_request_goes_back_to_where_it_was_and_nowhere_else(nova, liaison, approver):
@@ -113,7 +113,7 @@ def test_request_that_went_bad_while_it_waited_is_given_back(nova, liaison):
     moves_module.check_request(request=obj, at=AT + timedelta(days=365))
     event = events_of(obj).last()
     assert (obj.state, event.actor, event.reason) == (
-        "changes_asked",
+        "changes_requested",
         PORTAL,
         "deadline: The deadline must be later than today.",
     )
@@ -132,4 +132,4 @@ def test_every_pair_of_states_is_reached_by_at_most_one_verb():
     moves = [(t.old, t.new) for t in TRANSITIONS]
     assert len(moves) == len(set(moves))
     for verb in Verb:
-        assert len({t.who for t in TRANSITIONS if t.verb == verb}) == 1
+        assert len({t.actor for t in TRANSITIONS if t.verb == verb}) == 1

@@ -50,14 +50,14 @@ S = RequestState
 #: How a request gets into a state: the state before, the verb, and who makes the move.
 WAYS = {
     S.SUBMITTED: (S.DRAFT, Verb.SUBMIT, "by"),
-    S.CHANGES_ASKED: (S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, "approver"),
+    S.CHANGES_REQUESTED: (S.AWAITING_APPROVAL, Verb.REQUEST_CHANGES, "approver"),
     S.REJECTED: (S.AWAITING_APPROVAL, Verb.REJECT, "approver"),
     S.QUEUED: (S.AWAITING_APPROVAL, Verb.APPROVE, "approver"),
     S.TESTING: (S.QUEUED, Verb.TEST, "approver"),
     S.RUNNING: (S.QUEUED, Verb.START, "approver"),
-    S.HELD: (S.RUNNING, Verb.HOLD, "approver"),
+    S.ON_HOLD: (S.RUNNING, Verb.HOLD, "approver"),
     S.COMPLETING: (S.RUNNING, Verb.COMPLETE, "approver"),
-    S.DATA_QUALITY: (S.COMPLETING, Verb.EXAMINE, "approver"),
+    S.DATA_QUALITY: (S.COMPLETING, Verb.REVIEW, "approver"),
     S.DONE: (S.DATA_QUALITY, Verb.DONE, "approver"),
     S.DONE_PARTIAL: (S.DATA_QUALITY, Verb.DONE_PARTIAL, "approver"),
     S.CANCELLED: (S.DRAFT, Verb.CANCEL, "by"),

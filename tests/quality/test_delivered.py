@@ -92,12 +92,12 @@ def test_jobs_of_a_test_do_not_count(make, approver):
     make_move(verb=Verb.START, request=produced.fresh(), by=approver, at=QUEUED_AT + timedelta(minutes=20))
     run(produced.request, (2, 1, "completed", 21), (3, 1, "failed", 22))
     assert told(produced.request) == recounted(produced.request) == {"generation": (1, 1)}
-    for verb in (Verb.COMPLETE, Verb.EXAMINE):
+    for verb in (Verb.COMPLETE, Verb.REVIEW):
         make_move(verb=verb, request=produced.fresh(), by=approver, at=LATER)
     standing = produced.judge()
     said = {(one.result.position, one.result.check_name): one.result.why for one in standing.rated}
     why = said[0, "missing_jobs"]
-    assert why == "1 of 2 jobs have not completed. 1 that were submitted while it was in test are not counted."
+    assert why == "1 of 2 jobs have not completed. 1 that were submitted while it was testing are not counted."
 
 
 def test_jobs_of_before_the_queue_do_not_count(produced):

@@ -29,7 +29,7 @@ def test_request_whose_checks_pass_is_done_by_the_portal(produced):
 
 def test_checks_run_when_the_request_comes_to_data_quality(make):
     produced = make("completing")
-    SERVICES[Verb.EXAMINE](request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER)
+    SERVICES[Verb.REVIEW](request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER)
     assert not QualityRun.objects.exists()
     core_tasks.deliver_waiting()
     assert QualityRun.objects.get().state == "waiting"
@@ -97,7 +97,7 @@ def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
     produced.report(1)
     (one,) = produced.judge().open
     waive(produced, one, approver, "The disk is full.", in_part=True)
-    with pytest.raises(InvalidTransition, match="done in part"):
+    with pytest.raises(InvalidTransition, match="partially done"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done_partial"
     event = events_of(produced.request).last()
@@ -177,7 +177,7 @@ def test_nothing_new_means_no_new_run(produced):
 def test_results_of_before_do_not_close_a_request_that_was_resumed(produced, approver):
     produced.all_good()
     assert produced.judge().passes
-    for verb in (Verb.RESUME, Verb.COMPLETE, Verb.EXAMINE):
+    for verb in (Verb.RESUME, Verb.COMPLETE, Verb.REVIEW):
         SERVICES[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
     assert not produced.standing().passes
     with pytest.raises(InvalidTransition, match="not judged yet"):
@@ -243,7 +243,7 @@ def act(produced, action, approver) -> None:
     elif action == "settle":
         produced.settle()
     elif action == "again":
-        for verb in (Verb.COMPLETE, Verb.EXAMINE):
+        for verb in (Verb.COMPLETE, Verb.REVIEW):
             SERVICES[verb](request=produced.fresh(), by=approver, at=LATER)
     elif action in {"done", "part", "resume"}:
         verb = {"done": Verb.DONE, "part": Verb.DONE_PARTIAL, "resume": Verb.RESUME}[action]

@@ -124,7 +124,7 @@ def test_list_of_those_that_wait(produced, make, shifter, browse):
 
 def test_list_of_those_that_wait_is_paged_by_how_long_they_do(produced, make, shifter, browse, monkeypatch):
     others = [make().request for _ in range(2)]
-    publish(kind="request.examine", target=produced.request, by="x", at=LATER, new="data_quality")  # it comes again
+    publish(kind="request.review", target=produced.request, by="x", at=LATER, new="data_quality")  # it comes again
     keys = [others[0].key, others[1].key, produced.request.key]
     monkeypatch.setattr(waiting_for_quality, "__kwdefaults__", {"after": 0, "size": 2})
     client, address = browse(shifter), reverse("quality:waiting")

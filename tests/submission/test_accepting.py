@@ -74,7 +74,7 @@ def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send
     assert (one.events_missing, one.expected.basis) == (10, "taken as it is")
     assert [request.pk for request in complete_ended(at=AT)] == [running.request.pk]
     request = Request.objects.get(pk=running.request.pk)
-    make_move(verb=Verb.EXAMINE, request=request, by="opsportal", at=AT)
+    make_move(verb=Verb.REVIEW, request=request, by="opsportal", at=AT)
     assert standing_of(request).in_part
     with pytest.raises(InvalidTransition):
         make_move(verb=Verb.DONE, request=request, by=shifter, at=AT)

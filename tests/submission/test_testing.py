@@ -74,7 +74,7 @@ def test_a_test_that_failed_holds_the_request_and_a_release_tests_again(tested, 
     assert step(tested, LATER) is None
     judge(test, {0: "code"}, at=LATER)
     judge_tests(cluster=tested.cluster, at=LATER)
-    assert state_of(tested) == "held"
+    assert state_of(tested) == "on_hold"
     event = Event.objects.get(kind="request.hold")
     assert event.reason == "The test of one failed, code problem: it was a code problem."
     make_move(verb=Verb.RELEASE, request=tested.request, by=approver, at=LATER)
@@ -88,7 +88,7 @@ def test_a_test_without_a_verdict_is_held_in_the_end(tested, end_jobs):
     test = step(tested)
     end(tested, test, end_jobs, failed={0})
     judge_tests(cluster=tested.cluster, at=LATER + timedelta(minutes=16))
-    assert state_of(tested) == "held"
+    assert state_of(tested) == "on_hold"
 
 
 def test_a_test_that_a_service_failed_is_made_again_twice(tested, end_jobs):
@@ -99,7 +99,7 @@ def test_a_test_that_a_service_failed_is_made_again_twice(tested, end_jobs):
         end(tested, test, end_jobs, at=at, failed={0})
         judge(test, {0: "service"}, at=at, service="samweb")
         judge_tests(cluster=tested.cluster, at=at)
-    assert state_of(tested) == "held"
+    assert state_of(tested) == "on_hold"
     assert [s.number for s in tested.request.submissions.all()] == [1, 2, 3]
 
 

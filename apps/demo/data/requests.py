@@ -34,7 +34,7 @@ def load_requests(*, experiments: dict[str, Experiment], users: dict[str, User],
                 found[story.content.title] = _draft(story, experiments, users, moment, at)
             else:
                 _do(step, found[story.content.title], users[step.by], moment)
-                if story is LOW_ENERGY and step.verb is Verb.EXAMINE:
+                if story is LOW_ENERGY and step.verb is Verb.REVIEW:
                     look(request=found[story.content.title], users=users, at=moment)
     return _campaigns(found)
 

@@ -90,7 +90,7 @@ BEAM = Story(
     ),
     (
         _submitted(126, "liaison"),
-        Step(120, "approver", Verb.ASK_FOR_CHANGES, "Reconstruction v09_70 loses slices at the edge: take v09_72."),
+        Step(120, "approver", Verb.REQUEST_CHANGES, "Reconstruction v09_70 loses slices at the edge: take v09_72."),
         Step(118, "liaison", edit={"reco": {"release": "v09_72"}}),
         _submitted(117.9, "liaison"),
         *_started(100, "high 7", "The analysis freeze of December."),
@@ -152,7 +152,7 @@ CALIBRATION = Story(
         _submitted(690, "nova-second"),
         *_started(680, "normal 6", "Small, and needed first."),
         Step(402, "shifter", Verb.COMPLETE),
-        Step(401, "shifter", Verb.EXAMINE),
+        Step(401, "shifter", Verb.REVIEW),
         Step(400, "approver", Verb.DONE, "All 800 files are declared."),
     ),
 )  # fmt: skip
@@ -172,7 +172,7 @@ LOW_ENERGY = Story(
         _submitted(390, "nova-second"),
         *_started(380, "normal 5", "Small."),
         Step(100, "shifter", Verb.COMPLETE),
-        Step(99, "shifter", Verb.EXAMINE),
+        Step(99, "shifter", Verb.REVIEW),
     ),
 )  # fmt: skip
 
@@ -189,7 +189,7 @@ ROCK_MUONS = Story(
     ),
     (
         _submitted(46, "liaison"),
-        Step(2, "approver", Verb.ASK_FOR_CHANGES, "8 % of such jobs needed more than 3 GB: ask for 4 GB in reco."),
+        Step(2, "approver", Verb.REQUEST_CHANGES, "8 % of such jobs needed more than 3 GB: ask for 4 GB in reco."),
     ),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from apps.production.models import Request
 
 #: Clocks of portal and scheduler may differ by so much.
 SKEW = timedelta(minutes=5)
-#: While a request is in test, none of its jobs is of production.
+#: While a request is testing, none of its jobs is of production.
 _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 
 #: What the hourly totals hold too many of: jobs of before production, and attempts that completed but were followed

@@ -69,7 +69,7 @@ def examine_located(*, at: datetime) -> list[Request]:
     moved = []
     for request in completing.select_related("experiment"):
         if all(is_located(stage) for stage in request.stages.all()):
-            moved += _move(request, Verb.EXAMINE, at)
+            moved += _move(request, Verb.REVIEW, at)
     return moved
 
 

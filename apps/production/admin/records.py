@@ -142,7 +142,7 @@ class RequestRevisionAdmin(ReadOnlyAdmin):
 def _lift_refusal(hold: Hold, user: Any) -> str:
     if hold.lifted_at:
         return "it was lifted already."
-    return "" if may_lift(user, hold) else "this is for an approver or a shifter of the OPG."
+    return "" if may_lift(user, hold) else "required role: approver or shifter."
 
 
 def _lift(hold: Hold, asked: Asked) -> str:

@@ -22,7 +22,7 @@ from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.types.builtin import STATES, builtin_texts
 from apps.production.domain.types.declaration import DeclarationError, read_declaration
 from apps.production.domain.types.versions import newest_version, save_workflow
-from apps.production.enums import Verb, Who
+from apps.production.enums import Actor, Verb
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 
 
@@ -61,10 +61,10 @@ def _outlook(request: Request, verb: Verb, user: Any, signable_now: set[int]) ->
     steps = [step for step in transitions_from(request.state, verb) if not refusal_of(step, request, offered=True)]
     if not steps:
         return False, f"it is {now}."
-    who = steps[0].who
-    signs = who in {Who.SIGNER, Who.DECIDER} and request.pk in signable_now
-    if not signs and (who is Who.SIGNER or not may(user, Who.APPROVER if who is Who.DECIDER else who, request)):
-        return False, f"this is for {who.label}."
+    who = steps[0].actor
+    signs = who in {Actor.SIGNER, Actor.DECIDER} and request.pk in signable_now
+    if not signs and (who is Actor.SIGNER or not may(user, Actor.APPROVER if who is Actor.DECIDER else who, request)):
+        return False, f"required role: {who.label}."
     return True, f"{now} becomes “{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
 
 

@@ -106,7 +106,7 @@ class RequestViewSet(
 
     submit = _move_by(Verb.SUBMIT, "Send a complete request to be checked and approved.")
     approve = _move_by(Verb.APPROVE, "Sign a request for your groups; the last signature approves it.", SignWriter)
-    ask_for_changes = _move_by(Verb.ASK_FOR_CHANGES, "Give a request back to its liaisons; needs a reason.")
+    request_changes = _move_by(Verb.REQUEST_CHANGES, "Give a request back to its liaisons; needs a reason.")
     reject = _move_by(Verb.REJECT, "End a request that will not be produced; needs a reason.")
     test = _move_by(Verb.TEST, "Start the test of a queued request.")
     fail_test = _move_by(Verb.FAIL_TEST, "Put a request back in the queue, as its test failed; needs a reason.")
@@ -114,7 +114,7 @@ class RequestViewSet(
     hold = _move_by(Verb.HOLD, "Start no more jobs for it; needs a reason.")
     release = _move_by(Verb.RELEASE, "Let a held request go on where it was held.")
     complete = _move_by(Verb.COMPLETE, "Say that its jobs have ended.")
-    examine = _move_by(Verb.EXAMINE, "Pass it on to data quality.")
+    review = _move_by(Verb.REVIEW, "Pass it on to data quality.")
     resume = _move_by(Verb.RESUME, "Go back to production; needs a reason.")
     done = _move_by(Verb.DONE, "Close a request that has been produced.")
     done_partial = _move_by(Verb.DONE_PARTIAL, "Close a request that has been produced in part; needs a reason.")

@@ -41,7 +41,7 @@ def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[
     """Return what holds a request and the stages given, else all of its stages; the widest first."""
     found = _over(request, request.stages.all() if stages is None else stages)
     held = [_held(hold) for hold in found]
-    if request.state == RequestState.HELD:
+    if request.state == RequestState.ON_HOLD:
         wide = sum(not hold.stage_id for hold in found)
         held.insert(wide, _held_by_state(request))
     return held

@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
                 ('deadline', models.DateField(blank=True, null=True)),
                 ('requested_priority', models.CharField(choices=[('low', 'low'), ('normal', 'normal'), ('high', 'high'), ('urgent', 'urgent')], default='normal', max_length=16)),
                 ('priority_reason', models.TextField(blank=True)),
-                ('state', models.CharField(choices=[('draft', 'draft'), ('submitted', 'submitted'), ('checking', 'being checked'), ('changes_asked', 'changes asked'), ('awaiting_approval', 'awaiting approval'), ('approved', 'approved'), ('queued', 'queued'), ('testing', 'in test'), ('running', 'running'), ('held', 'held'), ('completing', 'completing'), ('data_quality', 'data quality'), ('done', 'done'), ('done_partial', 'done in part'), ('rejected', 'rejected'), ('cancelled', 'cancelled'), ('superseded', 'superseded')], default='draft', max_length=24)),
+                ('state', models.CharField(choices=[('draft', 'draft'), ('submitted', 'submitted'), ('checking', 'checking'), ('changes_requested', 'changes requested'), ('awaiting_approval', 'awaiting approval'), ('approved', 'approved'), ('queued', 'queued'), ('testing', 'testing'), ('running', 'running'), ('on_hold', 'on hold'), ('completing', 'completing'), ('data_quality', 'data quality'), ('done', 'done'), ('done_partial', 'partially done'), ('rejected', 'rejected'), ('cancelled', 'cancelled'), ('superseded', 'superseded')], default='draft', max_length=24)),
                 ('held_from', models.CharField(blank=True, help_text='The state to which a held request goes back.', max_length=24)),
                 ('priority_class', models.CharField(blank=True, choices=[('low', 'low'), ('normal', 'normal'), ('high', 'high'), ('urgent', 'urgent')], help_text='Set by the OPG; empty: not yet.', max_length=16)),
                 ('priority', models.PositiveSmallIntegerField(blank=True, help_text='Set by the OPG within the class; the higher, the sooner.', null=True)),
@@ -519,7 +519,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='request',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['draft', 'submitted', 'checking', 'changes_asked', 'awaiting_approval', 'approved', 'queued', 'testing', 'running', 'held', 'completing', 'data_quality', 'done', 'done_partial', 'rejected', 'cancelled', 'superseded'])), name='request_state'),
+            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['draft', 'submitted', 'checking', 'changes_requested', 'awaiting_approval', 'approved', 'queued', 'testing', 'running', 'on_hold', 'completing', 'data_quality', 'done', 'done_partial', 'rejected', 'cancelled', 'superseded'])), name='request_state'),
         ),
         migrations.AddConstraint(
             model_name='request',
@@ -535,11 +535,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='request',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('submitted_at__isnull', False), ('submitted_by__isnull', False), ('state__in', ['submitted', 'checking', 'awaiting_approval', 'approved', 'queued', 'testing', 'running', 'held', 'completing', 'data_quality', 'done', 'done_partial', 'changes_asked', 'rejected', 'cancelled', 'superseded'])), models.Q(('submitted_at__isnull', True), ('submitted_by__isnull', True), ('state__in', ['draft', 'cancelled', 'superseded'])), _connector='OR'), name='request_submitted_pair'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('submitted_at__isnull', False), ('submitted_by__isnull', False), ('state__in', ['submitted', 'checking', 'awaiting_approval', 'approved', 'queued', 'testing', 'running', 'on_hold', 'completing', 'data_quality', 'done', 'done_partial', 'changes_requested', 'rejected', 'cancelled', 'superseded'])), models.Q(('submitted_at__isnull', True), ('submitted_by__isnull', True), ('state__in', ['draft', 'cancelled', 'superseded'])), _connector='OR'), name='request_submitted_pair'),
         ),
         migrations.AddConstraint(
             model_name='request',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('approved_at__isnull', False), ('approved_by__isnull', False), ('state__in', ['approved', 'queued', 'testing', 'running', 'held', 'completing', 'data_quality', 'done', 'done_partial', 'cancelled', 'superseded'])), models.Q(('approved_at__isnull', True), ('approved_by__isnull', True), ('state__in', ['draft', 'submitted', 'checking', 'changes_asked', 'awaiting_approval', 'rejected', 'cancelled', 'superseded'])), _connector='OR'), name='request_approved_pair'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('approved_at__isnull', False), ('approved_by__isnull', False), ('state__in', ['approved', 'queued', 'testing', 'running', 'on_hold', 'completing', 'data_quality', 'done', 'done_partial', 'cancelled', 'superseded'])), models.Q(('approved_at__isnull', True), ('approved_by__isnull', True), ('state__in', ['draft', 'submitted', 'checking', 'changes_requested', 'awaiting_approval', 'rejected', 'cancelled', 'superseded'])), _connector='OR'), name='request_approved_pair'),
         ),
         migrations.AddConstraint(
             model_name='request',
@@ -547,7 +547,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='request',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'held'), models.Q(('held_from', ''), _negated=True)), models.Q(models.Q(('state', 'held'), _negated=True), ('held_from', '')), _connector='OR'), name='request_held_from'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'on_hold'), models.Q(('held_from', ''), _negated=True)), models.Q(models.Q(('state', 'on_hold'), _negated=True), ('held_from', '')), _connector='OR'), name='request_held_from'),
         ),
         migrations.AddConstraint(
             model_name='request',

@@ -90,7 +90,7 @@ class Request(models.Model):
             ),
             _pair(
                 "submitted",
-                set_in=[*_SENT, *SIGNED, _S.CHANGES_ASKED, _S.REJECTED],
+                set_in=[*_SENT, *SIGNED, _S.CHANGES_REQUESTED, _S.REJECTED],
                 free_in=[_S.CANCELLED, _S.SUPERSEDED],
             ),
             _pair("approved", set_in=[*SIGNED], free_in=[_S.CANCELLED, _S.SUPERSEDED]),
@@ -100,7 +100,7 @@ class Request(models.Model):
                 name="request_closed",
             ),
             models.CheckConstraint(
-                condition=Q(state=_S.HELD) & ~Q(held_from="") | ~Q(state=_S.HELD) & Q(held_from=""),
+                condition=Q(state=_S.ON_HOLD) & ~Q(held_from="") | ~Q(state=_S.ON_HOLD) & Q(held_from=""),
                 name="request_held_from",
             ),
             models.CheckConstraint(

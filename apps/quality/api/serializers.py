@@ -94,7 +94,7 @@ class WaiveWriter(Strict):
 
     result = serializers.IntegerField(min_value=1, max_value=2**62)
     reason = serializers.CharField(max_length=MAX_REASON)
-    in_part = serializers.BooleanField(required=False, default=False, help_text="The request is then done in part.")
+    in_part = serializers.BooleanField(required=False, default=False, help_text="The request is then partially done.")
 
 
 class WithdrawWaiverWriter(Strict):

@@ -34,7 +34,7 @@ def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
             else f"All {stage.jobs_asked:,} jobs have completed."
         )
         if missing and stage.jobs.tests:
-            why += f" {stage.jobs.tests:,} that were submitted while it was in test are not counted."
+            why += f" {stage.jobs.tests:,} that were submitted while it was testing are not counted."
         why += f" {stage.accepted}" if stage.accepted and missing else ""
         yield Judgement(
             stage=stage, outcome=outcome, why=why, value=part, threshold=threshold, unit="part", numbers=numbers

@@ -1,4 +1,4 @@
-"""What the moves to “done” and “done in part” ask of data quality; `production` calls it without knowing of it."""
+"""What the moves to “done” and “partially done” ask of data quality; `production` calls it without knowing of it."""
 
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.enums import RequestState
@@ -22,7 +22,7 @@ def refusal_to_close(step: Transition, request: Request) -> str:
         return f"{', '.join(titles[:_NAMED])}{more} did not pass: an approver may waive each with a reason."
     if step.new == RequestState.DONE and standing.accepted:
         names = ", ".join(row.stage.name for row in standing.accepted)
-        return f"{names} was taken as it is, without jobs that did not complete: it is done in part."
+        return f"{names} was taken as it is, without jobs that did not complete: it is partially done."
     if step.new == RequestState.DONE and standing.in_part:
-        return "a check was waived with the word that it is done in part."
+        return "a check was waived with the word that it is partially done."
     return ""

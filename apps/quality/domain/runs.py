@@ -117,7 +117,7 @@ def _named(result: QualityResult | Waiver) -> str:
 def waive_result(
     *, request: Request, result: int, by: User, at: datetime, reason: str, in_part: bool = False
 ) -> Waiver:
-    """Take a result that has not passed, in one's own name; with `in_part` the request is done in part.
+    """Take a result that has not passed, in one's own name; with `in_part` the request is partially done.
 
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where there is nothing to waive.
     """

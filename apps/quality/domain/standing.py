@@ -58,7 +58,7 @@ class Standing:
 
     @property
     def in_part(self) -> bool:
-        """Tell whether a check was waived with the word that it is done in part, or a stage was taken as it is."""
+        """Tell whether a check was waived with the word that it is partially done, or a stage was taken as it is."""
         return bool(self.accepted) or any(one.waiver and one.waiver.in_part for one in self.waived)
 
 

@@ -96,7 +96,7 @@ class Migration(migrations.Migration):
                 ('subject', models.CharField(blank=True, max_length=200)),
                 ('why', models.TextField(help_text='What the check said.')),
                 ('digest', models.CharField(max_length=64)),
-                ('in_part', models.BooleanField(default=False, help_text='The request is then done in part.')),
+                ('in_part', models.BooleanField(default=False, help_text='The request is then partially done.')),
                 ('reason', models.TextField()),
                 ('at', models.DateTimeField()),
                 ('withdrawn_at', models.DateTimeField(blank=True, null=True)),

@@ -17,7 +17,7 @@ class WaiveForm(forms.Form):
     )
     in_part = forms.BooleanField(
         required=False,
-        label="The request is done in part",
+        label="The request is partially done",
         help_text="What is missing will not come. Once nothing else is open, it is closed so.",
     )
 

@@ -89,7 +89,7 @@ class SubmissionViewSet(GenericViewSet[Any]):
     @extend_schema(request=AcceptWriter, responses=_LIST)
     @action(detail=True, methods=["post"])
     def accept(self, request: ApiRequest, key: str) -> Response:
-        """Go on without the jobs of a stage that did not complete; the request is then done in part."""
+        """Go on without the jobs of a stage that did not complete; the request is then partially done."""
         wanted, given = self._for_operator(key), checked_data(AcceptWriter(data=request.data))
         accept_stage(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
         return self._answer(wanted)

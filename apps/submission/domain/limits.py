@@ -25,7 +25,7 @@ from apps.submission.models import Assignment, Submission
 log = logging.getLogger(__name__)
 
 #: The limit can be changed while the request is here.
-LIMITABLE = ASSIGNABLE | {RequestState.HELD}
+LIMITABLE = ASSIGNABLE | {RequestState.ON_HOLD}
 MAX_LIMIT = 1_000_000
 
 

@@ -30,7 +30,7 @@ _WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
 def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan the next array of a request, if one is due: of the first stage that is not yet delivered.
 
-    While it is in test, one short job of each stage. A stage begins when every job of the one before has completed.
+    While it is testing, one short job of each stage. A stage begins when every job of the one before has completed.
     Raises `InvalidFields` where the stage cannot run, `SchedulerError` for wrong options of the cluster.
     """
     request = locked(assignment.request)

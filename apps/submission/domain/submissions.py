@@ -15,7 +15,7 @@ from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.queue.order import by_place
-from apps.production.enums import RequestState, Who
+from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
 from apps.submission.domain.ranges import read_ranges
 from apps.submission.enums import ABROAD, SubmissionState
@@ -212,7 +212,7 @@ def assignment_of(request: Request) -> Assignment | None:
 
 
 def may_submit(user: Any, request: Request) -> bool:
-    return may(user, Who.OPERATOR, request)
+    return may(user, Actor.OPERATOR, request)
 
 
 def wished_limit(request: Request) -> int | None:

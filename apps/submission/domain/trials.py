@@ -28,7 +28,7 @@ VERDICT_WITHIN = timedelta(minutes=15)
 
 
 def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
-    """Move on every request in test on this cluster whose tests have ended; return those that were moved.
+    """Move on every request testing on this cluster whose tests have ended; return those that were moved.
 
     All good: it goes into production. One failed by a service: tested again, once that is up, as often as failed jobs
     are sent again. Failed otherwise: it is held, with the verdict as reason, and tested again when it is released.

@@ -24,8 +24,8 @@ SIGNS = {
         "submitted",
         "checking",
         "awaiting_approval",
-        "changes_asked",
-        "held",
+        "changes_requested",
+        "on_hold",
         "done_partial",
         "timeout",
         "out_of_memory",
@@ -229,5 +229,5 @@ def query(context: template.Context, **changes: object) -> str:
 
 @register.filter
 def event_words(kind: str) -> str:
-    """An event's kind in words: `request.changes_asked` as `changes asked`."""
+    """An event's kind in words: `request.changes_requested` as `changes requested`."""
     return kind.rpartition(".")[2].replace("_", " ")

@@ -71,7 +71,7 @@ def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
     if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
         return False
     set_by = hold.by.is_active and may_lift(hold.by, hold)
-    people = [hold.by.username] if set_by else movers(RequestState.HELD, experiment_of(hold))
+    people = [hold.by.username] if set_by else movers(RequestState.ON_HOLD, experiment_of(hold))
     told = {"hold": hold.pk, "level": level_of(hold), "people": people, "since": hold.at.isoformat(), "days": days}
     todo = f"Lift it, or leave it: {what_of(hold)} is held since {hold.at:%Y-%m-%d}. {hold.reason}"
     publish(kind="hold.reminder", target=target_of(hold), by=PORTAL, at=at, reason=todo, data=told)

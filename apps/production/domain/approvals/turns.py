@@ -20,8 +20,8 @@ _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
 #: Whose roles give the next move to them, by state; a draft is its maker's alone, and who signs is in `approvals`.
 MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
     RequestState.DRAFT: _LIAISONS,
-    RequestState.CHANGES_ASKED: _LIAISONS,
-    RequestState.HELD: _OPG,
+    RequestState.CHANGES_REQUESTED: _LIAISONS,
+    RequestState.ON_HOLD: _OPG,
     RequestState.DATA_QUALITY: _OPG,
     RequestState.RUNNING: _OPG,
 }
@@ -105,10 +105,10 @@ class Turn:
 
 
 TODO = {
-    RequestState.AWAITING_APPROVAL: "Approve it, ask for changes or reject it",
-    RequestState.CHANGES_ASKED: "Change it and submit it again",
+    RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
+    RequestState.CHANGES_REQUESTED: "Change it and submit it again",
     RequestState.DRAFT: "Finish the draft and submit it",
-    RequestState.HELD: "Release it, or end it",
+    RequestState.ON_HOLD: "Release it, or end it",
     RequestState.RUNNING: "Send its failed jobs again, or go on without them",
     RequestState.DATA_QUALITY: "Judge its data quality and close it",
 }

@@ -20,7 +20,7 @@ def _mermaid() -> Iterator[str]:
         yield f"    {state.value}: {state.label}"
     yield f"    [*] --> {RequestState.DRAFT.value}"
     for step in TRANSITIONS:
-        yield f"    {step.old.value} --> {step.new.value}: {step.verb.label.lower()} ({step.who.value})"
+        yield f"    {step.old.value} --> {step.new.value}: {step.verb.label.lower()} ({step.actor.value})"
     for state in RequestState:
         if state in CLOSED:
             yield f"    {state.value} --> [*]"
@@ -31,7 +31,7 @@ def _table() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- |"
     for step in TRANSITIONS:
         reason = "needed" if step.reason_needed else "may be given"
-        yield f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.who.label} | {reason} |"
+        yield f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.actor.label} | {reason} |"
 
 
 def updated(path: Path) -> tuple[str, str]:

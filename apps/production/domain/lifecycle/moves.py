@@ -32,7 +32,7 @@ from apps.production.domain.queue.level import check_level, level_of
 from apps.production.domain.queue.order import rank_of
 from apps.production.domain.requests.reasons import MAX_REASON, checked_reason, reason_problems
 from apps.production.domain.requests.stages import content_of
-from apps.production.enums import PORTAL, PRIORITISED, WRITTEN, RequestState, Verb, Who
+from apps.production.enums import PORTAL, PRIORITISED, WRITTEN, Actor, RequestState, Verb
 from apps.production.models import Request
 
 
@@ -69,7 +69,7 @@ def check_request(*, request: Request, at: datetime) -> Request:
     if not problems:
         return apply_move(request, Verb.PASS, by=PORTAL, at=at, data=said_by_checks(findings))
     words = [f"{path}: {message}" for path, messages in problems.items() for message in messages]
-    return apply_move(request, Verb.FAIL, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
+    return apply_move(request, Verb.RETURN, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
 
 
 @transaction.atomic
@@ -162,8 +162,8 @@ def set_priority(
     The event tells both, and the rank, before and after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
     `StaleState`.
     """
-    if not may(by, Who.APPROVER, request):
-        raise NotAllowed(refusal_for(request, by, Who.APPROVER))
+    if not may(by, Actor.APPROVER, request):
+        raise NotAllowed(refusal_for(request, by, Actor.APPROVER))
     lock_request(request, version)
     if request.state not in PRIORITISED:
         raise InvalidTransition(f"{request} is {state_words(request)}: its priority does not matter now.")
@@ -194,5 +194,5 @@ def set_priority(
 #: The service of each verb, for the edges that offer them all. Those of the portal itself are not among them, nor those
 #: that come along with writing.
 SERVICES: dict[Verb, Callable[..., Request]] = {
-    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Who.PORTAL and verb not in WRITTEN
+    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Actor.PORTAL and verb not in WRITTEN
 } | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}

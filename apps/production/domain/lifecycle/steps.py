@@ -18,7 +18,7 @@ from apps.production.domain.queue import scoring
 from apps.production.domain.queue.order import SCORED, rank_of
 from apps.production.domain.requests.reasons import checked_reason
 from apps.production.domain.requests.stages import content_of
-from apps.production.enums import CLOSED, PORTAL, RequestState, Verb, Who
+from apps.production.enums import CLOSED, PORTAL, Actor, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import is_requester
 
@@ -98,7 +98,7 @@ def step_of(request: Request, verb: Verb) -> Transition:
 
 def _stamps(request: Request, step: Transition, by: User | str, at: datetime) -> dict[str, Any]:
     """Return what a move writes beside the state."""
-    stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.HELD else ""}
+    stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.ON_HOLD else ""}
     if step.new in CLOSED and step.old not in CLOSED:
         stamps |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
     return stamps
@@ -109,22 +109,22 @@ def check_actor(request: Request, verb: Verb, by: User | str, at: datetime) -> N
         raise NotAllowed(refusal_for(request, by, actor_of(verb)))
 
 
-def refusal_for(request: Request, by: User | str, who: Who) -> str:
-    if who in {Who.APPROVER, Who.SIGNER, Who.DECIDER} and is_requester(by, request):
+def refusal_for(request: Request, by: User | str, who: Actor) -> str:
+    if who in {Actor.APPROVER, Actor.SIGNER, Actor.DECIDER} and is_requester(by, request):
         return f"You made or submitted {request}: somebody else of the OPG must decide."
     signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
-    if who in {Who.SIGNER, Who.DECIDER} and signers:
-        more = "" if who is Who.SIGNER else " and approvers of the OPG"
+    if who in {Actor.SIGNER, Actor.DECIDER} and signers:
+        more = "" if who is Actor.SIGNER else " and approvers of the OPG"
         return f"Only people of {signers}{more} may do this."
     return {
-        Who.LIAISON: f"Only a liaison of {request.experiment} may do this.",
-        Who.APPROVER: "Only an approver of the OPG may do this.",
-        Who.SIGNER: "Only an approver of the OPG may do this.",
-        Who.DECIDER: "Only an approver of the OPG may do this.",
-        Who.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
-        Who.OPERATOR_OR_PORTAL: "Only an approver or a shifter of the OPG may do this.",
-        Who.EITHER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
-        Who.PORTAL: "Only the portal itself does this.",
+        Actor.LIAISON: f"Only a liaison of {request.experiment} may do this.",
+        Actor.APPROVER: "Only an approver of the OPG may do this.",
+        Actor.SIGNER: "Only an approver of the OPG may do this.",
+        Actor.DECIDER: "Only an approver of the OPG may do this.",
+        Actor.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
+        Actor.OPERATOR_OR_PORTAL: "Only an approver or a shifter of the OPG may do this.",
+        Actor.LIAISON_OR_APPROVER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
+        Actor.PORTAL: "Only the portal itself does this.",
     }[who]
 
 

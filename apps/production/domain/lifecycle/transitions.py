@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.production.enums import CHANGEABLE, CLOSED, HOLDABLE, RequestState, Verb, Who
+from apps.production.enums import CHANGEABLE, CLOSED, HOLDABLE, Actor, RequestState, Verb
 
 _S = RequestState
 
@@ -18,7 +18,7 @@ class Transition:
     old: RequestState
     verb: Verb
     new: RequestState
-    who: Who
+    actor: Actor
     reason_needed: bool = False
     guard: str = ""
 
@@ -29,39 +29,41 @@ def _open() -> list[RequestState]:
 
 #: Every move there is. Services, pages, API, admin, docs/requests.md and tests all read this table.
 TRANSITIONS: tuple[Transition, ...] = (
-    Transition(_S.DRAFT, Verb.SUBMIT, _S.SUBMITTED, Who.LIAISON),
-    Transition(_S.CHANGES_ASKED, Verb.SUBMIT, _S.SUBMITTED, Who.LIAISON),
-    Transition(_S.SUBMITTED, Verb.CHECK, _S.CHECKING, Who.PORTAL),
-    Transition(_S.CHECKING, Verb.PASS, _S.AWAITING_APPROVAL, Who.PORTAL),
-    Transition(_S.CHECKING, Verb.FAIL, _S.CHANGES_ASKED, Who.PORTAL, reason_needed=True),
-    Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Who.SIGNER),
-    Transition(_S.AWAITING_APPROVAL, Verb.ASK_FOR_CHANGES, _S.CHANGES_ASKED, Who.DECIDER, reason_needed=True),
-    Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Who.DECIDER, reason_needed=True),
-    *(Transition(old, Verb.CHANGE, _S.SUBMITTED, Who.LIAISON) for old in CHANGEABLE),
-    Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Who.PORTAL),
-    Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Who.OPERATOR, reason_needed=True),
-    Transition(_S.QUEUED, Verb.START, _S.RUNNING, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.TESTING, Verb.START, _S.RUNNING, Who.OPERATOR_OR_PORTAL),
-    *(Transition(old, Verb.HOLD, _S.HELD, Who.OPERATOR_OR_PORTAL, reason_needed=True) for old in HOLDABLE),
-    *(Transition(_S.HELD, Verb.RELEASE, new, Who.OPERATOR, guard="held_from_there") for new in HOLDABLE),
-    Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.COMPLETING, Verb.EXAMINE, _S.DATA_QUALITY, Who.OPERATOR_OR_PORTAL),
-    Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
-    Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Who.OPERATOR, reason_needed=True),
-    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Who.OPERATOR_OR_PORTAL, guard="output_is_good"),
+    Transition(_S.DRAFT, Verb.SUBMIT, _S.SUBMITTED, Actor.LIAISON),
+    Transition(_S.CHANGES_REQUESTED, Verb.SUBMIT, _S.SUBMITTED, Actor.LIAISON),
+    Transition(_S.SUBMITTED, Verb.CHECK, _S.CHECKING, Actor.PORTAL),
+    Transition(_S.CHECKING, Verb.PASS, _S.AWAITING_APPROVAL, Actor.PORTAL),
+    Transition(_S.CHECKING, Verb.RETURN, _S.CHANGES_REQUESTED, Actor.PORTAL, reason_needed=True),
+    Transition(_S.AWAITING_APPROVAL, Verb.APPROVE, _S.APPROVED, Actor.SIGNER),
+    Transition(_S.AWAITING_APPROVAL, Verb.REQUEST_CHANGES, _S.CHANGES_REQUESTED, Actor.DECIDER, reason_needed=True),
+    Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Actor.DECIDER, reason_needed=True),
+    *(Transition(old, Verb.CHANGE, _S.SUBMITTED, Actor.LIAISON) for old in CHANGEABLE),
+    Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Actor.PORTAL),
+    Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Actor.OPERATOR_OR_PORTAL),
+    Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Actor.OPERATOR, reason_needed=True),
+    Transition(_S.QUEUED, Verb.START, _S.RUNNING, Actor.OPERATOR_OR_PORTAL),
+    Transition(_S.TESTING, Verb.START, _S.RUNNING, Actor.OPERATOR_OR_PORTAL),
+    *(Transition(old, Verb.HOLD, _S.ON_HOLD, Actor.OPERATOR_OR_PORTAL, reason_needed=True) for old in HOLDABLE),
+    *(Transition(_S.ON_HOLD, Verb.RELEASE, new, Actor.OPERATOR, guard="held_from_there") for new in HOLDABLE),
+    Transition(_S.RUNNING, Verb.COMPLETE, _S.COMPLETING, Actor.OPERATOR_OR_PORTAL),
+    Transition(_S.COMPLETING, Verb.REVIEW, _S.DATA_QUALITY, Actor.OPERATOR_OR_PORTAL),
+    Transition(_S.COMPLETING, Verb.RESUME, _S.RUNNING, Actor.OPERATOR, reason_needed=True),
+    Transition(_S.DATA_QUALITY, Verb.RESUME, _S.RUNNING, Actor.OPERATOR, reason_needed=True),
+    Transition(_S.DATA_QUALITY, Verb.DONE, _S.DONE, Actor.OPERATOR_OR_PORTAL, guard="output_is_good"),
     Transition(
         _S.DATA_QUALITY,
         Verb.DONE_PARTIAL,
         _S.DONE_PARTIAL,
-        Who.OPERATOR_OR_PORTAL,
+        Actor.OPERATOR_OR_PORTAL,
         reason_needed=True,
         guard="output_is_good",
     ),
-    Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Who.EITHER),
-    *(Transition(old, Verb.CANCEL, _S.CANCELLED, Who.EITHER, reason_needed=True) for old in _open()),
+    Transition(_S.DRAFT, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER),
+    *(Transition(old, Verb.CANCEL, _S.CANCELLED, Actor.LIAISON_OR_APPROVER, reason_needed=True) for old in _open()),
     *(
-        Transition(old, Verb.SUPERSEDE, _S.SUPERSEDED, Who.EITHER, reason_needed=True, guard="has_successor")
+        Transition(
+            old, Verb.SUPERSEDE, _S.SUPERSEDED, Actor.LIAISON_OR_APPROVER, reason_needed=True, guard="has_successor"
+        )
         for old in [*_open(), _S.DONE, _S.DONE_PARTIAL]
     ),
 )
@@ -77,6 +79,6 @@ def transitions_from(state: str, verb: Verb) -> list[Transition]:
     return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
 
 
-def actor_of(verb: Verb) -> Who:
+def actor_of(verb: Verb) -> Actor:
     """Return who makes moves of this verb: the same from every state."""
-    return next(t.who for t in TRANSITIONS if t.verb == verb)
+    return next(t.actor for t in TRANSITIONS if t.verb == verb)

@@ -23,7 +23,7 @@ from apps.production.domain.queue.level import level_of
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.requests.reasons import MAX_REASON
 from apps.production.domain.requests.stages import content_of, with_stages
-from apps.production.enums import CLOSED, PORTAL, UNSENT, LinkKind, RequestState, Verb, Who
+from apps.production.enums import CLOSED, PORTAL, UNSENT, Actor, LinkKind, RequestState, Verb
 from apps.production.models import Request, RequestLink, Stage
 
 #: So many requests are offered for combining at a time, and so many links of one kind shown.
@@ -33,7 +33,7 @@ MOST_SHOWN = 50
 
 def may_rearrange(user: Any, request: Request) -> bool:
     """Tell whether the person may split or combine it: who may let another request take its place."""
-    return may(user, Who.EITHER, request)
+    return may(user, Actor.LIAISON_OR_APPROVER, request)
 
 
 def refusals(requests: Sequence[Request]) -> dict[int, str]:
@@ -48,7 +48,7 @@ def _late(request: Request) -> str:
     words = f"It is “{request.get_state_display()}”: "
     if request.state in CLOSED:
         return words + "it has ended. Clone it instead."
-    if request.state == RequestState.HELD:
+    if request.state == RequestState.ON_HOLD:
         return words + "release it first; once jobs were sent, it stays as it is."
     return words + "jobs may have been sent for it. Let it end, or supersede it by another request."
 

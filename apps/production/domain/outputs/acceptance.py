@@ -10,7 +10,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.requests.reasons import checked_reason
-from apps.production.enums import RequestState, Who
+from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance
 
 
@@ -62,7 +62,7 @@ def withdraw_acceptance(*, request: Request, position: int, by: User, at: dateti
 
 
 def _checked(request: Request, by: User, reason: str) -> str:
-    if not may(by, Who.OPERATOR, request):
+    if not may(by, Actor.OPERATOR, request):
         raise NotAllowed("Only an approver or a shifter of the OPG may decide how a stage ends.")
     text = checked_reason(reason)
     if request.state != RequestState.RUNNING:

@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle.actors import may
-from apps.production.enums import RequestState, Who
+from apps.production.enums import Actor, RequestState
 from apps.production.models import OutputReport, Request, Stage, StageCounts, StageLocation
 
 QUANTITIES = ("files_in", "events_in", "files_out", "events_out")
@@ -22,7 +22,7 @@ REPORTABLE = frozenset(
         RequestState.QUEUED,
         RequestState.TESTING,
         RequestState.RUNNING,
-        RequestState.HELD,
+        RequestState.ON_HOLD,
         RequestState.COMPLETING,
         RequestState.DATA_QUALITY,
     }
@@ -130,7 +130,7 @@ def is_located(stage: Stage) -> bool:
 
 def _check_reporter(stage: Stage, by: User) -> None:
     request = stage.request
-    if not (may(by, Who.LIAISON, request) or may(by, Who.OPERATOR, request)):
+    if not (may(by, Actor.LIAISON, request) or may(by, Actor.OPERATOR, request)):
         raise NotAllowed(
             f"Only a liaison of {request.experiment}, an approver or a shifter of the OPG may report this."
         )

@@ -40,7 +40,7 @@ class Line:
 
     @property
     def is_held(self) -> bool:
-        return self.request.state == RequestState.HELD
+        return self.request.state == RequestState.ON_HOLD
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def all_terms(entry: QueueEntry, request: Request, at: datetime) -> list[Term]:
 
 
 def _held_by(request: Request, holds: set[int | None]) -> str:
-    if request.state == RequestState.HELD:
+    if request.state == RequestState.ON_HOLD:
         return "it is held"
     if None in holds:
         return "all production is held"

@@ -13,9 +13,9 @@ from apps.production.models import QueueEntry, Request, RequestQuerySet
 
 #: These have a score: they are signed, and jobs of them may be to start.
 SCORED = frozenset(
-    {RequestState.APPROVED, RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING, RequestState.HELD}
+    {RequestState.APPROVED, RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING, RequestState.ON_HOLD}
 )
-IN_LINE = Q(state=RequestState.QUEUED) | Q(state=RequestState.HELD, held_from=RequestState.QUEUED)
+IN_LINE = Q(state=RequestState.QUEUED) | Q(state=RequestState.ON_HOLD, held_from=RequestState.QUEUED)
 
 
 def by_place(path: str = "") -> tuple[OrderBy, ...]:
@@ -42,7 +42,7 @@ def in_line() -> RequestQuerySet[Request]:
 
 
 def is_in_line(request: Request) -> bool:
-    held = request.state == RequestState.HELD and request.held_from == RequestState.QUEUED
+    held = request.state == RequestState.ON_HOLD and request.held_from == RequestState.QUEUED
     return held or request.state == RequestState.QUEUED
 
 

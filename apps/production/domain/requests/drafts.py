@@ -22,7 +22,7 @@ from apps.production.domain.queue import scoring
 from apps.production.domain.queue.order import SCORED
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import version_of
-from apps.production.enums import EDITABLE, RequestState, Verb, Who
+from apps.production.enums import EDITABLE, Actor, RequestState, Verb
 from apps.production.models import Request, RequestCounter, Stage
 from apps.statusboard.models import Service
 
@@ -71,7 +71,7 @@ def save_draft(
     Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
     else changed it since that version: then nothing is overwritten.
     """
-    if not may(by, Who.LIAISON, request):
+    if not may(by, Actor.LIAISON, request):
         raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
     lock_request(request, version)
     old = content_of(request)

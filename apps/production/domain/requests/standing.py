@@ -6,7 +6,7 @@ from typing import Any
 
 from apps.core.models import Event
 from apps.production.domain.lifecycle.actors import may
-from apps.production.enums import RequestState, Who
+from apps.production.enums import Actor, RequestState
 from apps.production.models import Request
 
 
@@ -39,17 +39,17 @@ _PLACES = {
     RequestState.DRAFT: (0, ""),
     RequestState.SUBMITTED: (1, "waits to be checked"),
     RequestState.CHECKING: (1, "is checked"),
-    RequestState.CHANGES_ASKED: (1, "changes asked"),
+    RequestState.CHANGES_REQUESTED: (1, "changes requested"),
     RequestState.AWAITING_APPROVAL: (1, "waits for the OPG"),
     RequestState.APPROVED: (2, ""),
     RequestState.QUEUED: (2, ""),
-    RequestState.TESTING: (3, "in test"),
+    RequestState.TESTING: (3, "testing"),
     RequestState.RUNNING: (3, ""),
-    RequestState.HELD: (3, "held"),
+    RequestState.ON_HOLD: (3, "on hold"),
     RequestState.COMPLETING: (3, "last jobs have ended"),
     RequestState.DATA_QUALITY: (4, ""),
     RequestState.DONE: (5, ""),
-    RequestState.DONE_PARTIAL: (5, "in part"),
+    RequestState.DONE_PARTIAL: (5, "partial"),
 }
 
 
@@ -70,13 +70,13 @@ def standing_of(request: Request, events: Sequence[Event], user: Any, *, to_sign
         words = (
             "Not submitted yet.",
             "Complete it and submit it."
-            if may(user, Who.LIAISON, request)
+            if may(user, Actor.LIAISON, request)
             else f"A liaison of {experiment} writes it.",
         )
     elif state == RequestState.AWAITING_APPROVAL and to_sign:
-        words = ("Waiting for you.", "Approve it, ask for changes or reject it.")
-    elif state == RequestState.CHANGES_ASKED:
-        who = "you" if may(user, Who.LIAISON, request) else f"a liaison of {experiment}"
+        words = ("Waiting for you.", "Approve it, request changes or reject it.")
+    elif state == RequestState.CHANGES_REQUESTED:
+        who = "you" if may(user, Actor.LIAISON, request) else f"a liaison of {experiment}"
         words = (f"Waiting for {who}.", "Change it and submit it again.")
     else:
         words = _WORDS.get(state) or (f"{state.label.capitalize()}.", "Nothing more happens to it.")
@@ -92,9 +92,9 @@ _WORDS = {
     ),
     RequestState.APPROVED: ("Approved.", "It goes to the queue."),
     RequestState.QUEUED: ("In the queue.", "The OPG produces requests by rank."),
-    RequestState.TESTING: ("In test.", "Production starts when the test has passed."),
+    RequestState.TESTING: ("Testing.", "Production starts when the test has passed."),
     RequestState.RUNNING: ("In production.", "Its output is checked when its jobs have ended."),
-    RequestState.HELD: ("Held.", "No new job is started for it until the OPG releases it."),
+    RequestState.ON_HOLD: ("On hold.", "No new jobs start until the OPG releases it."),
     RequestState.COMPLETING: ("Its jobs have ended.", "What they wrote is looked at next."),
     RequestState.DATA_QUALITY: (
         "Produced.",

@@ -14,7 +14,7 @@ from apps.production.domain.checks.page import rules_by_severity
 from apps.production.domain.checks.report import Checked, checked
 from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import Who
+from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.lookup import request_or_404
@@ -42,7 +42,7 @@ def check_new(request: HttpRequest) -> HttpResponse:
 def check_typed(request: HttpRequest, key: str) -> HttpResponse:
     """Check and estimate a request as it is typed; nothing is saved."""
     wanted = request_or_404(request.user, key)
-    if not may(request.user, Who.LIAISON, wanted):
+    if not may(request.user, Actor.LIAISON, wanted):
         raise PermissionDenied("Only a liaison of the experiment may write this.")
     return _panel(request, _forms(request, workflow=workflow_of(wanted.workflow)), wanted.experiment, wanted)
 

@@ -26,7 +26,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.form_keys import save_new
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import CHANGEABLE, EDITABLE, RequestState, Who
+from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
 from apps.production.limits import MAX_STAGES
 from apps.production.models import Request
 from apps.production.permissions import may_edit
@@ -66,7 +66,7 @@ def edit_request(request: HttpRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     content = content_of(wanted)
     closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
-    if not may(request.user, Who.LIAISON, wanted) or (request.method != "POST" and closed):
+    if not may(request.user, Actor.LIAISON, wanted) or (request.method != "POST" and closed):
         raise PermissionDenied("Only a liaison of the experiment may write this, while its state allows it.")
     if request.method == "POST":
         return _form(request, _forms(request.POST, workflow=workflow_of(wanted.workflow)), wanted)

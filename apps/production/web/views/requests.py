@@ -33,7 +33,7 @@ from apps.production.domain.queue.shares import ranks_by_class
 from apps.production.domain.requests.needs import needs_of
 from apps.production.domain.requests.stages import content_of, ingredients_of, stages_shown
 from apps.production.domain.requests.standing import standing_of, steps_of, totals_of
-from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Verb, Who
+from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Actor, Verb
 from apps.production.filters import RequestFilter
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
@@ -160,7 +160,7 @@ def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = No
         "queue_length": queue_length() if line else 0,
         "by_class": ranks_by_class(wanted, at=at) if asked == "priority" and prioritises else [],
         "threads": threads,
-        "may_clone": may(user, Who.LIAISON, wanted),
+        "may_clone": may(user, Actor.LIAISON, wanted),
         "may_keep": may_manage(user, wanted.experiment_id),
         "related": related_to(wanted),
         "may_rearrange": wanted.state in UNSENT and may_rearrange(user, wanted),
