@@ -1,100 +1,112 @@
-"""Words of a diagnosis: what went wrong, whose it is, what to do. Plain Python: the engine uses them too."""
+"""Terms of a diagnosis: what failed, who acts on it, what to do. `docs/glossary.md` lists the values and labels."""
 
-from enum import StrEnum
-
-
-class Category(StrEnum):
-    """Where the fault lies, as the catalogue of known errors says it."""
-
-    SERVICE = "service"
-    SITE = "site"
-    EXPERIMENT_CODE = "experiment-code"
-    CONFIGURATION = "configuration"
-    DATA = "data"
-    RESOURCE = "resource"
-    USER = "user"
-    UNKNOWN = "unknown"
+from django.db import models
 
 
-class Role(StrEnum):
-    """What a known error is in the chain of events; the order is the order of weight."""
+class Category(models.TextChoices):
+    """Where the fault lies, according to the catalogue of known errors."""
 
-    CAUSE = "cause"
-    GENERIC = "generic"
-    SYMPTOM = "symptom"
-    CONSEQUENCE = "consequence"
-    NOISE = "noise"
+    SERVICE = "service", "Service"
+    SITE = "site", "Site"
+    EXPERIMENT_CODE = "experiment-code", "Experiment code"
+    CONFIGURATION = "configuration", "Configuration"
+    DATA = "data", "Data"
+    RESOURCE = "resource", "Resource"
+    USER = "user", "User"
+    UNKNOWN = "unknown", "Unknown"
 
 
-class Advice(StrEnum):
+class Role(models.TextChoices):
+    """Place of a known error in the causal chain, in order of weight."""
+
+    CAUSE = "cause", "Cause"
+    GENERIC = "generic", "Generic"
+    SYMPTOM = "symptom", "Symptom"
+    CONSEQUENCE = "consequence", "Consequence"
+    NOISE = "noise", "Noise"
+
+
+class Advice(models.TextChoices):
     """What to do with the job."""
 
-    RETRY = "retry"
-    DEBUG = "debug"
-    HOLD = "hold"
-    ESCALATE = "escalate"
+    RETRY = "retry", "Retry"
+    DEBUG = "debug", "Debug"
+    HOLD = "hold", "Hold"
+    ESCALATE = "escalate", "Escalate"
 
 
-class VerdictKind(StrEnum):
-    """The answer: whose problem it is."""
+class VerdictKind(models.TextChoices):
+    """Why a job failed, in terms of who has to act."""
 
-    SERVICE = "service"
-    CODE = "code"
-    RESOURCE = "resource"
-    USER = "user"
-    UNKNOWN = "unknown"
+    SERVICE = "service", "Service problem"
+    CODE = "code", "Code problem"
+    RESOURCE = "resource", "Resource limit exceeded"
+    USER = "user", "Cancelled by user"
+    UNKNOWN = "unknown", "Unknown cause"
 
+    @property
+    def next_step(self) -> str:
+        """What to do about it, in the words of the pages: `request more`."""
+        return _NEXT_STEPS[self]
 
-class Confidence(StrEnum):
-    """How sure a verdict is: a deciding fact or cause, something general, or a guess from little."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-
-
-class ReasonKind(StrEnum):
-    """Where a reason comes from."""
-
-    SCHEDULER = "scheduler"
-    CATALOGUE = "catalogue"
-    OUTAGE = "outage"
-    EXIT_CODE = "exit-code"
-    LOG = "log"
-    PLUGIN = "plugin"
+    @property
+    def headline(self) -> str:
+        """Verdict and next step in one line: `Resource limit exceeded: request more`."""
+        return f"{self.label}: {self.next_step}"
 
 
-class Overlap(StrEnum):
-    """Whether a service was out while the job ran; no data is not "no"."""
+class Confidence(models.TextChoices):
+    """How certain a verdict is: decided by a fact or a cause, by a general error, or by weak evidence."""
 
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
-
-
-class Stream(StrEnum):
-    """Which of a job's two outputs a log is; where both go to one file, that is the output."""
-
-    ERROR = "error"
-    OUTPUT = "output"
+    HIGH = "high", "High"
+    MEDIUM = "medium", "Medium"
+    LOW = "low", "Low"
 
 
-class HarvestState(StrEnum):
-    """How far the reading of a job's log is."""
+class ReasonKind(models.TextChoices):
+    """Source of a reason."""
 
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    NO_LOG = "no_log"
-    REFUSED = "refused"
-    FAILED = "failed"
+    SCHEDULER = "scheduler", "Scheduler"
+    CATALOGUE = "catalogue", "Catalogue"
+    OUTAGE = "outage", "Outage"
+    EXIT_CODE = "exit-code", "Exit code"
+    LOG = "log", "Log"
+    PLUGIN = "plugin", "Plugin"
 
 
-_ENDED = frozenset({HarvestState.DONE, HarvestState.NO_LOG, HarvestState.REFUSED, HarvestState.FAILED})
+class Overlap(models.TextChoices):
+    """Whether a service had an outage while the job ran; missing data is not "no"."""
+
+    YES = "yes", "Yes"
+    NO = "no", "No"
+    UNKNOWN = "unknown", "Unknown"
+
+
+class Stream(models.TextChoices):
+    """Output stream of a job; where both go to one file, that file is stdout."""
+
+    STDERR = "stderr", "stderr"
+    STDOUT = "stdout", "stdout"
+
+
+class HarvestState(models.TextChoices):
+    """Progress of the analysis of a job's logs."""
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    DONE = "done", "Done"
+    LOG_NOT_FOUND = "log_not_found", "Log not found"
+    PATH_NOT_ALLOWED = "path_not_allowed", "Path not allowed"
+    FAILED = "failed", "Failed"
+
+
+_FINISHED = frozenset(
+    {HarvestState.DONE, HarvestState.LOG_NOT_FOUND, HarvestState.PATH_NOT_ALLOWED, HarvestState.FAILED}
+)
 TRANSITIONS = {
     HarvestState.QUEUED: frozenset({HarvestState.RUNNING}),
-    HarvestState.RUNNING: _ENDED | {HarvestState.QUEUED},
-    **{state: frozenset({HarvestState.QUEUED}) for state in sorted(_ENDED)},
+    HarvestState.RUNNING: _FINISHED | {HarvestState.QUEUED},
+    **{state: frozenset({HarvestState.QUEUED}) for state in sorted(_FINISHED)},
 }
 
 VERDICT_OF = {
@@ -113,4 +125,11 @@ ADVICE_OF = {
     VerdictKind.RESOURCE: Advice.HOLD,
     VerdictKind.USER: Advice.HOLD,
     VerdictKind.UNKNOWN: Advice.ESCALATE,
+}
+_NEXT_STEPS = {
+    VerdictKind.SERVICE: "retry",
+    VerdictKind.CODE: "debug",
+    VerdictKind.RESOURCE: "request more",
+    VerdictKind.USER: "do not retry",
+    VerdictKind.UNKNOWN: "needs investigation",
 }

@@ -43,7 +43,7 @@ class Failures(_OfExperiment):
 class FailedJobs(_OfExperiment):
     """Verdicts of a kind, cause and service (`-` for none) on jobs that ended in [start, end), of a request."""
 
-    verdict = django_filters.ChoiceFilter(choices=[(kind.value, kind.value) for kind in VerdictKind], empty_label="Any")
+    verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any")
     cause = django_filters.CharFilter(method="exactly", label="Known error")
     service = django_filters.CharFilter(method="exactly")
     cluster = django_filters.ModelChoiceFilter(

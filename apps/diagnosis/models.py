@@ -1,6 +1,5 @@
-"""What is kept of each job's diagnosis: the reading of its logs, what was found, the verdict, and totals by cause."""
+"""The diagnosis of each job: log analysis, evidence, verdict, and totals by cause."""
 
-from enum import StrEnum
 from typing import Self
 
 from django.db import models
@@ -12,15 +11,12 @@ from apps.jobs.models import Job
 from apps.production.models import Request
 
 
-def _choices(words: type[StrEnum]) -> list[tuple[str, str]]:
-    return [(word.value, word.value.replace("_", " ")) for word in words]
-
 
 class LogHarvest(models.Model):
     """The reading of the logs of one attempt of a job: how far it is, and why it went no further."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="harvest")
-    state = models.CharField(max_length=16, choices=_choices(HarvestState), default=HarvestState.QUEUED)
+    state = models.CharField(max_length=16, choices=HarvestState, default=HarvestState.QUEUED)
     attempts = models.PositiveIntegerField(default=0, help_text="Since it was last asked for.")
     last_error = models.TextField(blank=True)
     due_at = models.DateTimeField(help_text="When it is next to be started, or, running, when it is held for dead.")
@@ -28,7 +24,7 @@ class LogHarvest(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(state__in=list(HarvestState)), name="harvest_state"),
+            models.CheckConstraint(condition=models.Q(state__in=HarvestState.values), name="harvest_state"),
         ]
         indexes = [
             models.Index(
@@ -46,7 +42,7 @@ class LogExcerpt(models.Model):
     """The end of one log as it was when it was read: whole lines, byte for byte."""
 
     harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="excerpts")
-    stream = models.CharField(max_length=8, choices=_choices(Stream))
+    stream = models.CharField(max_length=8, choices=Stream)
     path = models.TextField()
     size_bytes = models.BigIntegerField(help_text="Of the whole log.")
     data = models.BinaryField()
@@ -64,10 +60,10 @@ class Evidence(models.Model):
     """A known error found in a log. Pattern and service are texts: catalogues change, what was found stays."""
 
     harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="evidence")
-    stream = models.CharField(max_length=8, choices=_choices(Stream))
+    stream = models.CharField(max_length=8, choices=Stream)
     pattern = models.CharField(max_length=64)
-    role = models.CharField(max_length=16, choices=_choices(Role))
-    category = models.CharField(max_length=16, choices=_choices(Category))
+    role = models.CharField(max_length=16, choices=Role)
+    category = models.CharField(max_length=16, choices=Category)
     service = models.CharField(max_length=64, blank=True)
     line = models.BigIntegerField(null=True, blank=True)
     offset = models.BigIntegerField()
@@ -103,11 +99,11 @@ class Verdict(models.Model):
         Experiment, on_delete=models.PROTECT, null=True, blank=True, related_name="verdicts", db_index=False
     )
     ended_at = models.DateTimeField()
-    verdict = models.CharField(max_length=16, choices=_choices(VerdictKind))
-    advice = models.CharField(max_length=16, choices=_choices(Advice))
-    machine_verdict = models.CharField(max_length=16, choices=_choices(VerdictKind))
-    category = models.CharField(max_length=16, choices=_choices(Category))
-    confidence = models.CharField(max_length=8, choices=_choices(Confidence))
+    verdict = models.CharField(max_length=16, choices=VerdictKind)
+    advice = models.CharField(max_length=16, choices=Advice)
+    machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
+    category = models.CharField(max_length=16, choices=Category)
+    confidence = models.CharField(max_length=8, choices=Confidence)
     cause = models.CharField(max_length=64, blank=True, help_text="Id of the known error that decided.")
     service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
     summary = models.TextField()
@@ -122,7 +118,7 @@ class Verdict(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(verdict__in=list(VerdictKind)), name="verdict_kind"),
+            models.CheckConstraint(condition=models.Q(verdict__in=VerdictKind.values), name="verdict_kind"),
             models.CheckConstraint(
                 condition=models.Q(overridden_at=None, overridden_by="")
                 | models.Q(overridden_at__isnull=False) & ~models.Q(overridden_by=""),
@@ -149,7 +145,7 @@ class CauseTotals(models.Model):
     hour = models.DateTimeField()
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
-    verdict = models.CharField(max_length=16, choices=_choices(VerdictKind))
+    verdict = models.CharField(max_length=16, choices=VerdictKind)
     cause = models.CharField(max_length=64, blank=True)
     service = models.CharField(max_length=64, blank=True)
     jobs = models.PositiveIntegerField()

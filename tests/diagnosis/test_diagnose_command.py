@@ -37,7 +37,7 @@ def test_verdict_is_printed_with_its_evidence(log):
     assert found["reasons"][0] == {
         "kind": "catalogue",
         "text": "Known error XRD-AUTH at line 3: cause, service, xrootd",
-        "target": "output:31",
+        "target": "stdout:31",
     }
 
 

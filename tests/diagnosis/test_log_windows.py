@@ -82,10 +82,10 @@ def test_places_that_make_no_sense_do_no_harm(read, query):
 
 def test_stream_with_the_cause_is_shown_first(read):
     job = read("[FATAL] Auth failed\n", error_log="fine\n")
-    assert log_view(job).stream is Stream.OUTPUT
-    assert log_view(job, stream=Stream.ERROR).lines[0].line.text == "fine"
+    assert log_view(job).stream is Stream.STDOUT
+    assert log_view(job, stream=Stream.STDERR).lines[0].line.text == "fine"
     other = read("fine\n", 2, error_log="fine too\n")
-    assert log_view(other).stream is Stream.ERROR
+    assert log_view(other).stream is Stream.STDERR
 
 
 def test_job_that_never_ran_has_no_log_to_look_for(make_job):

@@ -32,7 +32,7 @@ def stage(nova, samweb, liaison, at):
 
 @pytest.fixture
 def job(make_job, stage):
-    return make_job(log="nothing known\n", request_key="NOVA-0001", stage="reco")
+    return make_job(log="nothing special\n", request_key="NOVA-0001", stage="reco")
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_service_that_was_up_is_not_to_blame(job, at):
 def test_outage_is_the_best_guess_where_nothing_else_is_known(job, at, outage):
     verdict = judge(job, at)
     assert (verdict.verdict, verdict.confidence, verdict.service) == ("service", "low", "samweb")
-    expected = "samweb was out while this job ran: down 2026-11-20T11:40Z to 2026-11-20T11:50Z"
+    expected = "samweb had an outage while the job ran: down 2026-11-20T11:40Z to 2026-11-20T11:50Z"
     assert verdict.reasons[0] == {"kind": "outage", "text": expected, "target": "service:samweb"}
 
 

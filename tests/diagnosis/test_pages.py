@@ -39,7 +39,7 @@ def test_job_is_shown_to_its_experiment_and_the_opg_only(client, job, name, liai
 
 def test_verdict_comes_first_with_reasons_and_links(client, job, shifter):
     html = get(client, shifter, "verdict", job.pk).content.decode()
-    assert "Service problem: retry." in html
+    assert "Service problem: retry" in html
     assert "Known error XRD-AUTH at line 1: cause" in html
     assert f'href="/jobs/{job.pk}/log/?stream=output&amp;at=0#b0"' in html
 
@@ -157,7 +157,7 @@ def test_list_costs_the_same_number_of_queries_for_any_length(client, failed, sh
 
 
 def test_reason_about_a_service_leads_to_its_page(client, job, shifter):
-    reasons = [{"kind": "outage", "text": "samweb was out while this job ran", "target": "service:samweb"}]
+    reasons = [{"kind": "outage", "text": "samweb had an outage while the job ran", "target": "service:samweb"}]
     Verdict.objects.update(reasons=reasons)
     html = get(client, shifter, "verdict", job.pk).content.decode()
     assert '<a href="/services/samweb/">samweb</a>' in html

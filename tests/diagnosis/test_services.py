@@ -56,14 +56,14 @@ def test_log_is_read_into_excerpt_evidence_and_verdict(make_job, at):
         "XRD-AUTH",
         "xrootd",
     )
-    assert verdict.reasons[0]["target"] == "output:31"
+    assert verdict.reasons[0]["target"] == "stdout:31"
 
 
 def test_both_outputs_are_read(make_job, at):
     job = make_job(log="fine\n", error_log="---- BadAlloc BEGIN\n")
     harvest(job, at)
-    assert sorted(LogExcerpt.objects.values_list("stream", flat=True)) == ["error", "output"]
-    assert Verdict.objects.get().reasons[0]["target"] == "error:0"
+    assert sorted(LogExcerpt.objects.values_list("stream", flat=True)) == ["stderr", "stdout"]
+    assert Verdict.objects.get().reasons[0]["target"] == "stderr:0"
 
 
 def test_damaged_submission_does_not_keep_a_log_from_being_read(make_job, at):
@@ -126,7 +126,7 @@ def test_completed_job_with_a_cause_in_its_log_is_judged(make_job, at, shifter):
 
 def test_missing_log_is_looked_for_three_times(make_job, at):
     job = make_job()
-    for expected in ("queued", "queued", "no_log"):
+    for expected in ("queued", "queued", "log_not_found"):
         harvest_log(harvest=LogHarvest.objects.filter(job=job).first() or queued(job, at), at=at)
         assert LogHarvest.objects.get().state == expected
     verdict = Verdict.objects.get()
@@ -151,18 +151,18 @@ def test_path_outside_of_the_roots_is_refused_at_once(make_job, at, roots, path)
     (roots.parent / "secret").write_text("secret")
     (roots / "link").symlink_to(roots.parent / "secret")
     row = harvest(make_job(log_path=path.format(roots=roots)), at)
-    assert (row.state, row.attempts, LogExcerpt.objects.count()) == ("refused", 1, 0)
+    assert (row.state, row.attempts, LogExcerpt.objects.count()) == ("path_not_allowed", 1, 0)
     assert Verdict.objects.get().verdict == "unknown"
 
 
 def test_job_that_never_started_has_a_verdict_at_once(make_job, at):
     row = harvest(make_job(state="cancelled", started_at=None, cancelled_by="alice"), at)
-    assert row.state == "no_log"
+    assert row.state == "log_not_found"
     assert Verdict.objects.get().verdict == "user"
 
 
 def test_job_whose_output_went_nowhere_has_a_verdict_at_once(make_job, at):
-    assert harvest(make_job(log_path="/dev/null", state="timeout"), at).state == "no_log"
+    assert harvest(make_job(log_path="/dev/null", state="timeout"), at).state == "log_not_found"
     assert Verdict.objects.get().verdict == "resource"
 
 

@@ -148,7 +148,7 @@ def test_deciding_state_wins_over_the_log(state):
     ],
 )
 def test_signal_and_exit_code_without_known_error(facts, verdict):
-    assert judge("nothing known\n", facts).verdict.verdict == verdict
+    assert judge("nothing special\n", facts).verdict.verdict == verdict
 
 
 def test_cause_in_the_log_wins_over_the_signal():
@@ -224,7 +224,7 @@ def test_outage_confirms_an_error_of_its_service():
     found = judge("IfdhError: FetchError: Retry count exceeded\n", outages=[outage("samweb")]).verdict
     assert (found.verdict, found.confidence, found.service) == (VerdictKind.SERVICE, Confidence.HIGH, "samweb")
     assert (
-        Reason(ReasonKind.OUTAGE, "samweb was out while this job ran: 12:03 to 12:40", "service:samweb")
+        Reason(ReasonKind.OUTAGE, "samweb had an outage while the job ran: 12:03 to 12:40", "service:samweb")
         in found.reasons
     )
 
@@ -270,13 +270,13 @@ def test_memory_kill_stays_one_in_an_outage():
     [(Overlap.YES, VerdictKind.SERVICE), (Overlap.NO, VerdictKind.UNKNOWN), (Overlap.UNKNOWN, VerdictKind.UNKNOWN)],
 )
 def test_outage_alone_is_a_guess_and_only_if_it_is_known(overlap, verdict):
-    found = judge("nothing known\n", outages=[outage("samweb", overlap)]).verdict
+    found = judge("nothing special\n", outages=[outage("samweb", overlap)]).verdict
     assert (found.verdict, found.confidence) == (verdict, Confidence.LOW)
 
 
 def test_catalogue_advice_that_differs_is_told():
     reasons = judge("error: certificate has expired\n").verdict.reasons
-    assert "The catalogue advises for X509-EXPIRED: escalate" in [reason.text for reason in reasons]
+    assert "Catalogue advice for X509-EXPIRED: escalate" in [reason.text for reason in reasons]
 
 
 class Nova:
@@ -304,7 +304,7 @@ def test_classifier_of_an_experiment_adds_a_reason():
 def test_broken_classifier_is_named_and_the_others_count():
     found = judge("---- BadAlloc BEGIN\n", broken=Broken()).verdict
     assert found.category is Category.RESOURCE
-    assert found.reasons[-1].text == "The log classifier broken failed"
+    assert found.reasons[-1].text == "Log classifier broken failed"
 
 
 LINES = [pattern.example for pattern in built_in().patterns[::9]] + ["nothing", "KeyError: 'x'"]
@@ -355,10 +355,10 @@ def test_word_that_is_no_end_state_is_refused(text):
 
 def test_error_output_counts_before_the_output():
     blocks = [
-        Block(b"[FATAL] Redirect limit has been reached\n", 0, 40, 1, Stream.OUTPUT),
-        Block(b"fine\n---- BadAlloc BEGIN\n", 0, 25, 1, Stream.ERROR),
+        Block(b"[FATAL] Redirect limit has been reached\n", 0, 40, 1, Stream.STDOUT),
+        Block(b"fine\n---- BadAlloc BEGIN\n", 0, 25, 1, Stream.STDERR),
     ]
     found = diagnose(FAILED, blocks, classifiers={"catalogue": built_in()}).verdict
     assert found.verdict == VerdictKind.RESOURCE
-    assert found.reasons[0].text.startswith("Known error ART-BADALLOC at line 2 of its error output: cause")
-    assert found.reasons[0].target == "error:5"
+    assert found.reasons[0].text.startswith("Known error ART-BADALLOC at line 2 of stderr: cause")
+    assert found.reasons[0].target == "stderr:5"

@@ -164,5 +164,5 @@ def test_every_ending_comes_through_to_its_verdict(slurm, portal, client, capsys
     assert (failed.request_key, failed.stage, failed.experiment.key) == ("NOVA-0042", "reco", "NOVA")
     client.force_login(people.person("shifter-one", ("shifter", None)))
     page = client.get(f"/jobs/{failed.pk}/").content.decode()
-    assert page.index("Service problem: retry.") < page.index("declaring the output") < page.index("HTTP error: 503")
+    assert page.index("Service problem: retry") < page.index("declaring the output") < page.index("HTTP error: 503")
     assert "samweb" in page[page.index("HTTP error: 503") :]

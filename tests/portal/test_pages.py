@@ -33,7 +33,7 @@ def queries(client, path: str) -> int:
 def test_job_page_says_the_verdict_before_the_evidence(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
     places = [
-        page.index(text) for text in ("Service problem: retry.", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
+        page.index(text) for text in ("Service problem: retry", "HTTP error: 503", "#SBATCH", "OPSPORTAL_REQUEST")
     ]
     assert places == sorted(places)
     assert "failed · exit 65" in page
@@ -66,7 +66,7 @@ def test_job_page_with_damaged_contents(world, client, shifter):
     Blob.objects.update(data=b"x")
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
     assert page.count("<b>Damaged</b>") == 2
-    assert "Service problem: retry." in page
+    assert "Service problem: retry" in page
 
 
 def test_job_page_tells_whether_its_services_were_out(world, client, shifter):

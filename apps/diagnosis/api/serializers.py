@@ -15,14 +15,14 @@ class EvidenceSerializer(serializers.ModelSerializer):
 class CorrectionSerializer(serializers.Serializer):
     """What a person says instead of the rules, and why."""
 
-    verdict = serializers.ChoiceField(choices=[(kind.value, kind.value) for kind in VerdictKind])
+    verdict = serializers.ChoiceField(choices=VerdictKind.choices)
     reason = serializers.CharField(max_length=2000)
 
 
 class VerdictReasonSerializer(serializers.Serializer):
     kind = serializers.CharField()
     text = serializers.CharField()
-    target = serializers.CharField(help_text="`output:OFFSET` or `error:OFFSET` in the logs, `service:SLUG`, or empty.")
+    target = serializers.CharField(help_text="`stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or empty.")
 
 
 class VerdictSerializer(serializers.ModelSerializer):

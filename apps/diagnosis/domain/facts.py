@@ -8,21 +8,13 @@ from apps.archive.domain.store.contents import DamagedContent, archived_job_for,
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.environment import variables_in
 from apps.diagnosis.engine.base import JobFacts, Outage
-from apps.diagnosis.enums import Overlap, Stream, VerdictKind
+from apps.diagnosis.enums import Overlap, Stream
 from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board import Stretch
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
-
-ANSWERS = {
-    VerdictKind.SERVICE: "Service problem: retry.",
-    VerdictKind.CODE: "Code problem: debug.",
-    VerdictKind.RESOURCE: "A limit was reached: ask for more.",
-    VerdictKind.USER: "Ended by a person: hold.",
-    VerdictKind.UNKNOWN: "Not known: somebody must look.",
-}
 
 
 def facts_of(job: Job) -> JobFacts:
@@ -45,7 +37,7 @@ def facts_of(job: Job) -> JobFacts:
 
 def log_paths(job: Job) -> list[tuple[Stream, str]]:
     """Return the job's logs that can exist: none for a job that never started, and none in /dev/null."""
-    paths = [(Stream.OUTPUT, job.log_path), (Stream.ERROR, job.error_log_path)]
+    paths = [(Stream.STDOUT, job.log_path), (Stream.STDERR, job.error_log_path)]
     return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
 
 

@@ -94,7 +94,7 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
     try:
         move(harvest, to=HarvestState.RUNNING, transitions=TRANSITIONS, attempts=attempt, due_at=due_at)
         if attempt > ATTEMPTS:
-            raise RuntimeError(f"its reading was broken off {ATTEMPTS} times")
+            raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
         read = [_read(stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
         errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused)]
         if errors and harvest.job.started_at and attempt <= len(BACK_OFF_SECONDS):
@@ -133,7 +133,7 @@ def _give_up(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestStat
     _hold_claim(harvest)
     told = clean_text(f"{type(error).__name__}: {error}", 2000)
     move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=told, harvested_at=at)
-    reasons = [Reason(ReasonKind.LOG, "The log could not be read: an error of the portal")]
+    reasons = [Reason(ReasonKind.LOG, "Log analysis failed: internal error of the portal")]
     _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), at)
     return HarvestState.FAILED
 
@@ -168,7 +168,7 @@ def _store(harvest: LogHarvest, read: list[LogRead], at: datetime) -> HarvestSta
     blocks = [one.block for one in read if one.block]
     reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
     if not read:
-        why = "Where its log lies is not known" if job.started_at else "It never started, so it has no log"
+        why = "Log path unknown" if job.started_at else "Job never started, so it has no log"
         reasons.append(Reason(ReasonKind.LOG, why))
     found = diagnose(facts_of(job), blocks, classifiers=classifiers(), outages=outages_while(job), reasons=reasons)
     harvest.excerpts.all().delete()
@@ -185,8 +185,8 @@ def _state_of(read: list[LogRead]) -> HarvestState:
         return HarvestState.DONE
     kinds = [type(one.error) for one in read]
     if LogRefused in kinds:
-        return HarvestState.REFUSED
-    return HarvestState.NO_LOG if all(kind is LogMissing for kind in kinds) else HarvestState.FAILED
+        return HarvestState.PATH_NOT_ALLOWED
+    return HarvestState.LOG_NOT_FOUND if all(kind is LogMissing for kind in kinds) else HarvestState.FAILED
 
 
 def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:

@@ -74,7 +74,7 @@ def _stream_to_show(job: Job, streams: tuple[Stream, ...]) -> Stream:
         name = str(reason.get("target", "")).partition(":")[0]
         if name in streams:
             return Stream(name)
-    return streams[0] if streams else Stream.OUTPUT
+    return streams[0] if streams else Stream.STDOUT
 
 
 def _window(

@@ -10,13 +10,7 @@ from django.urls import reverse
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
-from apps.diagnosis.domain.facts import ANSWERS
-from apps.diagnosis.enums import (
-    ADVICE_OF,
-    HarvestState,
-    Stream,
-    VerdictKind,
-)
+from apps.diagnosis.enums import ADVICE_OF, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_judge
 from apps.jobs.domain.records import hour_of
@@ -51,7 +45,7 @@ class JobDiagnosis:
     job: Job
     verdict: Verdict | None
     harvest: LogHarvest | None
-    answer: str
+    headline: str
     reasons: tuple[ShownReason, ...] = ()
 
     @property
@@ -66,7 +60,7 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "")
     reasons = tuple(_shown(job, reason) for reason in verdict.reasons)
-    return JobDiagnosis(job, verdict, harvest, ANSWERS[VerdictKind(verdict.verdict)], reasons)
+    return JobDiagnosis(job, verdict, harvest, VerdictKind(verdict.verdict).headline, reasons)
 
 
 @transaction.atomic

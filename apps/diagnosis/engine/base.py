@@ -40,7 +40,7 @@ class Block:
     offset: int
     file_bytes: int
     first_line: int | None
-    stream: Stream = Stream.OUTPUT
+    stream: Stream = Stream.STDOUT
 
     @property
     def is_whole(self) -> bool:
@@ -71,7 +71,7 @@ class Hit:
     text: str
     length: int = 0
     fields: Mapping[str, str] = field(default_factory=dict)
-    stream: Stream = Stream.OUTPUT
+    stream: Stream = Stream.STDOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Outage:
 class Reason:
     """One short sentence of a verdict.
 
-    `target` is what to link: `output:OFFSET` or `error:OFFSET` in the logs, `service:SLUG`, or "".
+    `target` is what to link: `stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or "".
     """
 
     kind: ReasonKind

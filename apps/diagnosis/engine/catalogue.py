@@ -5,12 +5,12 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import re2
+from django.db.models import TextChoices
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
 from apps.diagnosis.enums import Advice, Category, Role, Stream
@@ -21,7 +21,7 @@ CHUNK_BYTES = 64 * 1024
 TEXT_BYTES = 1000
 HITS_PER_PATTERN = 20
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
-Word = TypeVar("Word", bound=StrEnum)
+Word = TypeVar("Word", bound=TextChoices)
 
 
 class CatalogueError(Exception):

@@ -1,4 +1,4 @@
-"""From a log and the scheduler's facts to a verdict: runs the classifiers and weighs what they found."""
+"""Diagnose a job: run the log classifiers and decide the verdict from their findings and the scheduler's facts."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A verdict with all known errors found, in their order in the log."""
+    """A verdict and all known errors found, in log order."""
 
     verdict: Verdict
     hits: tuple[Hit, ...]
 
 
 def read_log(descriptor: int, file_bytes: int) -> Block:
-    """Read a log whole up to 64 MB, else its last 4 MB."""
+    """Read a log: whole up to 64 MB, else the last 4 MB."""
     return read_back(descriptor, budget_bytes=max(file_bytes, 1) if file_bytes <= WHOLE_BYTES else BUDGET_BYTES)
 
 
@@ -33,20 +33,20 @@ def diagnose(
     outages: Sequence[Outage] = (),
     reasons: Sequence[Reason] = (),
 ) -> Diagnosis:
-    """Return the verdict on a job from its logs; without any, from facts and outages alone.
+    """Return the verdict on a job from its logs; without logs, from facts and outages alone.
 
-    A classifier that fails is logged and named in the reasons; the others still count.
+    A classifier that raises is logged and named in the reasons; the others still count.
     """
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
-    told = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
-    told.extend(
-        Reason(ReasonKind.LOG, f"Read were the last {len(block.data):,} of {block.file_bytes:,} bytes")
+    all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
+    all_reasons.extend(
+        Reason(ReasonKind.LOG, f"Only the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read")
         for block in blocks
         if not block.is_whole
     )
     found = [hit for finding in findings for hit in finding.hits]
     hits = sorted(found, key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
-    verdict = decide(facts, hits, outages=outages, reasons=told, searched=bool(blocks))
+    verdict = decide(facts, hits, outages=outages, reasons=all_reasons, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))
 
 
@@ -55,4 +55,4 @@ def _classify(name: str, classifier: LogClassifier, facts: JobFacts, block: Bloc
         return classifier.classify(facts, block)
     except Exception:  # a third party's classifier may raise anything
         log.exception("log classifier %s failed", name)
-        return Findings(reasons=(Reason(ReasonKind.PLUGIN, f"The log classifier {name} failed"),))
+        return Findings(reasons=(Reason(ReasonKind.PLUGIN, f"Log classifier {name} failed"),))

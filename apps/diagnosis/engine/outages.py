@@ -1,4 +1,4 @@
-"""Brings a known error and the outages of a job's services together by the names of services."""
+"""Match known errors with outages of the job's services by service name."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from apps.diagnosis.engine.base import Outage, Pattern, Reason
 from apps.diagnosis.enums import Category, Overlap, ReasonKind, Role
 
-# Names under which one service fails: a door of dCache answers as xrootd, SRM or GridFTP.
+# Names of one service in error messages: a dCache door may report as xrootd, SRM or GridFTP.
 FAMILIES = (
     frozenset({"dcache", "eos", "xrootd", "srm", "gridftp", "storage"}),
     frozenset({"samweb", "sam", "ifdh"}),
@@ -17,9 +17,9 @@ ANY_SERVICE = frozenset({"http", "network"})
 
 
 def outage_of(pattern: Pattern, outages: Sequence[Outage]) -> Outage | None:
-    """Return the first outage during the job of the service that a known error is about.
+    """Return the first outage of the service that a known error is about; None if it had none.
 
-    An error that names no service (http, network) goes with any.
+    An error of no particular service (http, network) matches any outage.
     """
     for outage in outages:
         if outage.overlap is Overlap.YES and _is_about(pattern, outage.service):
@@ -36,10 +36,10 @@ def _is_about(pattern: Pattern, service: str) -> bool:
 
 
 def reason(outage: Outage) -> Reason:
-    """Tell in one sentence that a service was out, or that it is not known; one that was not gives no reason."""
-    words = {
-        Overlap.YES: f"{outage.service} was out while this job ran",
-        Overlap.UNKNOWN: f"Whether {outage.service} was out while this job ran is not known",
+    """Return an outage, or missing data about one, as a reason; `Overlap.NO` has none."""
+    texts = {
+        Overlap.YES: f"{outage.service} had an outage while the job ran",
+        Overlap.UNKNOWN: f"State of {outage.service} while the job ran is unknown",
     }
     detail = f": {outage.text}" if outage.text else ""
-    return Reason(ReasonKind.OUTAGE, words[outage.overlap] + detail, f"service:{outage.service}")
+    return Reason(ReasonKind.OUTAGE, texts[outage.overlap] + detail, f"service:{outage.service}")

@@ -1,8 +1,7 @@
-"""Weighs the evidence on a failed job and says whose problem it is, what to do, and why.
+"""Decide the verdict on a failed job from ranked evidence, and word its summary and reasons.
 
-The order: states of the scheduler that decide alone; known causes, the first in time; a limit at which it was killed;
-general errors; another way in which it was killed; symptoms, then consequences; outages of services it needed; its
-exit code.
+Order of evidence: end states that decide alone; known causes, earliest first; a limit at which the job was killed;
+generic errors; any other killing signal; symptoms, then consequences; outages of services it needed; the exit code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,15 +31,15 @@ CONFIDENCE_OF = {
     Role.CONSEQUENCE: Confidence.LOW,
 }
 WEIGHT = {role: weight for weight, role in enumerate(Role)}
-WORDS_OF = {
-    Category.SERVICE: "a service failed",
-    Category.SITE: "the node or the site failed",
-    Category.EXPERIMENT_CODE: "the experiment's code failed",
-    Category.CONFIGURATION: "the job or its environment is set up wrongly",
-    Category.DATA: "its data is missing or damaged",
-    Category.RESOURCE: "it ran out of a resource",
-    Category.USER: "a person ended it",
-    Category.UNKNOWN: "what failed is not known",
+FAILURE_OF = {
+    Category.SERVICE: "service failure",
+    Category.SITE: "node or site failure",
+    Category.EXPERIMENT_CODE: "error in the experiment's code",
+    Category.CONFIGURATION: "job or environment misconfigured",
+    Category.DATA: "data missing or corrupt",
+    Category.RESOURCE: "resource limit exceeded",
+    Category.USER: "cancelled by user",
+    Category.UNKNOWN: "unknown failure",
 }
 
 
@@ -64,14 +63,14 @@ def decide(
     reasons: Sequence[Reason] = (),
     searched: bool = True,
 ) -> Verdict:
-    """Return the verdict; the same evidence always gives the same one. `searched`: a log was read."""
+    """Return the verdict; deterministic for the same evidence. `searched` is whether a log was read."""
     ranked = ranked_hits(hits)
     answer = _answer(facts, ranked, outages)
     answer = _with_outage(facts, answer, ranked, outages)
-    told = [answer.reason, *_other_reasons(facts, answer, ranked, outages)]
+    all_reasons = [answer.reason, *_other_reasons(facts, answer, ranked, outages)]
     if searched and not ranked:
-        told.append(Reason(ReasonKind.LOG, "No known error in what was read of the log"))
-    told.extend(reasons)
+        all_reasons.append(Reason(ReasonKind.LOG, "No known error matched in the log"))
+    all_reasons.extend(reasons)
     verdict = VERDICT_OF[answer.category]
     return Verdict(
         verdict=verdict,
@@ -79,16 +78,16 @@ def decide(
         category=answer.category,
         confidence=answer.confidence,
         summary=answer.summary,
-        reasons=tuple(dict.fromkeys(told)),
+        reasons=tuple(dict.fromkeys(all_reasons)),
         cause=answer.cause,
         service=answer.service,
     )
 
 
 def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
-    """Order hits by role, then time, then, on one line, the more specific first; noise is left out.
+    """Order hits by role, then position, then, on one line, the most specific first; noise is left out.
 
-    Two files cannot be compared in time: what is in the error output counts first.
+    Lines of two files have no common order: stderr comes before stdout.
     """
 
     def rank(hit: Hit) -> tuple[int, str, int, int, str]:
@@ -98,7 +97,7 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _answer(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
-    """Go through the evidence in its order and return the first that decides."""
+    """Return the first evidence, in order, that decides."""
     succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
     killed = facts_of.killed_by(facts)
     at_limit = killed is not None and killed.category is Category.RESOURCE and killed.confidence is not Confidence.LOW
@@ -123,7 +122,7 @@ def _from_fact(fact: facts_of.Fact | None) -> Answer | None:
 
 
 def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Answer | None:
-    """Take the first hit of these roles whose category is known."""
+    """Return the answer of the first hit with one of these roles and a known category."""
     for hit in ranked:
         if hit.pattern.role in roles and hit.pattern.category is not Category.UNKNOWN:
             return _from_hit(hit)
@@ -132,7 +131,7 @@ def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Answer | None:
 
 def _from_hit(hit: Hit) -> Answer:
     pattern = hit.pattern
-    summary = f"{pattern.service}: {WORDS_OF[pattern.category]} ({pattern.id})."
+    summary = f"{pattern.service}: {FAILURE_OF[pattern.category]} ({pattern.id})."
     return Answer(
         category=pattern.category,
         confidence=CONFIDENCE_OF[pattern.role],
@@ -146,34 +145,34 @@ def _from_hit(hit: Hit) -> Answer:
 def _hit_reason(hit: Hit) -> Reason:
     pattern = hit.pattern
     place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
-    place += " of its error output" if hit.stream is Stream.ERROR else ""
+    place += " of stderr" if hit.stream is Stream.STDERR else ""
     values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
     text = f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, {pattern.service}{values}"
     return Reason(ReasonKind.CATALOGUE, text, f"{hit.stream}:{hit.offset}")
 
 
 def _from_outages(outages: Sequence[Outage]) -> Answer | None:
-    """With nothing else to go by, a needed service that was out is the best guess."""
+    """With no other evidence, an outage of a needed service is the best guess."""
     for outage in outages:
         if outage.overlap is Overlap.YES:
-            summary = f"{outage.service} was out while it ran; nothing else explains it."
+            summary = f"{outage.service} had an outage while the job ran; no other cause found."
             return Answer(Category.SERVICE, Confidence.LOW, summary, outages_of.reason(outage), service=outage.service)
     return None
 
 
 def _undecided(facts: JobFacts, succeeded: bool) -> Answer:
     if succeeded:
-        summary = "The job completed, and no known cause of failure is in its log."
+        summary = "Job completed; no known error matched in its log."
     else:
-        summary = "Nothing known explains it: read the log."
+        summary = "No known error matched. Read the log."
     return Answer(Category.UNKNOWN, Confidence.LOW, summary, facts_of.ended(facts))
 
 
 def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
-    """Let an outage confirm a service's error, or turn an error at a service that was out into a service problem.
+    """Let an outage confirm a service's error, or turn an error at that service into a service problem.
 
-    A job killed at a limit while its log shows a service failing that was out, waited for that service. Without an
-    outage, that a service failed is the job's word alone.
+    A job killed at its time limit whose log shows errors of a service with an outage was waiting for that service.
+    Without an outage, the log alone supports a service failure: confidence drops to medium.
     """
     hits = [answer.cause] if answer.cause else []
     if facts.state in facts_of.LIMITS_OF_TIME:
@@ -187,7 +186,7 @@ def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages
             by_service,
             category=Category.SERVICE,
             confidence=Confidence.HIGH,
-            summary=f"{outage.service} was out while it ran, and its log shows it ({hit.pattern.id}).",
+            summary=f"{outage.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id}).",
             service=outage.service,
         )
     if answer.cause and answer.category is Category.SERVICE and answer.confidence is Confidence.HIGH:
@@ -198,9 +197,9 @@ def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages
 def _other_reasons(
     facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
-    """Give the evidence that did not decide, by weight: services that were out, facts, more known errors.
+    """Yield the evidence that did not decide, by weight: outages, facts, more known errors.
 
-    A service that was not out explains nothing and is no reason; one of which it is not known is told last.
+    Services without an outage are left out; those of unknown state come last.
     """
     out = [outage for outage in outages if outage.overlap is Overlap.YES]
     yield from (outages_of.reason(outage) for outage in sorted(out, key=lambda each: each.service != answer.service))
@@ -214,6 +213,6 @@ def _other_reasons(
             seen.add(hit.pattern.id)
             yield _hit_reason(hit)
     if answer.cause and answer.cause.pattern.advice != ADVICE_OF[VERDICT_OF[answer.category]]:
-        text = f"The catalogue advises for {answer.cause.pattern.id}: {answer.cause.pattern.advice}"
+        text = f"Catalogue advice for {answer.cause.pattern.id}: {answer.cause.pattern.advice}"
         yield Reason(ReasonKind.CATALOGUE, text)
     yield from (outages_of.reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)

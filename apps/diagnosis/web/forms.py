@@ -1,13 +1,12 @@
-"""Correcting a verdict."""
+"""Form to correct a verdict."""
 
 from django import forms
 
-from apps.diagnosis.domain.facts import ANSWERS
 from apps.diagnosis.enums import VerdictKind
 
 
 class CorrectionForm(forms.Form):
-    """What a person says instead of the rules."""
+    """The user's verdict on a job, and the reason for it."""
 
-    verdict = forms.ChoiceField(choices=[(kind.value, ANSWERS[kind].rstrip(".")) for kind in VerdictKind])
+    verdict = forms.ChoiceField(choices=[(kind.value, kind.headline) for kind in VerdictKind])
     reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 2}))

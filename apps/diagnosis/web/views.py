@@ -17,7 +17,6 @@ from apps.core.domain.pagination import newest_first
 from apps.core.errors import DomainError
 from apps.diagnosis.domain import harvest
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause, last_decided_at
-from apps.diagnosis.domain.facts import ANSWERS
 from apps.diagnosis.domain.log_windows import LINE_CHOICES, log_view
 from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
 from apps.diagnosis.enums import Stream, VerdictKind
@@ -109,7 +108,7 @@ class Group:
     """All causes of one verdict, with the query that lists its jobs."""
 
     verdict: str
-    answer: str
+    headline: str
     jobs: int
     wall_seconds: int
     query: str
@@ -146,7 +145,7 @@ def _group(kind: VerdictKind, rows: list[CauseRow], link: dict[str, str]) -> Gro
         (row, "?" + urlencode(of_kind | {"cause": row.cause or "-", "service": row.service or "-"})) for row in rows
     ]
     jobs, wall = sum(row.jobs for row in rows), sum(row.wall_seconds for row in rows)
-    return Group(kind.value, ANSWERS[kind], jobs, wall, "?" + urlencode(of_kind), causes)
+    return Group(kind.value, kind.headline, jobs, wall, "?" + urlencode(of_kind), causes)
 
 
 def _window(hours: int) -> tuple[datetime, datetime]:

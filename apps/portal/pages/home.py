@@ -30,20 +30,6 @@ from apps.statusboard.domain.board import Row, board
 CAUSES = 6
 HOURS = 24
 
-_WORDS = {
-    VerdictKind.SERVICE: "Service or site",
-    VerdictKind.CODE: "Code",
-    VerdictKind.RESOURCE: "Over a limit",
-    VerdictKind.USER: "Ended by a person",
-    VerdictKind.UNKNOWN: "Not explained yet",
-}
-_ADVICE = {
-    VerdictKind.SERVICE: "retry",
-    VerdictKind.CODE: "debug: with the experiment",
-    VerdictKind.RESOURCE: "ask for more",
-    VerdictKind.USER: "hold",
-    VerdictKind.UNKNOWN: "somebody must look",
-}
 _SIGNS = {
     VerdictKind.SERVICE: "down",
     VerdictKind.CODE: "",
@@ -55,11 +41,11 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Cause:
-    """One line of "why jobs failed": words, number, what to do, and the list behind it."""
+    """One line of "why jobs failed": label, number, next step, and the list behind it."""
 
-    words: str
+    label: str
     jobs: int
-    advice: str
+    next_step: str
     sign: str
     url: str
 
@@ -123,22 +109,22 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     rows = failures_by_cause(totals)
     ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     jobs = ended.aggregate(all=Sum("jobs"), broken=Sum("jobs", filter=~Q(state=JobState.COMPLETED)))
-    judged = sum(row.jobs for row in rows)
-    waiting = max(0, (jobs["broken"] or 0) - judged)
+    decided = sum(row.jobs for row in rows)
+    waiting = max(0, (jobs["broken"] or 0) - decided)
     causes = [_cause(row, names, start, end) for row in rows[:CAUSES]]
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
-            Cause("Other causes", rest, f"{len(rows) - CAUSES} kinds", "unknown", reverse("diagnosis:failures"))
+            Cause("Other causes", rest, f"{len(rows) - CAUSES} more", "unknown", reverse("diagnosis:failures"))
         )
     if waiting:
         url = f"{reverse('jobs:list')}?state=any_failure"
-        causes.append(Cause("Not judged yet", waiting, "their logs are being read", "unknown", url))
-    return {"causes": causes, "failed_jobs": judged + waiting, "all_jobs": jobs["all"] or 0}
+        causes.append(Cause("Log analysis pending", waiting, "no verdict yet", "unknown", url))
+    return {"causes": causes, "failed_jobs": decided + waiting, "all_jobs": jobs["all"] or 0}
 
 
 def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime) -> Cause:
     kind = VerdictKind(row.verdict)
     name = names.get(row.service, row.service)
-    words = f"{name} · {row.cause}" if name and row.cause else row.cause or name or _WORDS[kind]
+    label = f"{name} · {row.cause}" if name and row.cause else row.cause or name or kind.label
     url = _failed_jobs(start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-")
-    return Cause(words, row.jobs, _ADVICE[kind], _SIGNS[kind], url)
+    return Cause(label, row.jobs, kind.next_step, _SIGNS[kind], url)

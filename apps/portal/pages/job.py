@@ -95,7 +95,7 @@ def _steps(job: Job, archived: ArchivedJob | None, diagnosis: JobDiagnosis) -> l
     steps.append(Step(job.ended_at, job.state.replace("_", " ")))
     steps.append(Step(job.collected_at, "collected from accounting"))
     if diagnosis.verdict:
-        steps.append(Step(diagnosis.verdict.decided_at, f"verdict: {diagnosis.answer.lower()}"))
+        steps.append(Step(diagnosis.verdict.decided_at, f"verdict: {diagnosis.headline.lower()}"))
     steps += [_said(event) for event in events_of(job)[:50]]
     return sorted(steps, key=lambda step: step.at)
 
