@@ -61,7 +61,7 @@ class ArchivedJobs(django_filters.FilterSet):
     since = django_filters.DateFilter(method="from_day", label="Submitted from", widget=_DAY)
     until = django_filters.DateFilter(method="to_day", label="To", widget=_DAY)
     state = django_filters.ChoiceFilter(
-        method="ended", label="Ended", choices=[(ANY_FAILURE, "any failure"), *STATE_CHOICES], empty_label="In any way"
+        method="ended", label="State", choices=[(ANY_FAILURE, "Any failure"), *STATE_CHOICES], empty_label="Any state"
     )
     account = django_filters.CharFilter(max_length=64)
     name = django_filters.CharFilter(max_length=200, label="Job name")

@@ -11,7 +11,6 @@ from apps.jobs.models import Job
 from apps.production.models import Request
 
 
-
 class LogHarvest(models.Model):
     """The reading of the logs of one attempt of a job: how far it is, and why it went no further."""
 

@@ -1,12 +1,12 @@
-"""How a job can have ended, and which of these ends count as failure."""
+"""End states of jobs, and which of them count as failed or interrupted."""
 
 from django.db import models
 
 from apps.clusters.schedulers.base import JobState
 
-STATE_CHOICES = [(state.value, state.value.replace("_", " ")) for state in JobState]
+STATE_CHOICES = [(state.value, state.value.replace("_", " ").capitalize()) for state in JobState]
 
-#: The job, its limits or its host failed: somebody should look why.
+#: The job, one of its limits or its host failed. Needs investigation.
 FAILED_STATES = frozenset(
     {
         JobState.FAILED,
@@ -18,10 +18,10 @@ FAILED_STATES = frozenset(
     }
 )
 
-#: Neither completed nor failed: a person or the scheduler took the job away.
-TAKEN_AWAY_STATES = frozenset({JobState.CANCELLED, JobState.PREEMPTED, JobState.REQUEUED})
+#: Neither completed nor failed: stopped by a user or by the scheduler.
+INTERRUPTED_STATES = frozenset({JobState.CANCELLED, JobState.PREEMPTED, JobState.REQUEUED})
 
-#: How jobs can have ended, worst first: of several tasks, the one to look at.
+#: All end states, worst first: the worst of an array's tasks stands for the array.
 WORST_FIRST = (
     JobState.FAILED,
     JobState.OUT_OF_MEMORY,
@@ -35,16 +35,16 @@ WORST_FIRST = (
     JobState.COMPLETED,
 )
 
-#: Names for these groups where a state is asked for.
-ANY_FAILURE, TAKEN_AWAY, NOT_COMPLETED = "any_failure", "taken_away", "not_completed"
+#: Filter values for groups of states.
+ANY_FAILURE, INTERRUPTED, NOT_COMPLETED = "any_failure", "interrupted", "not_completed"
 
-#: Asks for an empty value in the address of a list.
+#: Filter value for "empty".
 NONE = "-"
 
 
 class LogPathSource(models.TextChoices):
-    """How the path of a job's log is known."""
+    """Source of a job's log path."""
 
-    SCHEDULER = "scheduler", "told by the scheduler"
-    ACCOUNTING = "accounting", "told by accounting"
-    WORKED_OUT = "worked out", "worked out from script, options and working directory"
+    SCHEDULER = "scheduler", "Scheduler"
+    ACCOUNTING = "accounting", "Accounting"
+    DERIVED = "derived", "Derived from script, options and working directory"

@@ -14,18 +14,18 @@ from apps.jobs.domain.jobs import matches_id
 from apps.jobs.enums import (
     ANY_FAILURE,
     FAILED_STATES,
+    INTERRUPTED,
+    INTERRUPTED_STATES,
     NONE,
     NOT_COMPLETED,
     STATE_CHOICES,
-    TAKEN_AWAY,
-    TAKEN_AWAY_STATES,
 )
 from apps.jobs.models import Job
 
 _GROUPS = {
     ANY_FAILURE: FAILED_STATES,
-    TAKEN_AWAY: TAKEN_AWAY_STATES,
-    NOT_COMPLETED: FAILED_STATES | TAKEN_AWAY_STATES,
+    INTERRUPTED: INTERRUPTED_STATES,
+    NOT_COMPLETED: FAILED_STATES | INTERRUPTED_STATES,
 }
 _INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
 
@@ -44,26 +44,26 @@ class WholeNumberFilter(filters.NumberFilter):
 
 
 class JobFilter(filters.FilterSet):
-    """Which jobs to list; every text must match whole."""
+    """Filters of the job list; text filters match exactly."""
 
-    job = filters.CharFilter(method="by_id", label="Job id", max_length=64)
+    job = filters.CharFilter(method="by_id", label="Job ID", max_length=64)
     state = filters.ChoiceFilter(
         method="by_state",
-        label="Ended",
-        empty_label="in any way",
+        label="State",
+        empty_label="Any state",
         choices=[
-            (ANY_FAILURE, "any failure"),
+            (ANY_FAILURE, "Any failure"),
             *STATE_CHOICES,
-            (TAKEN_AWAY, "taken away"),
-            (NOT_COMPLETED, "not completed"),
+            (INTERRUPTED, "Interrupted"),
+            (NOT_COMPLETED, "Not completed"),
         ],
     )
-    experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="all")
-    cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="all")
+    experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="All")
+    cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
     request = filters.CharFilter(field_name="request_key", label="Request", max_length=64)
     stage = filters.CharFilter(method="by_stage", label="Stage", max_length=64)
     site = filters.ModelChoiceFilter(
-        queryset=Site.objects.all(), to_field_name="name", empty_label="all", null_label="not known", null_value=NONE
+        queryset=Site.objects.all(), to_field_name="name", empty_label="All", null_label="Unknown", null_value=NONE
     )
     host = filters.CharFilter(label="Host", max_length=255)
     user = filters.CharFilter(label="User", max_length=255)

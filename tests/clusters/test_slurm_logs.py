@@ -154,13 +154,13 @@ def test_first_of_command_environment_and_script_is_heeded(
 ) -> None:
     paths = work_out_paths(record(submit_line=line), script=script, environment=environment)
 
-    assert paths == LogPaths(Path(expected), Path(expected), "worked out")
+    assert paths == LogPaths(Path(expected), Path(expected), "derived")
 
 
 def test_array_task_writes_to_a_file_of_its_own() -> None:
     paths = work_out_paths(record("86_3", 90), script=b"#!/bin/sh\n#SBATCH -e e-%a\n", environment={})
 
-    assert paths == LogPaths(Path("/exp/slurm-86_3.out"), Path("/exp/e-3"), "worked out")
+    assert paths == LogPaths(Path("/exp/slurm-86_3.out"), Path("/exp/e-3"), "derived")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_paths_are_worked_out_while_slurmctld_is_down(tmp_path: Path, caplog: py
 
     paths = slurm.log_paths(record(), script=b"", environment={})
 
-    assert paths == LogPaths(Path("/exp/slurm-81.out"), Path("/exp/slurm-81.out"), "worked out")
+    assert paths == LogPaths(Path("/exp/slurm-81.out"), Path("/exp/slurm-81.out"), "derived")
     assert "Unable to contact slurm controller" in caplog.text
 
 
@@ -238,7 +238,7 @@ def test_component_of_a_heterogeneous_job_writes_where_its_first_does(tmp_path: 
 
     paths = slurm.log_paths(record("87+1", 88), script=b"", environment={})
 
-    assert paths == LogPaths(Path("/exp/slurm-87.out"), Path("/exp/slurm-87.out"), "worked out")
+    assert paths == LogPaths(Path("/exp/slurm-87.out"), Path("/exp/slurm-87.out"), "derived")
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples of a real Slurm are not here")

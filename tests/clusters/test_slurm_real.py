@@ -262,14 +262,14 @@ def test_cancellation_names_who_did_it(jobs: Jobs) -> None:
     assert by == {"cancelled": "root", "pending": "root", "dependent": "", "ok": ""}
 
 
-@pytest.fixture(params=["asked of slurmctld", "worked out"])
+@pytest.fixture(params=["asked of slurmctld", "derived"])
 def stdout_and_stderr(request: pytest.FixtureRequest, jobs: Jobs) -> Callable[[str], tuple[Path, Path]]:
     """Return the paths of a job, in both ways that this version of Slurm leaves."""
 
     def paths(name: str) -> tuple[Path, Path]:
         spooled, record = jobs.spooled[name], jobs.of(name)[0]
         environment = {os.fsdecode(key): os.fsdecode(value) for key, value in spooled.variables}
-        if request.param == "worked out":
+        if request.param == "derived":
             found = work_out_paths(record, script=spooled.script, environment=environment)
         else:
             found = jobs.scheduler.log_paths(record, script=spooled.script, environment=environment)

@@ -294,9 +294,7 @@ HOME = {"PBS_O_WORKDIR": "/data/run", "PBS_O_HOME": "/home/ana"}
 def test_paths_worked_out(torque, record, directive, stdout, stderr) -> None:
     script = b"#!/bin/sh\n" + directive + b"\n./run\n"
 
-    assert torque.log_paths(record, script=script, environment=HOME) == LogPaths(
-        Path(stdout), Path(stderr), "worked out"
-    )
+    assert torque.log_paths(record, script=script, environment=HOME) == LogPaths(Path(stdout), Path(stderr), "derived")
 
 
 def test_paths_in_the_description_come_first(server, torque) -> None:

@@ -72,7 +72,7 @@ def test_large_log_is_read_from_its_end_and_says_so(tmp_path):
     found = run(str(file))
     assert found["evidence"][0]["line"] is None
     assert found["evidence"][0]["offset"] == 65 * 1024 * 1024 + 1
-    assert "Read were the last" in found["reasons"][-1]["text"]
+    assert "Only the last" in found["reasons"][-1]["text"]
 
 
 @pytest.mark.parametrize("name", ["none.log", "", "fifo", "closed/x"])

@@ -41,7 +41,7 @@ def test_verdict_comes_first_with_reasons_and_links(client, job, shifter):
     html = get(client, shifter, "verdict", job.pk).content.decode()
     assert "Service problem: retry" in html
     assert "Known error XRD-AUTH at line 1: cause" in html
-    assert f'href="/jobs/{job.pk}/log/?stream=output&amp;at=0#b0"' in html
+    assert f'href="/jobs/{job.pk}/log/?stream=stdout&amp;at=0#b0"' in html
 
 
 def test_htmx_gets_the_part_only(client, job, shifter):
@@ -90,7 +90,7 @@ def test_correction_is_put_in_force(client, job, liaison):
     assert client.post(address, {"verdict": "code", "reason": "Our proxy."}).status_code == 302
     assert Verdict.objects.get().verdict == "code"
     html = get(client, liaison, "verdict", job.pk).content.decode()
-    assert "Code problem: debug." in html
+    assert "Code problem: debug" in html
     assert "the rules say service" in html
 
 

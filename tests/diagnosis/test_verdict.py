@@ -349,7 +349,7 @@ def test_state_is_read_in_the_spellings_of_slurm(text, expected):
 
 @pytest.mark.parametrize("text", ["", "+", "RUNNING", "FAIL", "exploded"])
 def test_word_that_is_no_end_state_is_refused(text):
-    with pytest.raises(ValueError, match="no end state"):
+    with pytest.raises(ValueError, match="Unknown state"):
         parse_state(text)
 
 

@@ -43,7 +43,7 @@ class Planned:
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         if not script:
             return None
-        return LogPaths(Path("/data/out.log"), Path("/data/err.log"), "worked out")
+        return LogPaths(Path("/data/out.log"), Path("/data/err.log"), "derived")
 
 
 def record(number: int = 1, **changes: object) -> JobRecord:

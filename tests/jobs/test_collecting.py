@@ -222,7 +222,7 @@ def test_locate_log_stores_path_and_how_it_is_known(alps):
     assert locate_log(job=job, script=b"", environment={}, at=AT) is None
     locate_log(job=job, script=b"#!/bin/sh\n", environment={}, at=AT)
     job.refresh_from_db()
-    assert (job.log_path, job.error_log_path, job.log_path_source) == ("/data/out.log", "/data/err.log", "worked out")
+    assert (job.log_path, job.error_log_path, job.log_path_source) == ("/data/out.log", "/data/err.log", "derived")
     assert store_records(cluster=alps, records=[record(1)], at=AT) == (0, 0)
 
 

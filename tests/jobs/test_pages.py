@@ -16,7 +16,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.jobs import array_siblings, jobs_for_list, other_attempts, totals_as_of
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.totals import hours_lost, production_now
+from apps.jobs.domain.totals import production_now, wasted_hours
 from apps.jobs.models import Job
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft
@@ -78,7 +78,7 @@ def test_list_goes_from_page_to_page_without_loss(alps, nova, as_liaison):
         ({"state": "any_failure"}, ["2"]),
         ({"state": "timeout"}, ["2"]),
         ({"state": "failed"}, []),
-        ({"state": "taken_away"}, ["4"]),
+        ({"state": "interrupted"}, ["4"]),
         ({"cluster": "alps"}, ["1", "2", "4"]),
         ({"experiment": "NOVA"}, ["1", "2", "4", "86_3"]),
         ({"host": "node02"}, ["2"]),
@@ -261,14 +261,14 @@ def test_report_counts_what_ended_in_the_last_seven_days(alps, nova, dune, as_li
     answer = as_liaison.get(reverse("jobs:reports"))
     report = answer.context["report"]
     everything = report.all
-    assert (everything.jobs, everything.completed, everything.failed, everything.taken_away) == (3, 1, 1, 1)
-    assert (everything.core_seconds, everything.lost_core_seconds) == (3 * 7200, 7200)
+    assert (everything.jobs, everything.completed, everything.failed, everything.interrupted) == (3, 1, 1, 1)
+    assert (everything.core_seconds, everything.wasted_core_seconds) == (3 * 7200, 7200)
     assert [day.jobs for day in report.by_day] == [0, 0, 0, 0, 0, 0, 3]
     assert [(sums.name, sums.jobs) for sums in report.by_cluster] == [("alps", 3)]
-    assert [sums.name for sums in report.lost_by_state] == ["failed"]
+    assert [sums.name for sums in report.waste_by_state] == ["failed"]
     assert [(bar.kind, bar.title.partition(": ")[2]) for bar in answer.context["bars"]] == [
         ("down", "1 failed"),
-        ("planned", "1 taken away"),
+        ("planned", "1 interrupted"),
         ("up", "1 completed"),
     ]
     assert sum(bar.height for bar in answer.context["bars"]) == pytest.approx(160)
@@ -295,8 +295,8 @@ def test_report_reads_totals_and_never_jobs(alps, nova, as_liaison):
 def test_home_parts_render_with_their_documented_context(alps, nova, liaison):
     store(alps, failed(1))
     recompute_dirty_hours(at=AT)
-    context = {"lost": hours_lost(liaison, at=AT), "as_of": totals_as_of(), "production": []}
-    assert "2.0 h of 2.0 h" in render_to_string("jobs/_hours_lost.html", context)
+    context = {"waste": wasted_hours(liaison, at=AT), "as_of": totals_as_of(), "production": []}
+    assert "2.0 h of 2.0 h" in render_to_string("jobs/_wasted_hours.html", context)
     assert "No request is approved" in render_to_string("jobs/_production_now.html", context)
 
 

@@ -115,12 +115,12 @@ def test_home_counts_the_jobs_that_a_service_hit_today_and_links_to_them(world, 
     assert 'href="/failures/jobs/?service' not in page_of(client, other_liaison, "/")
 
 
-def test_home_says_how_many_are_not_judged_yet(world, now, client, shifter):
+def test_home_says_how_many_have_no_verdict_yet(world, now, client, shifter):
     accounting.store(world.job.cluster, accounting.failed(5, ended_at=world.job.ended_at), accounting.record(6))
     recompute_dirty_hours(at=world.job.ended_at)
     page = page_of(client, shifter, "/")
     assert "2 of 3 jobs" in page
-    assert "Not judged yet" in page
+    assert "Log analysis pending" in page
 
 
 def test_home_shows_a_liaison_only_the_own_experiment(world, now, client, other_liaison, liaison):

@@ -184,7 +184,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogPaths:
-    """Where a job's output lies; `source` says how it is known: `scheduler`, `accounting` or `worked out`."""
+    """Where a job's output lies; `source` says how it is known: `scheduler`, `accounting` or `derived`."""
 
     stdout: Path
     stderr: Path

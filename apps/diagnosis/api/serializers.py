@@ -22,7 +22,9 @@ class CorrectionSerializer(serializers.Serializer):
 class VerdictReasonSerializer(serializers.Serializer):
     kind = serializers.CharField()
     text = serializers.CharField()
-    target = serializers.CharField(help_text="`stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or empty.")
+    target = serializers.CharField(
+        help_text="`stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or empty."
+    )
 
 
 class VerdictSerializer(serializers.ModelSerializer):

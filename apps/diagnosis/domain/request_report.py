@@ -112,7 +112,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": row["jobs"],
         "completed": row["completed"],
         "failed": row["failed"],
-        "taken_away": row["jobs"] - row["completed"] - row["failed"],
+        "interrupted": row["jobs"] - row["completed"] - row["failed"],
         "retried": row["retried"],
         "core_hours": round(core / 3600, 2),
         "wasted_core_hours": round((row["lost"] or 0) / 3600, 2),

@@ -30,12 +30,20 @@ STATES = {
     JobState.NODE_FAIL: (Category.SITE, "The node failed", "Retry: the node failed."),
     JobState.BOOT_FAIL: (Category.SITE, "The node failed to boot", "Retry: the node failed to boot."),
     JobState.PREEMPTED: (Category.SITE, "Preempted by a higher-priority job", "Retry: the job was preempted."),
-    JobState.REQUEUED: (Category.SITE, "Requeued by the scheduler", "No action needed: the scheduler restarts the job."),
+    JobState.REQUEUED: (
+        Category.SITE,
+        "Requeued by the scheduler",
+        "No action needed: the scheduler restarts the job.",
+    ),
 }
 EXIT_CODES = {
     124: (Category.RESOURCE, "timeout(1) killed a command", "A time limit inside the job was exceeded."),
     126: (Category.CONFIGURATION, "command not executable", "Check the command that the job runs."),
-    127: (Category.CONFIGURATION, "command not found", "Check the command that the job runs and its environment setup."),
+    127: (
+        Category.CONFIGURATION,
+        "command not found",
+        "Check the command that the job runs and its environment setup.",
+    ),
 }
 
 

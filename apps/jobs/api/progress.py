@@ -32,7 +32,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     done = serializers.IntegerField(source="row.completed")
     tests = serializers.IntegerField(source="row.left_out.tests")
     failed = serializers.IntegerField(source="row.sums.failed")
-    taken_away = serializers.IntegerField(source="row.sums.taken_away")
+    interrupted = serializers.IntegerField(source="row.sums.interrupted")
     retried = serializers.IntegerField(source="row.sums.retried")
     queued = serializers.IntegerField(source="waiting.queued", default=None, allow_null=True)
     running = serializers.IntegerField(source="waiting.running", default=None, allow_null=True)

@@ -12,7 +12,7 @@ from django.db.models.functions import TruncDate
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.delivered import LeftOut, left_out
 from apps.jobs.domain.records import hour_of
-from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, NONE, TAKEN_AWAY
+from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, NONE
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.production.domain.queue.order import by_place, startable
 from apps.production.enums import IN_PRODUCTION
@@ -38,7 +38,7 @@ class Sums:
     completed: int = 0
     failed: int = 0
     core_seconds: int = 0
-    lost_core_seconds: int = 0
+    wasted_core_seconds: int = 0
     retried: int = 0
     last_ended_at: datetime | None = None
 
@@ -56,14 +56,14 @@ class Sums:
         return self._address_of(ANY_FAILURE)
 
     @property
-    def taken_away_address(self) -> str:
-        return self._address_of(TAKEN_AWAY)
+    def interrupted_address(self) -> str:
+        return self._address_of(INTERRUPTED)
 
     def _address_of(self, state: str) -> str:
         return "?" + urlencode({"state": state, **self.query})
 
     @property
-    def taken_away(self) -> int:
+    def interrupted(self) -> int:
         return self.jobs - self.completed - self.failed
 
     def add(self, row: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Sums:
             self.completed += row["jobs"]
         elif row["state"] in FAILED_STATES:
             self.failed += row["jobs"]
-            self.lost_core_seconds += row["core_seconds"]
+            self.wasted_core_seconds += row["core_seconds"]
         self.last_ended_at = max(filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None)
 
 
@@ -191,13 +191,13 @@ class Report:
     by_stage: list[Sums] = field(default_factory=list)
 
     @property
-    def lost_by_state(self) -> list[Sums]:
+    def waste_by_state(self) -> list[Sums]:
         """Return the ends that count as failure, dearest first."""
         failures = [sums for sums in self.by_state if sums.failed]
-        return sorted(failures, key=lambda sums: -sums.lost_core_seconds)
+        return sorted(failures, key=lambda sums: -sums.wasted_core_seconds)
 
 
-def hours_lost(user: object, *, at: datetime) -> Report:
+def wasted_hours(user: object, *, at: datetime) -> Report:
     """Return what the failures of the last seven days cost, by how the jobs ended."""
     since = hour_of(at - timedelta(days=DAYS))
     rows = _sums(_since(user, since), "state")

@@ -29,7 +29,7 @@ def columns(groups: list[Sums]) -> list[Bar]:
         foot = float(HEIGHT)
         parts = [
             ("down", "failed", group.failed, group.failed_address),
-            ("planned", "taken away", group.taken_away, group.taken_away_address),
+            ("planned", "interrupted", group.interrupted, group.interrupted_address),
             ("up", "completed", group.completed, group.completed_address),
         ]
         for kind, word, count, address in parts:

@@ -19,7 +19,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.totals import hours_lost, production_now
+from apps.jobs.domain.totals import production_now, wasted_hours
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.holds import wide_holds
@@ -68,7 +68,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "announcements": announcements_for(user, at),
         "production": production_now(user),
         "holds": wide_holds(user),
-        "lost": hours_lost(user, at=at),
+        "waste": wasted_hours(user, at=at),
         "as_of": totals_as_of(),
         "your_turn": waiting_for(user, at).only("key", "title", "state", "deadline")[:10],
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),

@@ -3,6 +3,7 @@
 from django import forms
 
 from apps.clusters.models import Cluster
+from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.requests.reasons import MAX_REASON
 from apps.production.enums import Verb
 from apps.submission.domain.limits import MAX_LIMIT
@@ -46,14 +47,7 @@ class RetryForm(forms.Form):
     verdict = forms.ChoiceField(
         label="Which failed jobs",
         required=False,
-        choices=[
-            ("", "all of them"),
-            ("service", "service problem"),
-            ("resource", "resource problem"),
-            ("code", "code problem"),
-            ("user", "taken away by a user"),
-            ("unknown", "unknown problem"),
-        ],
+        choices=[("", "All"), *VerdictKind.choices],
     )
     reason = forms.CharField(required=False, max_length=MAX_REASON)
 

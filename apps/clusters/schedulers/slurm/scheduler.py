@@ -126,7 +126,7 @@ def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str
     asked = requested_output(record.submit_line, environment, script)
     stdout = fill_in(asked.stdout or default_output(record), record)
     stderr = fill_in(asked.stderr, record) if asked.stderr else stdout
-    return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="worked out")
+    return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="derived")
 
 
 def _paths_in_accounting(record: JobRecord) -> LogPaths | None:

@@ -37,7 +37,7 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
     return None
 
 
-def worked_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
+def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
     """Work the paths out from the script's directives; what the command line said is not known here."""
     start = environment.get("PBS_O_INITDIR") or environment.get("PBS_O_WORKDIR", "")
     found = _JOB_ID.fullmatch(record.job_id)
@@ -50,7 +50,7 @@ def worked_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[s
     stdout = _absolute(start, asked.get("-o") or f"{name}.o{found['number']}") + end
     stderr = _absolute(start, asked.get("-e") or f"{name}.e{found['number']}") + end
     out = _filled(record, stdout, "OU", environment)
-    return _joined(out, _filled(record, stderr, "ER", environment), asked.get("-j", "n"), "worked out")
+    return _joined(out, _filled(record, stderr, "ER", environment), asked.get("-j", "n"), "derived")
 
 
 def directives(script: bytes) -> dict[str, str]:

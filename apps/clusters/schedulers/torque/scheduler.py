@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
 from apps.clusters.schedulers.command import Asking, asking_options
 from apps.clusters.schedulers.torque.accounting import SETTLING, Accounting
-from apps.clusters.schedulers.torque.logs import described_paths, worked_out_paths
+from apps.clusters.schedulers.torque.logs import derived_paths, described_paths
 from apps.clusters.schedulers.torque.queue import current_jobs
 from apps.clusters.schedulers.torque.spool import TorqueSpool
 
@@ -64,7 +64,7 @@ class Torque:
         if record.started_at is None:
             return None
         described = described_paths(self._jobs, record) if self._jobs else None
-        return described or worked_out_paths(record, script=script, environment=environment)
+        return described or derived_paths(record, script=script, environment=environment)
 
 
 def _zone(name: str) -> ZoneInfo | None:
