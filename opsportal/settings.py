@@ -281,7 +281,7 @@ SPECTACULAR_SETTINGS = {
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
         "ServiceStateEnum": "apps.statusboard.enums.State.choices",
         "TroubleEnum": [("down", "Down"), ("degraded", "Degraded")],
-        "VerdictEnum": [(kind, kind) for kind in ("service", "code", "resource", "user", "unknown")],
+        "VerdictEnum": "apps.diagnosis.enums.VerdictKind.choices",
     },
 }
 

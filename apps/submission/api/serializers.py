@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.clusters.models import Cluster
+from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.requests.reasons import MAX_REASON
 from apps.submission.domain.limits import MAX_LIMIT
 from apps.submission.models import Submission
@@ -43,9 +44,7 @@ class RetryWriter(serializers.Serializer[Any]):
     """Which failed jobs of which stage are sent again."""
 
     position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
-    verdict = serializers.ChoiceField(
-        choices=["service", "resource", "code", "user", "unknown", ""], required=False, default=""
-    )
+    verdict = serializers.ChoiceField(choices=VerdictKind.choices, required=False, allow_blank=True, default="")
     reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
 
 
