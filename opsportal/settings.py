@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 from csp.constants import NONE, SELF
+from django.urls import reverse
 from pydantic import SecretStr
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -171,6 +172,8 @@ TEMPLATES = [
         },
     }
 ]
+#: The page of a job draws on many apps and is the portal's; apps below it link to the job.
+ABSOLUTE_URL_OVERRIDES = {"jobs.job": lambda job: reverse("portal:job", args=[job.pk])}
 FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
 
 HAS_DATABASE = ENV.DATABASE_URL is not None

@@ -1,5 +1,6 @@
 """Jobs as accounting tells of them, how far each cluster is collected, and hourly totals."""
 
+from collections.abc import Callable
 from typing import Self
 
 from django.db import models
@@ -72,6 +73,9 @@ class Job(models.Model):
         help_text="The request of that key, if it is the job's experiment's own.",
     )
     collected_at = models.DateTimeField()
+
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the job page is the portal's.
+    get_absolute_url: Callable[[], str]
 
     objects = JobQuerySet.as_manager()
 

@@ -67,19 +67,20 @@ def correct_verdict(request: HttpRequest, pk: int) -> HttpResponse:
             form.add_error(None, str(error))
         else:
             messages.success(request, "Your verdict is in force.")
-            return redirect("portal:job", pk)
+            return redirect(job)
     return render(request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400)
 
 
 @require_POST
 def harvest_again(request: HttpRequest, pk: int) -> HttpResponse:
+    job = _job(request, pk)
     try:
-        harvest.harvest_again(job=_job(request, pk), by=request.user, at=timezone.now())
+        harvest.harvest_again(job=job, by=request.user, at=timezone.now())
     except DomainError as error:
         messages.error(request, str(error))
     else:
         messages.success(request, "The log is being read again.")
-    return redirect("portal:job", pk)
+    return redirect(job)
 
 
 @require_safe

@@ -1,4 +1,4 @@
-"""What the frame of every page needs: places, the strip that speaks when something is wrong."""
+"""What the frame of every page needs: places, links across apps, the strip that speaks when something is wrong."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
+from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
 from apps.notifications.domain.notifications import unread_count
 from apps.statusboard.domain.board import strip
@@ -19,10 +20,15 @@ PLACES = [
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Reports", "jobs:reports", ("/reports/",)),
 ]
+#: Pages of higher apps to which a page of a lower app leads: by that page, name and URL name.
+PAGE_LINKS = {
+    "account": [("Notifications", "notifications:settings"), ("Health of the portal", "portal:health")],
+    "requests": [("Data quality", "quality:waiting")],
+}
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, read only where a template asks for it, the strip, what is unread, who may see health."""
+    """Return the places and, read only where a template asks for it, the strip, what is unread, and links."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
@@ -31,9 +37,18 @@ def frame(request: HttpRequest) -> dict[str, Any]:
             {"name": name, "url": url, "current": _is_current(request.path, url, prefixes)}
             for name, url, prefixes in PLACES
         ],
-        "sees_health": SimpleLazyObject(lambda: is_opg(user)),
+        "page_links": SimpleLazyObject(lambda: _page_links(user)),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
+    }
+
+
+def _page_links(user: User) -> dict[str, list[dict[str, str]]]:
+    """Return the links of each page that this person may follow: health is for the OPG."""
+    hidden = set() if is_opg(user) else {"portal:health"}
+    return {
+        page: [{"name": name, "url": url} for name, url in links if url not in hidden]
+        for page, links in PAGE_LINKS.items()
     }
 
 

@@ -1,0 +1,124 @@
+"""Templates keep the order of the apps: one uses only what its own app or a lower one owns."""
+
+import re
+from collections.abc import Iterator
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.urls import URLResolver, get_resolver
+
+ROOT = Path(__file__).parents[1]
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+MODULES = [path for path in sorted((ROOT / "apps").glob("*/**/*.py")) if "migrations" not in path.parts]
+#: Templates outside of a folder are the frame of all pages, those of `admin` that of the back office. They are the
+#: portal's, and any page extends them.
+FRAME = "portal"
+_TAG = re.compile(r"{%\s*(extends|include|load|url)\s+(.+?)\s*%}")
+#: Names of URLs that are not written in the template come from the portal's frame, or are the admin's own.
+FROM_THE_FRAME = {"link.url", "place.url"}
+#: What a template uses of a higher app on purpose, and why.
+EXCEPTIONS = {
+    # The page of a request moves to the portal.
+    "production/request_detail.html": {
+        "jobs:request-progress",
+        "jobs:list",
+        "diagnosis:request-report",
+        "quality/_panel.html",
+        "notifications:request",
+        "submission:request",
+    },
+    "production/_move.html": {"sent_jobs"},
+    # The report and the progress of a request move to an app above submission.
+    "jobs/_progress.html": {"diagnosis:request-report", "submission:request"},
+    "diagnosis/request_report.html": {"portal:job"},
+}
+
+
+def apps_in_order() -> list[str]:
+    """The apps, highest first, as the import contract has them."""
+    contracts = ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    return contracts["importlinter:contract:apps"]["layers"].split()
+
+
+ORDER = apps_in_order()
+
+
+def may_use(app: str, other: str) -> bool:
+    return ORDER.index(other) >= ORDER.index(app)
+
+
+def owner(path: str) -> str:
+    """The app of a template, given as `production/_move.html`."""
+    return FRAME if is_frame(path) else path.partition("/")[0]
+
+
+def is_frame(path: str) -> bool:
+    return "/" not in path or path.startswith("admin/")
+
+
+def app_of(module: str) -> str | None:
+    """The app of a module; None for one of a library."""
+    return module.split(".")[1] if module.startswith("apps.") else None
+
+
+def views(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the name of each URL, with the app whose view answers it."""
+    for entry in resolver.url_patterns:
+        if isinstance(entry, URLResolver):
+            yield from views(entry, f"{namespace}{entry.namespace}:" if entry.namespace else namespace)
+        else:
+            view = getattr(entry.callback, "cls", None) or getattr(entry.callback, "view_class", entry.callback)
+            yield f"{namespace}{entry.name}", app_of(view.__module__)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT / "templates"))
+
+
+def used_by(path: Path, urls: dict[str, str | None]) -> Iterator[tuple[str, str | None]]:
+    """Yield what a template uses, each with the app that owns it; None for a library's."""
+    libraries = settings.TEMPLATES[0]["OPTIONS"]["libraries"]
+    for tag, arguments in _TAG.findall(path.read_text()):
+        first = arguments.split()[0]
+        written = first[1:-1] if first[0] in "\"'" else None
+        if tag == "load":
+            yield from ((library, app_of(libraries.get(library, ""))) for library in arguments.split())
+        elif tag == "url":
+            if written is not None:
+                yield written, urls[written] if not written.startswith("admin:") else None
+            else:
+                assert first in FROM_THE_FRAME or "|admin_urlname:" in first, f"{first} says no name"
+        elif written is None:
+            pytest.fail(f"{tag} {arguments}: name the template")
+        elif (ROOT / "templates" / written).exists():
+            yield written, None if tag == "extends" and is_frame(written) else owner(written)
+
+
+@pytest.fixture(scope="module")
+def urls() -> dict[str, str | None]:
+    return dict(views(get_resolver()))
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=name)
+def test_template_uses_only_its_own_and_lower_apps(path, urls):
+    app = owner(name(path))
+    higher = {used for used, other in used_by(path, urls) if other and not may_use(app, other)}
+    assert higher == EXCEPTIONS.get(name(path), set())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_module_renders_only_templates_of_its_own_and_lower_apps(path):
+    app = path.relative_to(ROOT).parts[1]
+    rendered = re.findall(r'"([a-z]+)/[a-z_/]+\.html"', path.read_text())
+    assert [other for other in rendered if other in ORDER and not may_use(app, other)] == []
+
+
+def test_exceptions_are_of_templates_that_exist():
+    assert EXCEPTIONS.keys() <= {name(path) for path in TEMPLATES}
+
+
+def test_every_folder_of_templates_is_an_app():
+    assert {owner(name(path)) for path in TEMPLATES} <= set(ORDER)
