@@ -2,7 +2,7 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -14,8 +14,14 @@ from django.utils import timezone
 from apps.accounts import domain
 from apps.accounts.enums import Role
 from apps.accounts.models import ClusterLogin, Experiment, Membership, User
+from apps.core.admin import PortalAdmin
 
 admin.site.unregister(Group)
+
+
+def user_of(request: HttpRequest) -> User:
+    """Return who is logged in: nobody else gets into the back office."""
+    return cast(User, request.user)
 
 
 class ClusterLoginInline(admin.TabularInline):
@@ -41,11 +47,11 @@ class UserAdmin(DjangoUserAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         if any(formset.has_changed() for formset in formsets):
-            domain.tell_logins(user=form.instance, by=request.user, at=timezone.now())
+            domain.tell_logins(user=form.instance, by=user_of(request), at=timezone.now())
 
 
 @admin.register(Experiment)
-class ExperimentAdmin(admin.ModelAdmin):
+class ExperimentAdmin(PortalAdmin):
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
 
@@ -76,28 +82,21 @@ def _has_rows(experiment: Experiment) -> bool:
 
 
 @admin.register(Membership)
-class MembershipAdmin(admin.ModelAdmin):
+class MembershipAdmin(PortalAdmin):
     """Roles; given and taken, never changed, so that the events tell all."""
 
+    never = ("change",)
     list_display = ["user", "role", "experiment"]
     list_filter = ["role", "experiment"]
     list_per_page = 50
     autocomplete_fields = ["user", "experiment"]
-    list_select_related = ["user", "experiment"]
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         role = Role(obj.role)
         granted = domain.grant_role(
-            user=obj.user, role=role, experiment=obj.experiment, by=request.user, at=timezone.now()
+            user=obj.user, role=role, experiment=obj.experiment, by=user_of(request), at=timezone.now()
         )
         obj.pk = granted.pk
 
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
-        domain.revoke_role(membership=obj, by=request.user, at=timezone.now())
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        for membership in queryset:
-            domain.revoke_role(membership=membership, by=request.user, at=timezone.now())
+        domain.revoke_role(membership=obj, by=user_of(request), at=timezone.now())

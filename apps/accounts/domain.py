@@ -9,13 +9,13 @@ from django.db import transaction
 from knox.models import AuthToken
 
 from apps.accounts.enums import Role
-from apps.accounts.models import UNKNOWN_ZONE, Experiment, Membership, User
+from apps.accounts.models import UNKNOWN_ZONE, Experiment, Membership, Principal, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields
 
 
 @transaction.atomic
-def ensure_experiment(*, key: str, name: str, by: object, at: datetime) -> Experiment:
+def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Experiment:
     """Return the experiment of this key, made if it was not there."""
     experiment, created = Experiment.objects.get_or_create(key=key, defaults={"name": name})
     if created:
@@ -25,7 +25,7 @@ def ensure_experiment(*, key: str, name: str, by: object, at: datetime) -> Exper
 
 @transaction.atomic
 def ensure_user(
-    *, username: str, password_hash: str, by: object, at: datetime, first_name: str = "", last_name: str = ""
+    *, username: str, password_hash: str, by: Principal, at: datetime, first_name: str = "", last_name: str = ""
 ) -> User:
     """Return the user of this name, made with this hash of a password if it was not there."""
     user = User.objects.filter(username=username).first()
@@ -38,7 +38,7 @@ def ensure_user(
 
 
 @transaction.atomic
-def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: object, at: datetime) -> Membership:
+def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: Principal, at: datetime) -> Membership:
     """Give a role, for one experiment or for all; an admin of all may enter the back office."""
     membership, created = Membership.objects.get_or_create(user=user, role=role, experiment=experiment)
     if created:
@@ -55,7 +55,7 @@ def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: obj
 
 
 @transaction.atomic
-def revoke_role(*, membership: Membership, by: object, at: datetime) -> None:
+def revoke_role(*, membership: Membership, by: Principal, at: datetime) -> None:
     """Take a role away."""
     publish(
         kind="membership.revoked",
@@ -81,7 +81,7 @@ def _follow(membership: Membership) -> None:
 
 
 @transaction.atomic
-def create_token(*, user: User, days: int, by: object, at: datetime) -> str:
+def create_token(*, user: User, days: int, by: Principal, at: datetime) -> str:
     """Make an API token, and return it: only its hash is stored. Raises `InvalidFields` when there are too many."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     limit = settings.REST_KNOX["TOKEN_LIMIT_PER_USER"]
@@ -93,7 +93,7 @@ def create_token(*, user: User, days: int, by: object, at: datetime) -> str:
 
 
 @transaction.atomic
-def revoke_token(*, user: User, token_key: str, by: object, at: datetime) -> bool:
+def revoke_token(*, user: User, token_key: str, by: Principal, at: datetime) -> bool:
     """Make a token useless; return whether the person had it."""
     deleted, _ = AuthToken.objects.filter(user=user, token_key=token_key).delete()
     if deleted:
@@ -118,7 +118,7 @@ def choose_time_zone(*, user: User, time_zone: str) -> None:
 
 
 @transaction.atomic
-def tell_logins(*, user: User, by: object, at: datetime) -> None:
+def tell_logins(*, user: User, by: Principal, at: datetime) -> None:
     """Tell which logins are the person's now, after the back office has changed them."""
     logins = sorted(map(str, user.cluster_logins.all()))
     publish(kind="account.logins_changed", target=user, by=by, at=at, data={"logins": logins})

@@ -1,6 +1,6 @@
 """Users, experiments and memberships."""
 
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 from zoneinfo import available_timezones
 
 from django.contrib.auth.models import AbstractUser
@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 
 from apps.accounts.enums import Role
-from apps.accounts.permissions import scope_of
+from apps.accounts.permissions import Scope, scope_of
 
 M = TypeVar("M", bound=models.Model)
 UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin."
@@ -18,6 +18,9 @@ class User(AbstractUser):
     """A person, or a tool with a token."""
 
     time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name; empty: the portal's own.")
+    #: Kept by `permissions`, once they were read.
+    _scope: Scope
+    _logins: frozenset[tuple[str, str]]
 
     def __str__(self) -> str:
         return self.username
@@ -26,6 +29,10 @@ class User(AbstractUser):
         super().clean()
         if self.time_zone and self.time_zone not in available_timezones():
             raise ValidationError({"time_zone": UNKNOWN_ZONE.format(self.time_zone)})
+
+
+#: Who does something: a user, or a part of the portal by its name.
+Principal: TypeAlias = User | str
 
 
 class Experiment(models.Model):
@@ -87,7 +94,7 @@ class ClusterLogin(models.Model):
 class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
     """Rows that belong to an experiment by a field `experiment`, null for none."""
 
-    def visible_to(self, user: object) -> Self:
+    def visible_to(self, user: User) -> Self:
         """Keep what this person may see: own experiments; everything, for the OPG."""
         scope = scope_of(user)
         return self if scope.sees_all else self.filter(experiment__in=scope.experiments)

@@ -1,12 +1,17 @@
 """Who may do what: one place that every page, route and service asks."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from apps.accounts.enums import OPG_ROLES, Role
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
     from apps.accounts.models import User
+
+#: Whose rights are asked for; a stranger has none, nor has a part of the portal, which is named by a text.
+Anyone: TypeAlias = "User | AnonymousUser | str | None"
 
 
 @dataclass(frozen=True)
@@ -41,43 +46,41 @@ class Scope:
 NOBODY = Scope(frozenset())
 
 
-def scope_of(user: Any) -> Scope:
+def scope_of(user: Anyone) -> Scope:
     """Return the person's roles, read once per user object; a stranger or inactive user has none."""
-    if not getattr(user, "is_authenticated", False) or not user.is_active:
+    if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return NOBODY
-    scope: Scope | None = getattr(user, "_scope", None)
-    if scope is None:
-        scope = user._scope = Scope(frozenset(user.memberships.values_list("role", "experiment_id")))
-    return scope
+    if not hasattr(user, "_scope"):
+        user._scope = Scope(frozenset(user.memberships.values_list("role", "experiment_id")))
+    return user._scope
 
 
-def logins_of(user: Any) -> frozenset[tuple[str, str]]:
+def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
     """Return the person's own logins: pairs of login and the cluster's name, which is empty for every cluster."""
-    if not getattr(user, "is_authenticated", False) or not user.is_active:
+    if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return frozenset()
-    logins: frozenset[tuple[str, str]] | None = getattr(user, "_logins", None)
-    if logins is None:
-        logins = user._logins = frozenset(user.cluster_logins.values_list("login", "cluster"))
-    return logins
+    if not hasattr(user, "_logins"):
+        user._logins = frozenset(user.cluster_logins.values_list("login", "cluster"))
+    return user._logins
 
 
-def is_opg(user: "User | Any") -> bool:
+def is_opg(user: Anyone) -> bool:
     """Tell whether the person is of the Offline Production Group."""
     return scope_of(user).sees_all
 
 
-def is_approver(user: "User | Any", experiment_id: int | None = None) -> bool:
+def is_approver(user: Anyone, experiment_id: int | None = None) -> bool:
     return scope_of(user).has(Role.APPROVER, experiment_id)
 
 
-def is_liaison(user: "User | Any", experiment_id: int | None = None) -> bool:
+def is_liaison(user: Anyone, experiment_id: int | None = None) -> bool:
     return scope_of(user).has(Role.LIAISON, experiment_id)
 
 
-def is_shifter(user: "User | Any") -> bool:
+def is_shifter(user: Anyone) -> bool:
     """Tell whether the person may run operations: services, announcements, retries. Approvers and admins may too."""
     return is_opg(user)
 
 
-def is_admin(user: "User | Any") -> bool:
+def is_admin(user: Anyone) -> bool:
     return scope_of(user).has(Role.ADMIN)

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from apps.accounts.admin import user_of
 from apps.archive.domain.capture_hosts import (
     add_host_token,
     change_capture_host,
@@ -16,14 +17,13 @@ from apps.archive.domain.capture_hosts import (
 from apps.archive.domain.masking_rules import delete_masking_rule, save_masking_rule, start_trial
 from apps.archive.domain.retention import delete_retention_rule, save_retention_rule
 from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingRule, MaskingTrial, Pin, RetentionRule
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 
 
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(ReadOnlyAdmin):
     list_display = ["job_id", "cluster", "submitted_at", "captured_at", "script_bytes", "request_key", "stage"]
     list_filter = ["cluster"]
-    list_select_related = ["cluster"]
     search_fields = ["=job_id", "=request_key"]
     ordering = ["-submitted_at", "-id"]
     exclude = ["script", "environment"]
@@ -32,31 +32,26 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
 @admin.register(Dictionary)
 class DictionaryAdmin(ReadOnlyAdmin):
     list_display = ["kind", "trained_at"]
-    ordering = ["-id"]
     exclude = ["data"]
 
 
 @admin.register(MaskingRule)
-class MaskingRuleAdmin(admin.ModelAdmin):
+class MaskingRuleAdmin(PortalAdmin):
     list_display = ["pattern", "applies_to", "enabled", "note"]
     list_filter = ["enabled", "applies_to"]
     search_fields = ["pattern", "note"]
     actions = ["try_on_the_archive"]
 
     def save_model(self, request: HttpRequest, obj: MaskingRule, form: Any, change: bool) -> None:
-        save_masking_rule(rule=obj, by=request.user, at=timezone.now())
+        save_masking_rule(rule=obj, by=user_of(request), at=timezone.now())
 
     def delete_model(self, request: HttpRequest, obj: MaskingRule) -> None:
-        delete_masking_rule(rule=obj, by=request.user, at=timezone.now())
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[MaskingRule]) -> None:
-        for rule in queryset:
-            self.delete_model(request, rule)
+        delete_masking_rule(rule=obj, by=user_of(request), at=timezone.now())
 
     @admin.action(description="Dry run: what would these mask in the archive?", permissions=["change"])
     def try_on_the_archive(self, request: HttpRequest, queryset: QuerySet[MaskingRule]) -> None:
         for rule in queryset:
-            start_trial(rule=rule, by=request.user, at=timezone.now())
+            start_trial(rule=rule, by=user_of(request), at=timezone.now())
         messages.success(request, "The archive is being looked through: see the dry runs of masking rules.")
 
 
@@ -65,7 +60,6 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
     list_display = ["pattern", "applies_to", "started_at", "started_by", "done", "found_jobs", "most_found"]
     readonly_fields = ["done", "most_found"]
     exclude = ["names", "last_blob", "until_blob"]
-    ordering = ["-id"]
 
     @admin.display(description="looked through")
     def done(self, trial: MaskingTrial) -> str:
@@ -78,7 +72,7 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
 
 
 @admin.register(CaptureHost)
-class CaptureHostAdmin(admin.ModelAdmin):
+class CaptureHostAdmin(PortalAdmin):
     """Hosts that send captured jobs. A token shows once, when it is made."""
 
     list_display = ["name", "of_clusters", "heard_at", "tokens"]
@@ -87,9 +81,9 @@ class CaptureHostAdmin(admin.ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: CaptureHost, form: Any, change: bool) -> None:
         if change:
-            change_capture_host(host=obj, by=request.user, at=timezone.now())
+            change_capture_host(host=obj, by=user_of(request), at=timezone.now())
             return
-        made, token = create_capture_host(name=obj.name, clusters=obj.clusters, by=request.user, at=timezone.now())
+        made, token = create_capture_host(name=obj.name, clusters=obj.clusters, by=user_of(request), at=timezone.now())
         obj.pk = made.pk
         self._show(request, made, token)
 
@@ -107,31 +101,27 @@ class CaptureHostAdmin(admin.ModelAdmin):
     @admin.action(description="Make a new token, the others stay", permissions=["change"])
     def new_token(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
-            self._show(request, host, add_host_token(host=host, by=request.user, at=timezone.now()))
+            self._show(request, host, add_host_token(host=host, by=user_of(request), at=timezone.now()))
 
     @admin.action(description="Make all tokens useless", permissions=["change"])
     def revoke_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
-            revoke_host_tokens(host=host, by=request.user, at=timezone.now())
+            revoke_host_tokens(host=host, by=user_of(request), at=timezone.now())
 
     def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
         messages.success(request, f"The token of {host}, shown once: {token}")
 
 
 @admin.register(RetentionRule)
-class RetentionRuleAdmin(admin.ModelAdmin):
+class RetentionRuleAdmin(PortalAdmin):
     list_display = ["__str__", "max_age_days", "max_bytes"]
     list_select_related = ["cluster"]
 
     def save_model(self, request: HttpRequest, obj: RetentionRule, form: Any, change: bool) -> None:
-        save_retention_rule(rule=obj, by=request.user, at=timezone.now())
+        save_retention_rule(rule=obj, by=user_of(request), at=timezone.now())
 
     def delete_model(self, request: HttpRequest, obj: RetentionRule) -> None:
-        delete_retention_rule(rule=obj, by=request.user, at=timezone.now())
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RetentionRule]) -> None:
-        for rule in queryset:
-            self.delete_model(request, rule)
+        delete_retention_rule(rule=obj, by=user_of(request), at=timezone.now())
 
 
 @admin.register(Pin)

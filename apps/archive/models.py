@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
-from apps.accounts.models import Experiment, ExperimentQuerySet, M
+from apps.accounts.models import Experiment, ExperimentQuerySet, M, User
 from apps.accounts.permissions import logins_of, scope_of
 from apps.archive.enums import BlobKind, MaskedPart
 from apps.clusters.models import Cluster
@@ -51,7 +51,7 @@ class Blob(models.Model):
 class ArchivedJobQuerySet(ExperimentQuerySet[M]):
     """Archived jobs; people see their own too, whatever experiment they are for."""
 
-    def visible_to(self, user: object) -> Self:
+    def visible_to(self, user: User) -> Self:
         """Keep what this person may see: own jobs, those of own experiments; everything, for the OPG."""
         scope = scope_of(user)
         if scope.sees_all:

@@ -1,8 +1,9 @@
 """Who may see the environment of an archived job: fewer than its script."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from apps.accounts.enums import Role
+from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 _ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
 
 
-def sees_environment(user: Any, job: "ArchivedJob") -> bool:
+def sees_environment(user: User, job: "ArchivedJob") -> bool:
     """Tell whether somebody who sees the job may see its environment: the OPG, who answers for it.
 
     Its owner needs a role too: an environment holds what the site and the experiment put there.

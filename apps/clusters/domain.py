@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Scheduler, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
@@ -13,7 +14,7 @@ from apps.core.domain.plugins import UnknownPlugin
 
 @transaction.atomic
 def ensure_cluster(
-    *, name: str, scheduler: str, by: object, at: datetime, options: dict[str, str] | None = None
+    *, name: str, scheduler: str, by: Principal, at: datetime, options: dict[str, str] | None = None
 ) -> Cluster:
     """Return the cluster of this name, made with this scheduler if it was not there."""
     cluster, created = Cluster.objects.get_or_create(

@@ -61,7 +61,33 @@ class KeysFirstList(ChangeList):
             self.result_list = self.paginator.page(1).object_list
 
 
-class LongListAdmin(admin.ModelAdmin):
+class PortalAdmin(admin.ModelAdmin):
+    """What rows in the back office have in common."""
+
+    #: What nobody may do here: of "add", "change", "delete".
+    never: tuple[str, ...] = ()
+
+    def get_list_select_related(self, request: HttpRequest) -> Any:
+        """Join the rows that columns name, unless more is needed to write these."""
+        related = {field.name for field in self.opts.fields if field.many_to_one or field.one_to_one}
+        return self.list_select_related or [name for name in self.list_display if name in related]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return "add" not in self.never and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return "change" not in self.never and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return "delete" not in self.never and super().has_delete_permission(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Delete each by itself, as one alone."""
+        for obj in queryset:
+            self.delete_model(request, obj)
+
+
+class LongListAdmin(PortalAdmin):
     """Rows of which there are many: their list is fast all the same."""
 
     show_full_result_count = False
@@ -88,14 +114,7 @@ class LongListAdmin(admin.ModelAdmin):
 class ReadOnlyAdmin(LongListAdmin):
     """Rows that only services write."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    never: tuple[str, ...] = ("add", "change", "delete")
 
 
 @admin.register(Event)
@@ -103,22 +122,17 @@ class EventAdmin(ReadOnlyAdmin):
     list_display = ["at", "kind", "target_label", "actor", "old", "new", "reason"]
     list_filter = ["kind"]
     search_fields = ["target_label", "actor"]
-    ordering = ["-id"]
 
 
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnlyAdmin):
     list_display = ["event", "subscriber", "due_at", "delivered_at", "attempts", "last_error"]
     list_filter = ["subscriber", ("delivered_at", admin.EmptyFieldListFilter)]
-    list_select_related = ["event"]
-    ordering = ["-id"]
 
 
 @admin.register(Heartbeat)
 class HeartbeatAdmin(ReadOnlyAdmin):
     """May be deleted: the heart of a capture that is stopped for good would keep `/readyz` from being well."""
 
+    never = ("add", "change")
     list_display = ["name", "at", "detail"]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return admin.ModelAdmin.has_delete_permission(self, request, obj)

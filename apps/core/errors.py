@@ -1,12 +1,14 @@
 """What services raise. Every message is fit to be shown to the person who asked."""
 
+from django.core.exceptions import PermissionDenied
+
 
 class DomainError(Exception):
     """The request makes no sense for the portal's rules; the message says why and what to do."""
 
 
-class NotAllowed(DomainError):
-    """This person may not do this to this object."""
+class NotAllowed(DomainError, PermissionDenied):
+    """This person may not do this to this object. A page answers 403, as Django does to every `PermissionDenied`."""
 
 
 class InvalidTransition(DomainError):

@@ -5,6 +5,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from apps.accounts.admin import user_of
 from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
 from apps.diagnosis.domain.harvest import harvest_again
@@ -24,14 +25,13 @@ class LogHarvestAdmin(ReadOnlyAdmin):
     list_display = ["job", "state", "attempts", "due_at", "harvested_at", "last_error"]
     list_filter = ["state"]
     list_select_related = ["job__cluster"]
-    ordering = ["-id"]
     actions = ["read_again"]
 
     @admin.action(description="Read the logs again")
     def read_again(self, request: HttpRequest, queryset: QuerySet[LogHarvest]) -> None:
         for harvest in queryset.select_related("job"):
             try:
-                harvest_again(job=harvest.job, by=request.user, at=timezone.now())
+                harvest_again(job=harvest.job, by=user_of(request), at=timezone.now())
             except DomainError as error:
                 messages.error(request, str(error))
 
@@ -40,7 +40,6 @@ class LogHarvestAdmin(ReadOnlyAdmin):
 class LogExcerptAdmin(ReadOnlyAdmin):
     list_display = ["harvest", "stream", "path", "size_bytes", "first_line_number"]
     list_select_related = ["harvest__job__cluster"]
-    ordering = ["-id"]
     exclude = ["data"]
 
 
@@ -50,7 +49,6 @@ class EvidenceAdmin(ReadOnlyAdmin):
     list_filter = ["role", "category"]
     search_fields = ["pattern"]
     list_select_related = ["harvest__job__cluster"]
-    ordering = ["-id"]
 
 
 @admin.register(Verdict)
@@ -59,25 +57,20 @@ class VerdictAdmin(ReadOnlyAdmin):
     list_filter = ["verdict", "category", "confidence", ("overridden_at", admin.EmptyFieldListFilter)]
     search_fields = ["cause", "service"]
     list_select_related = ["job__cluster"]
-    ordering = ["-id"]
 
 
 @admin.register(CauseTotals)
 class CauseTotalsAdmin(ReadOnlyAdmin):
     list_display = ["hour", "cluster", "experiment", "verdict", "cause", "service", "jobs", "wall_seconds"]
     list_filter = ["verdict"]
-    list_select_related = ["cluster", "experiment"]
     ordering = ["-hour"]
 
 
 @admin.register(RequestReport)
 class RequestReportAdmin(ReadOnlyAdmin):
     list_display = ["request", "sha256", "frozen_at"]
-    list_select_related = ["request"]
-    ordering = ["-id"]
 
 
 @admin.register(DirtyCauseHour)
 class DirtyCauseHourAdmin(ReadOnlyAdmin):
     list_display = ["hour"]
-    ordering = ["-id"]

@@ -6,7 +6,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.accounts.admin import user_of
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.jobs.domain.origin import map_account
 from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading
 
@@ -16,7 +17,6 @@ MOST_ROWS = 2000
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin):
     list_display = ["job_id", "attempt", "cluster", "state", "ended_at", "host", "experiment", "request_key", "stage"]
-    list_select_related = ["cluster", "experiment"]
     list_filter = ["state", "cluster", "experiment"]
     search_fields = ["=job_id", "=spool_id"]
     ordering = ["-ended_at", "-id"]
@@ -26,36 +26,30 @@ class JobAdmin(ReadOnlyAdmin):
 @admin.register(Collection)
 class CollectionAdmin(ReadOnlyAdmin):
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
-    list_select_related = ["cluster"]
 
 
 @admin.register(QueueReading)
 class QueueReadingAdmin(ReadOnlyAdmin):
     list_display = ["cluster", "at", "last_error"]
-    list_select_related = ["cluster"]
 
 
 @admin.register(HourlyTotals)
 class HourlyTotalsAdmin(ReadOnlyAdmin):
     list_display = ["hour", "cluster", "experiment", "request_key", "stage", "state", "jobs", "core_seconds"]
-    list_select_related = ["cluster", "experiment"]
     # Within an hour as the index of its one constraint has it, so that it is read from there in this order.
     ordering = ["-hour", "-cluster_id", "-experiment_id", "-request_key", "-stage", "-state"]
     last_row = MOST_ROWS
 
 
 @admin.register(AccountMap)
-class AccountMapAdmin(admin.ModelAdmin):
+class AccountMapAdmin(PortalAdmin):
     """Which experiment an account's jobs belong to; jobs that belong to none get it at once."""
 
     list_display = ["account", "cluster", "experiment"]
-    list_select_related = ["cluster", "experiment"]
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    never = ("change",)
 
     def save_model(self, request: HttpRequest, obj: AccountMap, form: Any, change: bool) -> None:
         stored = map_account(
-            account=obj.account, experiment=obj.experiment, cluster=obj.cluster, by=request.user, at=timezone.now()
+            account=obj.account, experiment=obj.experiment, cluster=obj.cluster, by=user_of(request), at=timezone.now()
         )
         obj.pk = stored.pk

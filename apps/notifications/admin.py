@@ -26,9 +26,7 @@ class MessageAdmin(ReadOnlyAdmin):
         "last_error",
     ]
     list_filter = ["state", "channel", "digest"]
-    list_select_related = ["user", "webhook"]
     search_fields = ["=user__username"]
-    ordering = ["-id"]
     actions = ["send_again"]
 
     @admin.action(description="Send again what is refused or waits", permissions=["view"])
@@ -41,7 +39,6 @@ class MessageAdmin(ReadOnlyAdmin):
 class WebhookAdmin(ReadOnlyAdmin):
     list_display = ["id", "user", "experiment", "host", "enabled", "failing_since", "last_error"]
     list_filter = ["enabled", "experiment"]
-    list_select_related = ["user", "experiment"]
     search_fields = ["=user__username", "=experiment__key"]
     fields = ["user", "experiment", "host", "enabled", "created_at", "created_by", "failing_since", "last_error"]
     readonly_fields = ["host"]
@@ -56,7 +53,6 @@ class WebhookAdmin(ReadOnlyAdmin):
 class NotificationAdmin(ReadOnlyAdmin):
     list_display = ["at", "user", "event", "group", "read_at", "digest_at", "message"]
     list_filter = ["group"]
-    list_select_related = ["user", "event", "message"]
     search_fields = ["=user__username"]
     ordering = ["-at", "-id"]
 
@@ -64,7 +60,6 @@ class NotificationAdmin(ReadOnlyAdmin):
 @admin.register(Preferences)
 class PreferencesAdmin(ReadOnlyAdmin):
     list_display = ["user", "digest_hour", "quiet_from", "quiet_until"]
-    list_select_related = ["user"]
     list_filter = ["digest_hour"]
     search_fields = ["=user__username"]
     exclude = ["feed_name"]
@@ -73,7 +68,6 @@ class PreferencesAdmin(ReadOnlyAdmin):
 @admin.register(Rule)
 class RuleAdmin(ReadOnlyAdmin):
     list_display = ["user", "group", "channel", "when"]
-    list_select_related = ["user"]
     list_filter = ["group", "channel", "when"]
     search_fields = ["=user__username"]
 
@@ -81,6 +75,5 @@ class RuleAdmin(ReadOnlyAdmin):
 @admin.register(Follow)
 class FollowAdmin(ReadOnlyAdmin):
     list_display = ["user", "request", "level"]
-    list_select_related = ["user", "request"]
     list_filter = ["level"]
     search_fields = ["=user__username", "request__key"]

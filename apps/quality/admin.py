@@ -7,7 +7,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.accounts.admin import user_of
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.quality.checks.registry import checks
 from apps.quality.domain.thresholds import problems_of, save_thresholds
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityResult, QualityRun, Thresholds, Waiver
@@ -43,21 +44,14 @@ class ThresholdsForm(forms.ModelForm):
 
 
 @admin.register(Thresholds)
-class ThresholdsAdmin(admin.ModelAdmin):
+class ThresholdsAdmin(PortalAdmin):
     """Add a row to change what holds; to take one back, add one that says “as the next wider row says”."""
 
     form = ThresholdsForm
     list_display = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "at", "by", "reason"]
     list_filter = ["check_name", "experiment", "workflow"]
-    list_select_related = ["workflow", "experiment"]
-    ordering = ["-pk"]
     show_full_result_count = False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    never = ("change", "delete")
 
     def save_model(self, request: HttpRequest, obj: Thresholds, form: Any, change: bool) -> None:
         """Write it by the service, which also writes the event."""
@@ -70,7 +64,7 @@ class ThresholdsAdmin(admin.ModelAdmin):
             unknown=given["unknown"],
             limits=given["limits"] or {},
             reason=given["reason"],
-            by=request.user,
+            by=user_of(request),
             at=timezone.now(),
         )
         obj.pk, obj.at, obj.by = row.pk, row.at, row.by
@@ -80,16 +74,13 @@ class ThresholdsAdmin(admin.ModelAdmin):
 class QualityRunAdmin(ReadOnlyAdmin):
     list_display = ["request", "number", "state", "asked_at", "asked_by", "judged_at"]
     list_filter = ["state"]
-    list_select_related = ["request"]
     search_fields = ["request__key"]
-    ordering = ["-pk"]
 
 
 @admin.register(QualityResult)
 class QualityResultAdmin(ReadOnlyAdmin):
     list_display = ["run", "stage_name", "check_name", "subject", "outcome", "value", "threshold", "why"]
     list_filter = ["outcome", "check_name"]
-    list_select_related = ["run"]
     search_fields = ["run__request__key"]
     ordering = ["-pk"]
 
@@ -97,7 +88,6 @@ class QualityResultAdmin(ReadOnlyAdmin):
 @admin.register(Waiver)
 class WaiverAdmin(ReadOnlyAdmin):
     list_display = ["request", "stage_name", "check_name", "subject", "by", "at", "reason", "withdrawn_at"]
-    list_select_related = ["request", "by"]
     search_fields = ["request__key"]
     ordering = ["-pk"]
 
@@ -105,21 +95,15 @@ class WaiverAdmin(ReadOnlyAdmin):
 @admin.register(OutputFile)
 class OutputFileAdmin(ReadOnlyAdmin):
     list_display = ["name", "stage", "size_bytes", "events", "key", "at", "by"]
-    list_select_related = ["stage"]
     search_fields = ["name"]
-    ordering = ["-pk"]
 
 
 @admin.register(HistogramPair)
 class HistogramPairAdmin(ReadOnlyAdmin):
     list_display = ["name", "stage", "at", "by"]
-    list_select_related = ["stage"]
-    ordering = ["-pk"]
 
 
 @admin.register(ExternalResult)
 class ExternalResultAdmin(ReadOnlyAdmin):
     list_display = ["name", "request", "outcome", "at", "by"]
-    list_select_related = ["request"]
     search_fields = ["request__key", "name"]
-    ordering = ["-pk"]

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.payloads import parse_payload
 from apps.statusboard.domain.rules import replay_payloads
@@ -30,9 +30,8 @@ from apps.statusboard.models import (
 
 
 @admin.register(Service)
-class ServiceAdmin(admin.ModelAdmin):
+class ServiceAdmin(PortalAdmin):
     list_display = ["name", "slug", "kind", "parent", "watch", "source"]
-    list_select_related = ["parent", "source"]
     list_filter = ["watch", "source"]
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
@@ -43,15 +42,13 @@ class ServiceAdmin(admin.ModelAdmin):
 
 
 @admin.register(MonitoringSource)
-class MonitoringSourceAdmin(admin.ModelAdmin):
+class MonitoringSourceAdmin(PortalAdmin):
     """Sources are made, with their token, by `manage.py monitoring_source add`."""
 
     list_display = ["name", "slug", "feed", "last_heard_at", "covered_until", "silence_seconds", "lease_seconds"]
     readonly_fields = ["slug", "last_heard_at", "covered_until", "sends_heartbeats"]
     actions = ["read_again"]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    never = ("add",)
 
     def save_model(self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool) -> None:
         before = form.initial.get("watched_since") or obj.watched_since
@@ -65,16 +62,14 @@ class MonitoringSourceAdmin(admin.ModelAdmin):
 
 
 @admin.register(LabelRule)
-class LabelRuleAdmin(admin.ModelAdmin):
+class LabelRuleAdmin(PortalAdmin):
     list_display = ["__str__", "source", "service", "state"]
-    list_select_related = ["source", "service"]
 
 
 @admin.register(RawPayload)
 class RawPayloadAdmin(ReadOnlyAdmin):
     list_display = ["received_at", "source", "state", "unmapped", "notes"]
     list_filter = ["state", "source"]
-    list_select_related = ["source"]
     exclude = ["body"]
     readonly_fields = ["text"]
     actions = ["read_again"]
@@ -96,7 +91,6 @@ class RawPayloadAdmin(ReadOnlyAdmin):
 class IncidentAdmin(ReadOnlyAdmin):
     list_display = ["started_at", "ended_at", "service", "state", "title", "source", "closing"]
     list_filter = ["state", "closing", "source", "service"]
-    list_select_related = ["service", "source"]
     search_fields = ["title", "dedup_key"]
 
 
@@ -114,16 +108,13 @@ class AnnouncementAdmin(ReadOnlyAdmin):
 class StateIntervalAdmin(ReadOnlyAdmin):
     list_display = ["service", "state", "started_at", "ended_at", "cause"]
     list_filter = ["state", "service"]
-    list_select_related = ["service"]
 
 
 @admin.register(SourceSilence)
 class SourceSilenceAdmin(ReadOnlyAdmin):
     list_display = ["source", "started_at", "ended_at"]
-    list_select_related = ["source"]
 
 
 @admin.register(UnmappedAlert)
 class UnmappedAlertAdmin(ReadOnlyAdmin):
     list_display = ["title", "source", "labels", "times", "last_heard_at"]
-    list_select_related = ["source"]

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Func, Q
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.statusboard.enums import TROUBLE, Cause, Closing, PayloadState, State, Watch
 
@@ -178,7 +178,7 @@ class DowntimeWindow(models.Model):
 
 
 class AnnouncementQuerySet(models.QuerySet["Announcement"]):
-    def visible_to(self, user: object) -> Self:
+    def visible_to(self, user: User) -> Self:
         """Keep what this person may see: for all, for an own experiment; everything, for the OPG."""
         scope = scope_of(user)
         if scope.sees_all:

@@ -1,9 +1,8 @@
 """Assignments and submissions in the back office; what the scheduler refused is sent again by the service."""
 
-from typing import Any
-
 from django.contrib import admin
 
+from apps.accounts.models import User
 from apps.core.admin import ReadOnlyAdmin
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
 from apps.production.domain.lifecycle.actors import may
@@ -17,11 +16,10 @@ from apps.submission.models import Assignment, Submission, TakenFile
 class AssignmentAdmin(ReadOnlyAdmin):
     list_display = ["request", "cluster", "most_in_flight", "assigned_at", "assigned_by"]
     list_filter = ["cluster"]
-    list_select_related = ["request", "cluster"]
     search_fields = ["request__key"]
 
 
-def _refusal(submission: Submission, user: Any) -> str:
+def _refusal(submission: Submission, user: User) -> str:
     if submission.state != SubmissionState.FAILED:
         return f"it is “{submission.get_state_display()}”."
     return "" if may(user, Actor.OPERATOR, submission.request) else f"required role: {Actor.OPERATOR.label}."
@@ -39,7 +37,6 @@ class SubmissionAdmin(ReasonActionsAdmin):
     ]
     list_display = ["request", "number", "stage_name", "cluster", "state", "spool_id", "tasks", "ended", "completed"]
     list_filter = ["state", "cluster"]
-    list_select_related = ["request", "cluster"]
     search_fields = ["request__key", "spool_id"]
     ordering = ["-id"]
 
@@ -47,6 +44,4 @@ class SubmissionAdmin(ReasonActionsAdmin):
 @admin.register(TakenFile)
 class TakenFileAdmin(ReadOnlyAdmin):
     list_display = ["name", "request", "job", "taken_at"]
-    list_select_related = ["request"]
     search_fields = ["request__key", "name"]
-    ordering = ["-pk"]

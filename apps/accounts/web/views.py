@@ -1,9 +1,9 @@
 """Login, one's own settings and API tokens."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
@@ -12,12 +12,13 @@ from knox.models import AuthToken
 from apps.accounts import domain
 from apps.accounts.models import User
 from apps.accounts.web.forms import SettingsForm, TokenForm
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields
 
 
 @require_http_methods(["GET", "POST"])
-def my_settings(request: HttpRequest) -> HttpResponse:
-    user = cast(User, request.user)
+def my_settings(request: AuthenticatedRequest) -> HttpResponse:
+    user = request.user
     form = SettingsForm(request.POST or None, initial={"time_zone": user.time_zone})
     if request.method == "POST" and form.is_valid():
         domain.choose_time_zone(user=user, time_zone=form.cleaned_data["time_zone"])
@@ -27,9 +28,9 @@ def my_settings(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def create_token(request: HttpRequest) -> HttpResponse:
+def create_token(request: AuthenticatedRequest) -> HttpResponse:
     """Make a token and show it once: only its hash is stored."""
-    user = cast(User, request.user)
+    user = request.user
     form = TokenForm(request.POST)
     if form.is_valid():
         try:
@@ -42,8 +43,8 @@ def create_token(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
-    user = cast(User, request.user)
+def revoke_token(request: AuthenticatedRequest, token_key: str) -> HttpResponse:
+    user = request.user
     if not domain.revoke_token(user=user, token_key=token_key, by=user, at=timezone.now()):
         raise Http404
     messages.success(request, "The token works no more.")

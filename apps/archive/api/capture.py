@@ -1,6 +1,6 @@
 """Where a capture without the portal's database sends its jobs and what it says of itself."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
@@ -23,6 +23,7 @@ from apps.archive.handover.entry import CapturedJob
 from apps.archive.handover.report import CaptureReport
 from apps.archive.handover.wire import MEDIA_TYPE, MOST_SENT_BYTES, BatchTooLarge, unpack
 from apps.archive.models import CaptureHost
+from apps.core.api.input import checked_data
 from apps.core.domain.tokens import bearer_token
 
 
@@ -84,13 +85,13 @@ class BatchParser(BaseParser):
             raise Unreadable(f"The batch cannot be read: {error}.") from error
 
 
+class CaptureRequest(Request):
+    auth: CaptureHost
+
+
 class CaptureView(APIView):
     authentication_classes = [CaptureHostAuthentication]
     permission_classes = [IsCaptureHost]
-
-
-def _host(request: Request) -> CaptureHost:
-    return cast(CaptureHost, request.auth)
 
 
 class ReceiveJobs(CaptureView):
@@ -105,11 +106,11 @@ class ReceiveJobs(CaptureView):
             {"received": serializers.IntegerField(), "refused": serializers.DictField(child=serializers.CharField())},
         ),
     )
-    def post(self, request: Request) -> Response:
+    def post(self, request: CaptureRequest) -> Response:
         if not isinstance(request.data, list):
             raise ParseError("No batch came, or one of no stated length.")
-        jobs = cast("list[CapturedJob]", request.data)
-        refused = receive_jobs(host=_host(request), jobs=jobs, at=timezone.now())
+        jobs: list[CapturedJob] = request.data
+        refused = receive_jobs(host=request.auth, jobs=jobs, at=timezone.now())
         return Response({"received": len(jobs), "refused": refused})
 
 
@@ -122,15 +123,10 @@ class Report(CaptureView):
     """Takes what a capture says of itself, and tells it which masking rules are in force."""
 
     @extend_schema(request=ReportSerializer, responses={204: None})
-    def post(self, request: Request) -> Response:
-        said = ReportSerializer(data=request.data)
-        said.is_valid(raise_exception=True)
-        receive_report(
-            host=_host(request),
-            cluster=said.validated_data["cluster"],
-            report=CaptureReport.from_detail(said.validated_data["report"]),
-            at=timezone.now(),
-        )
+    def post(self, request: CaptureRequest) -> Response:
+        said = checked_data(ReportSerializer(data=request.data))
+        report = CaptureReport.from_detail(said["report"])
+        receive_report(host=request.auth, cluster=said["cluster"], report=report, at=timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(

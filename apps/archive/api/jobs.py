@@ -5,27 +5,27 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import status, viewsets
+from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.exceptions import APIException, NotFound, PermissionDenied, ValidationError
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
-from apps.archive.api.pins import PinActions
-from apps.archive.api.serializers import ArchivedJobSerializer, DifferenceSerializer
+from apps.accounts.api import ApiRequest, ApiViewSet, command
+from apps.archive.api.serializers import ArchivedJobSerializer, DifferenceSerializer, NewPinSerializer, PinSerializer
 from apps.archive.domain.differences import difference, last_success
-from apps.archive.domain.search.search import TooWide, hits_in
+from apps.archive.domain.retention import pin_job, unpin_job
+from apps.archive.domain.search.search import hits_in
 from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob
 from apps.archive.filters import ArchivedJobs
-from apps.archive.models import ArchivedJob, Blob
+from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import sees_environment
 from apps.archive.web.downloads import chosen_jobs, tar_response
 from apps.core.domain.pagination import Page
-from apps.core.errors import DomainError
 
 ROWS, MOST_ROWS = 100, 1000
 
@@ -47,10 +47,7 @@ class ByMark(BasePagination):
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         size = request.query_params.get("page_size", "")
         count = min(int(size), MOST_ROWS) if size.isdecimal() and len(size) < 10 else ROWS
-        try:
-            self.page = view.chosen.page(request.query_params, size=max(count, 1))
-        except TooWide as error:
-            raise ValidationError(str(error)) from error
+        self.page = view.chosen.page(request.query_params, size=max(count, 1))
         self.url = request.build_absolute_uri(request.path)
         return self.page.rows
 
@@ -79,18 +76,17 @@ class ByMark(BasePagination):
         ]
 
 
-class ArchivedJobViewSet(PinActions, viewsets.ReadOnlyModelViewSet):
+class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJob]):
     """Jobs as they lay in the spool. `…/script/`, `…/environment/`, `…/description/` answer with the stored bytes."""
 
-    queryset = ArchivedJob.objects.all()
+    queryset = ArchivedJob.objects.none()
     serializer_class = ArchivedJobSerializer
     pagination_class = ByMark
     filterset_class = ArchivedJobs
-    filter_backends = [DjangoFilterBackend]
     lookup_value_regex = r"\d{1,18}"
     chosen: ArchivedJobs
 
-    def get_queryset(self) -> QuerySet[Any]:
+    def get_queryset(self) -> QuerySet[ArchivedJob]:
         return jobs_for_list(self.request.user)
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -111,24 +107,24 @@ class ArchivedJobViewSet(PinActions, viewsets.ReadOnlyModelViewSet):
 
     @extend_schema(responses=_BYTES)
     @action(detail=True)
-    def script(self, request: Request, pk: str) -> HttpResponse:
+    def script(self, request: ApiRequest, pk: str) -> HttpResponse:
         return _bytes(self.get_object().script)
 
     @extend_schema(responses=_BYTES)
     @action(detail=True)
-    def environment(self, request: Request, pk: str) -> HttpResponse:
+    def environment(self, request: ApiRequest, pk: str) -> HttpResponse:
         return _bytes(self._with_environment().environment)
 
     @extend_schema(responses=_BYTES)
     @action(detail=True, url_path="description", url_name="description")
-    def as_described(self, request: Request, pk: str) -> HttpResponse:
+    def as_described(self, request: ApiRequest, pk: str) -> HttpResponse:
         job = self._with_environment()
         if job.description is None:
             raise NotFound
         return _bytes(job.description)
 
     def _with_environment(self) -> ArchivedJob:
-        job: ArchivedJob = self.get_object()
+        job = self.get_object()
         if not sees_environment(self.request.user, job):
             raise PermissionDenied
         return job
@@ -141,7 +137,7 @@ class ArchivedJobViewSet(PinActions, viewsets.ReadOnlyModelViewSet):
         responses=DifferenceSerializer,
     )
     @action(detail=True)
-    def diff(self, request: Request, pk: str) -> Response:
+    def diff(self, request: ApiRequest, pk: str) -> Response:
         """Compare script and environment with those of another job."""
         job, user = self.get_object(), request.user
         number = request.query_params.get("other", "")
@@ -150,7 +146,7 @@ class ArchivedJobViewSet(PinActions, viewsets.ReadOnlyModelViewSet):
                 raise ValidationError({"other": ["A number is wanted."]})
             other = self.get_queryset().defer(None).filter(pk=number).first()
         else:
-            other = next(iter(last_success(job, user=user) or ()), None)
+            other, _ = last_success(job, user=user) or (None, "")
         if other is None:
             raise NotFound("There is no such job to compare with.")
         exact = request.query_params.get("exact", "").lower() in ("1", "true")
@@ -162,13 +158,20 @@ class ArchivedJobViewSet(PinActions, viewsets.ReadOnlyModelViewSet):
         filters=True,
     )
     @action(detail=False, pagination_class=None)
-    def tar(self, request: Request) -> HttpResponseBase:
+    def tar(self, request: ApiRequest) -> HttpResponseBase:
         """Send scripts, and environments where they may be seen, of many jobs."""
         self.filter_queryset(self.get_queryset())
-        try:
-            return tar_response(request.user, chosen_jobs(request.user, request.query_params))
-        except DomainError as error:
-            raise ValidationError(str(error)) from error
+        return tar_response(request.user, chosen_jobs(request.user, request.query_params))
+
+    @command(NewPinSerializer, PinSerializer)
+    def pin(self, job: ArchivedJob, **given: Any) -> Pin:
+        """Keep a job whatever the rules of retention say."""
+        return pin_job(job=job, **given)
+
+    @command(code=204)
+    def unpin(self, job: ArchivedJob, **given: Any) -> None:
+        """Let the rules of retention count again."""
+        unpin_job(job=job, **given)
 
 
 def _bytes(blob: Blob) -> HttpResponse:

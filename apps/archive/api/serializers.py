@@ -5,7 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.archive.models import ArchivedJob
+from apps.archive.models import ArchivedJob, Pin
 
 KINDS = ["equal", "changed", "removed", "added"]
 
@@ -87,3 +87,13 @@ class DifferenceSerializer(serializers.Serializer[Any]):
     variables = ChangeSerializer(many=True, source="changes", allow_null=True, help_text="Null: not yours to see.")
     noise = ChangeSerializer(many=True, help_text="Variables that differ in every run.")
     equal_variables = serializers.IntegerField()
+
+
+class NewPinSerializer(serializers.Serializer[Pin]):
+    reason = serializers.CharField(max_length=200)
+
+
+class PinSerializer(serializers.ModelSerializer[Pin]):
+    class Meta:
+        model = Pin
+        fields = ["by", "reason", "at"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
+from apps.accounts.models import User
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
@@ -39,7 +40,7 @@ def check_size(jobs: Sequence[ArchivedJob]) -> None:
         raise TooLarge(f"These are more than {MOST_BYTES // 1_000_000} MB: choose fewer jobs.")
 
 
-def tar_of(jobs: Sequence[ArchivedJob], *, user: Any) -> Iterator[bytes]:
+def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
     """Yield a tar of a directory for each job, and `jobs.tsv` with what is known of them.
 
     Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so.
@@ -72,7 +73,7 @@ def safe_name(name: str) -> str:
     return kept.strip(".") or "_"
 
 
-def _with_contents(jobs: Sequence[ArchivedJob], user: Any) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
+def _with_contents(jobs: Sequence[ArchivedJob], user: User) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
     """Yield each job with its contents by name, those of some jobs read at once."""
     for first in range(0, len(jobs), _AT_ONCE):
         part = jobs[first : first + _AT_ONCE]
@@ -82,7 +83,7 @@ def _with_contents(jobs: Sequence[ArchivedJob], user: Any) -> Iterator[tuple[Arc
             yield job, {kind: blobs[key] for kind, key in keys[job.pk].items() if key in blobs}
 
 
-def _keys(job: ArchivedJob, user: Any) -> dict[str, int]:
+def _keys(job: ArchivedJob, user: User) -> dict[str, int]:
     keys = {"script": job.script_id}
     if sees_environment(user, job):
         keys["environment"] = job.environment_id

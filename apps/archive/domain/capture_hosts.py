@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.db import DataError, IntegrityError, transaction
 
+from apps.accounts.models import Principal
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
 from apps.archive.handover.entry import CapturedJob
 from apps.archive.handover.report import CaptureReport
@@ -20,7 +21,7 @@ _LENGTHS = {"job_id": 64, "request_key": 64, "stage": 64, "scheduler": 32}
 
 
 @transaction.atomic
-def create_capture_host(*, name: str, clusters: Sequence[str], by: object, at: datetime) -> tuple[CaptureHost, str]:
+def create_capture_host(*, name: str, clusters: Sequence[str], by: Principal, at: datetime) -> tuple[CaptureHost, str]:
     """Make a host that may send jobs of these clusters; return it with its token. Raises `ValidationError`."""
     host = CaptureHost(name=name, clusters=list(clusters))
     host.full_clean()
@@ -30,7 +31,7 @@ def create_capture_host(*, name: str, clusters: Sequence[str], by: object, at: d
 
 
 @transaction.atomic
-def change_capture_host(*, host: CaptureHost, by: object, at: datetime) -> None:
+def change_capture_host(*, host: CaptureHost, by: Principal, at: datetime) -> None:
     """Keep the clusters of a host that were changed. Raises `ValidationError`."""
     host.full_clean()
     host.save(update_fields=["clusters"])
@@ -38,7 +39,7 @@ def change_capture_host(*, host: CaptureHost, by: object, at: datetime) -> None:
 
 
 @transaction.atomic
-def add_host_token(*, host: CaptureHost, by: object, at: datetime, revoke_others: bool = False) -> str:
+def add_host_token(*, host: CaptureHost, by: Principal, at: datetime, revoke_others: bool = False) -> str:
     """Give a host one more token, or one instead of all others; return it: only its hash is kept."""
     token = new_token()
     row = CaptureHost.objects.select_for_update(no_key=True).get(pk=host.pk)
@@ -49,7 +50,7 @@ def add_host_token(*, host: CaptureHost, by: object, at: datetime, revoke_others
 
 
 @transaction.atomic
-def revoke_host_tokens(*, host: CaptureHost, by: object, at: datetime) -> None:
+def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> None:
     """Make all tokens of a host useless."""
     CaptureHost.objects.filter(pk=host.pk).update(token_hashes=[])
     publish(kind="capture_host.tokens_revoked", target=host, by=by, at=at)

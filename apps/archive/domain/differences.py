@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from django.db.models import Q
 
+from apps.accounts.models import User
 from apps.archive.domain.comparison import Change, Row, compare_lines, compare_variables, normalised
 from apps.archive.domain.store.contents import jobs_for_list, shown_environment, shown_script
 from apps.archive.models import ArchivedJob
@@ -75,7 +75,7 @@ class Difference:
         return [*shown, Fold(hidden)] if hidden else shown
 
 
-def difference(left: ArchivedJob, right: ArchivedJob, *, user: Any, exact: bool) -> Difference:
+def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool) -> Difference:
     """Compare two jobs; unless `exact`, what differs in every run is equal."""
     scripts = shown_script(left), shown_script(right)
     rows, whole = None, True
@@ -102,7 +102,7 @@ def _keys(lines: list[str], job: ArchivedJob, exact: bool) -> list[str]:
 
 
 def _environments(
-    left: ArchivedJob, right: ArchivedJob, user: Any, exact: bool
+    left: ArchivedJob, right: ArchivedJob, user: User, exact: bool
 ) -> tuple[list[Change] | None, list[Change], int]:
     """Return what differs, what differs without meaning, and how many variables are equal."""
     if not (sees_environment(user, left) and sees_environment(user, right)):
@@ -124,7 +124,7 @@ def _is_noise(change: Change, left: ArchivedJob, right: ArchivedJob) -> bool:
     return change.kind == "changed" and same
 
 
-def last_success(job: ArchivedJob, *, user: Any) -> tuple[ArchivedJob, str] | None:
+def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:
     """Return the last job before this one that completed and is of the same kind, and in words of which kind."""
     done = jobs_for_list(user).filter(state=JobState.COMPLETED.value, submitted_at__gte=job.submitted_at - LOOK_BACK)
     done = done.filter(submitted_at__lte=job.submitted_at).exclude(pk=job.pk).defer(None)

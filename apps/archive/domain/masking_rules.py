@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Max
 
+from apps.accounts.models import Principal
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, MaskingRule, MaskingTrial
@@ -26,7 +27,7 @@ def current_rules() -> list[Rule]:
 
 
 @transaction.atomic
-def save_masking_rule(*, rule: MaskingRule, by: object, at: datetime) -> None:
+def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
     """Keep a rule that was made or changed; captures take it with their next heartbeat. Raises `ValidationError`."""
     rule.full_clean()
     rule.save()
@@ -41,14 +42,14 @@ def save_masking_rule(*, rule: MaskingRule, by: object, at: datetime) -> None:
 
 
 @transaction.atomic
-def delete_masking_rule(*, rule: MaskingRule, by: object, at: datetime) -> None:
+def delete_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
     """Take a rule out of force for good; what was masked stays masked."""
     publish(kind="masking_rule.deleted", target=rule, by=by, at=at, data={"pattern": rule.pattern})
     rule.delete()
 
 
 @transaction.atomic
-def start_trial(*, rule: MaskingRule, by: object, at: datetime) -> MaskingTrial:
+def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTrial:
     """Begin to look through every archived environment for what `rule` would mask."""
     environments = Blob.objects.filter(kind=BlobKind.ENVIRONMENT)
     trial = MaskingTrial.objects.create(

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Count, DateTimeField, Max, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
+from apps.accounts.models import Principal, User
 from apps.accounts.permissions import scope_of
 from apps.archive.domain.store.bulk import lock_for_this_transaction
 from apps.archive.models import ArchivedJob, Pin, RetentionRule, WordIndex
@@ -61,13 +61,13 @@ class Excess:
     for_size: int
 
 
-def may_pin(user: Any, job: ArchivedJob) -> bool:
+def may_pin(user: User, job: ArchivedJob) -> bool:
     """Tell whether the person may pin the job: the OPG any, others those of their experiments."""
     return scope_of(user).sees(job.experiment_id)
 
 
 @transaction.atomic
-def pin_job(*, job: ArchivedJob, by: Any, reason: str, at: datetime) -> Pin:
+def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
     """Keep a job whatever the rules say; one that is pinned keeps its pin. Raises `NotAllowed`."""
     if not may_pin(by, job):
         raise NotAllowed("Only the OPG and people of its experiment may pin a job.")
@@ -79,7 +79,7 @@ def pin_job(*, job: ArchivedJob, by: Any, reason: str, at: datetime) -> Pin:
 
 
 @transaction.atomic
-def unpin_job(*, job: ArchivedJob, by: Any, at: datetime) -> bool:
+def unpin_job(*, job: ArchivedJob, by: User, at: datetime) -> bool:
     """Let the rules count again; return whether it was pinned. Raises `NotAllowed`."""
     if not may_pin(by, job):
         raise NotAllowed("Only the OPG and people of its experiment may unpin a job.")
@@ -92,7 +92,7 @@ def unpin_job(*, job: ArchivedJob, by: Any, at: datetime) -> bool:
 
 
 @transaction.atomic
-def save_retention_rule(*, rule: RetentionRule, by: object, at: datetime) -> None:
+def save_retention_rule(*, rule: RetentionRule, by: Principal, at: datetime) -> None:
     """Keep a rule that was made or changed."""
     before = RetentionRule.objects.filter(pk=rule.pk).first()
     rule.save()
@@ -107,7 +107,7 @@ def save_retention_rule(*, rule: RetentionRule, by: object, at: datetime) -> Non
 
 
 @transaction.atomic
-def delete_retention_rule(*, rule: RetentionRule, by: object, at: datetime) -> None:
+def delete_retention_rule(*, rule: RetentionRule, by: Principal, at: datetime) -> None:
     """Remove a rule: what it limited stays from now on."""
     publish(kind="archive.retention_changed", target=rule, by=by, at=at, old=_limits(rule), new="")
     rule.delete()
@@ -133,7 +133,7 @@ def excesses(*, at: datetime) -> Iterator[Excess]:
         yield Excess(cluster, size, numbers["old"], max(0, round(over * numbers["all"])))
 
 
-def delete_expired(*, by: object, at: datetime, batches: int) -> int:
+def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
     """Delete the jobs that no rule keeps, the oldest first, in so many batches at most; return how many jobs.
 
     Contents that no job has any more go with them. Each batch is a transaction with one event, `archive.expired`.
@@ -173,7 +173,7 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
 
 @transaction.atomic
 def _delete_batch(
-    cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: object, at: datetime
+    cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: Principal, at: datetime
 ) -> Expired | None:
     """Delete the first of `jobs`; None where there are none."""
     list(WordIndex.objects.select_for_update())  # no words of contents that go

@@ -1,10 +1,9 @@
 """Which jobs an address asks for, and the answer with all of them in one tar; for pages and API."""
 
-from typing import Any
-
 from django.db.models import QuerySet
 from django.http import QueryDict, StreamingHttpResponse
 
+from apps.accounts.models import User
 from apps.archive.domain.bundle import MOST_JOBS, TooLarge, check_size, tar_of
 from apps.archive.domain.store.contents import jobs_for_list
 from apps.archive.filters import ArchivedJobs
@@ -19,13 +18,13 @@ def asked(query: QueryDict) -> QueryDict:
     return filters
 
 
-def selected_jobs(user: Any, query: QueryDict) -> QuerySet[ArchivedJob]:
+def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
     """Return the jobs of `?id=…&id=…` that the person may see, newest first."""
     keys = {int(key) for key in query.getlist("id") if key.isdecimal() and len(key) < 19}
     return jobs_for_list(user).filter(pk__in=keys).order_by("-submitted_at", "-pk")
 
 
-def chosen_jobs(user: Any, query: QueryDict) -> list[ArchivedJob]:
+def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
     """Return the jobs that were selected; without any, those that the filters find. Raises `TooLarge`, `TooWide`."""
     filters = asked(query)
     if "id" in query:
@@ -41,7 +40,7 @@ def chosen_jobs(user: Any, query: QueryDict) -> list[ArchivedJob]:
     return found
 
 
-def tar_response(user: Any, jobs: list[ArchivedJob]) -> StreamingHttpResponse:
+def tar_response(user: User, jobs: list[ArchivedJob]) -> StreamingHttpResponse:
     """Send the jobs while their tar is made."""
     response = StreamingHttpResponse(tar_of(jobs, user=user), content_type="application/x-tar")
     response["Content-Disposition"] = 'attachment; filename="jobs.tar"'

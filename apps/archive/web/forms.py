@@ -1,9 +1,8 @@
 """The form that names another job, to compare with."""
 
-from typing import Any
-
 from django import forms
 
+from apps.accounts.models import User
 from apps.archive.domain.store.contents import jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
@@ -13,7 +12,7 @@ class OtherJobForm(forms.Form):
     cluster = forms.ModelChoiceField(queryset=Cluster.objects.all(), to_field_name="name", empty_label=None)
     job = forms.CharField(label="Job id", max_length=64)
 
-    def find(self, user: Any) -> ArchivedJob | None:
+    def find(self, user: User) -> ArchivedJob | None:
         """Return the newest job of this id that the person may see; else say so beside the field."""
         if not self.is_valid():
             return None

@@ -4,11 +4,12 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.archive.domain.bundle import MOST_JOBS, TooLarge, safe_name
 from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.search.search import TooWide, hits_in
@@ -24,12 +25,12 @@ from apps.archive.web.forms import OtherJobForm
 COUNTED = 100_000
 
 
-def _job(request: HttpRequest, pk: int) -> ArchivedJob:
+def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
     return get_object_or_404(jobs_for_list(request.user).defer(None), pk=pk)
 
 
 @require_safe
-def jobs(request: HttpRequest) -> HttpResponse:
+def jobs(request: AuthenticatedRequest) -> HttpResponse:
     chosen = ArchivedJobs(request.GET, jobs_for_list(request.user))
     context: dict[str, Any] = {"filter": chosen, "filtered": any(request.GET.values()), "counted": COUNTED}
     context["more_open"] = any(request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST)
@@ -47,7 +48,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def job(request: HttpRequest, pk: int) -> HttpResponse:
+def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     archived = _job(request, pk)
     sees = sees_environment(request.user, archived)
     context = {
@@ -62,7 +63,7 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def line(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
     """Lead from a line of a script to the jobs with that line in theirs."""
     script = shown_script(_job(request, pk))
     if script is None or not 1 <= number <= len(script.lines):
@@ -77,7 +78,7 @@ def line(request: HttpRequest, pk: int, number: int) -> HttpResponse:
 
 
 @require_safe
-def diff(request: HttpRequest, pk: int) -> HttpResponse:
+def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Compare with the job of `?other=`, with that of `?cluster=…&job=…`, or else with the last success."""
     archived = _job(request, pk)
     form = OtherJobForm(request.GET) if "job" in request.GET else OtherJobForm(initial=_start(archived))
@@ -102,7 +103,7 @@ def _start(archived: ArchivedJob) -> dict[str, str]:
 
 
 @require_safe
-def compare(request: HttpRequest) -> HttpResponse:
+def compare(request: AuthenticatedRequest) -> HttpResponse:
     """Compare the two jobs that were selected in the list, the older on the left."""
     chosen = list(selected_jobs(request.user, request.GET)[:3])
     if len(chosen) != 2:
@@ -113,7 +114,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def tar(request: HttpRequest) -> HttpResponseBase:
+def tar(request: AuthenticatedRequest) -> HttpResponseBase:
     """Send the jobs that were selected; without any, those that the filters find."""
     try:
         return tar_response(request.user, chosen_jobs(request.user, request.GET))
@@ -123,26 +124,26 @@ def tar(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_safe
-def script(request: HttpRequest, pk: int) -> HttpResponse:
+def script(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     archived = _job(request, pk)
     return _download(archived.script, f"job.{archived.job_id}_script")
 
 
 @require_safe
-def environment(request: HttpRequest, pk: int) -> HttpResponse:
+def environment(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     archived = _with_environment(request, pk)
     return _download(archived.environment, f"job.{archived.job_id}_environment")
 
 
 @require_safe
-def description(request: HttpRequest, pk: int) -> HttpResponse:
+def description(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     archived = _with_environment(request, pk)
     if archived.description is None:
         raise Http404("the scheduler keeps none")
     return _download(archived.description, f"job.{archived.job_id}_description")
 
 
-def _with_environment(request: HttpRequest, pk: int) -> ArchivedJob:
+def _with_environment(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
     """Return the job; a description holds the environment too, so both want the same right."""
     archived = _job(request, pk)
     if not sees_environment(request.user, archived):

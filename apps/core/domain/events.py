@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import models
 from django.db.models import QuerySet
 
@@ -19,14 +20,17 @@ def publish(
     *,
     kind: str,
     target: models.Model,
-    by: object,
+    by: AbstractBaseUser | str,
     at: datetime,
     old: str = "",
     new: str = "",
     reason: str = "",
     data: dict[str, Any] | None = None,
 ) -> Event:
-    """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction."""
+    """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction.
+
+    `by` is a user, or the name of the part of the portal that did it.
+    """
     event = Event.objects.create(
         kind=kind,
         target_type=target._meta.label_lower,

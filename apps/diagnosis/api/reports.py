@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
-from rest_framework.viewsets import GenericViewSet
 
+from apps.accounts.api import ApiRequest
 from apps.diagnosis.domain.request_report import read_frozen, report_of
 from apps.diagnosis.models import RequestReport
-from apps.production.models import Request
+from apps.production.api.routes import OfRequests
 
 
 class RequestReportReader(serializers.Serializer[Any]):
@@ -22,16 +20,10 @@ class RequestReportReader(serializers.Serializer[Any]):
     report = serializers.JSONField()
 
 
-class RequestReportViewSet(GenericViewSet[Request]):
+class RequestReportViewSet(OfRequests):
     """How requests ran."""
 
-    queryset = Request.objects.none()
     serializer_class = RequestReportReader
-    lookup_field = "key"
-    lookup_value_regex = "[^/.]+"
-
-    def get_queryset(self) -> QuerySet[Request]:
-        return Request.objects.visible_to(self.request.user).select_related("experiment")
 
     @extend_schema(responses=RequestReportReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:

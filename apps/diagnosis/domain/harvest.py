@@ -11,6 +11,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
+from apps.accounts.models import Principal
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
@@ -70,7 +71,7 @@ def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
 
 
 @transaction.atomic
-def harvest_again(*, job: Job, by: object, at: datetime) -> LogHarvest:
+def harvest_again(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
     """Have a job's logs read and its verdict decided anew. Raises `NotAllowed`, `InvalidTransition`, `StaleState`."""
     if not may_judge(by, job.experiment_id):
         raise NotAllowed("Only the OPG and the experiment's liaisons may have a log read again.")

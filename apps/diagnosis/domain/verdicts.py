@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.urls import reverse
 
+from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
@@ -64,7 +65,7 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
 
 
 @transaction.atomic
-def override_verdict(*, job: Job, verdict: VerdictKind, by: object, at: datetime, reason: str) -> Verdict:
+def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datetime, reason: str) -> Verdict:
     """Put a person's verdict in force; no later reading of the log changes it.
 
     Raises `NotAllowed`, and `InvalidFields` without a reason.

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.middleware import HtmxDetails
 
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.errors import DomainError
 from apps.diagnosis.domain import harvest
@@ -32,11 +33,11 @@ class HtmxRequest(HttpRequest):
     htmx: HtmxDetails
 
 
-def _job(request: HttpRequest, pk: int) -> Job:
+def _job(request: AuthenticatedRequest, pk: int) -> Job:
     return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
 
 
-def _verdict_context(request: HttpRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
+def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
     diagnosis = job_diagnosis(job)
     initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
     return {
@@ -48,13 +49,13 @@ def _verdict_context(request: HttpRequest, job: Job, form: CorrectionForm | None
 
 
 @require_safe
-def verdict(request: HtmxRequest, pk: int) -> HttpResponse:
+def verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     template = "diagnosis/_verdict.html" if request.htmx else "diagnosis/verdict.html"
     return render(request, template, _verdict_context(request, _job(request, pk)))
 
 
 @require_POST
-def correct_verdict(request: HttpRequest, pk: int) -> HttpResponse:
+def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     job = _job(request, pk)
     form = CorrectionForm(request.POST)
     if form.is_valid():
@@ -72,7 +73,7 @@ def correct_verdict(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def harvest_again(request: HttpRequest, pk: int) -> HttpResponse:
+def harvest_again(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     job = _job(request, pk)
     try:
         harvest.harvest_again(job=job, by=request.user, at=timezone.now())
@@ -84,7 +85,7 @@ def harvest_again(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def log(request: HtmxRequest, pk: int) -> HttpResponse:
+def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show the end of a log, or with `before` or `at` another part; anything odd in the query shows the end."""
     query = request.GET
     lines = _number(query.get("lines"))
@@ -117,7 +118,7 @@ class Group:
 
 
 @require_safe
-def failures(request: HttpRequest) -> HttpResponse:
+def failures(request: AuthenticatedRequest) -> HttpResponse:
     """Show failures by verdict and cause, from hourly totals; the window begins and ends with an hour."""
     totals = cast(QuerySet[CauseTotals], CauseTotals.objects.visible_to(request.user))
     chosen = Failures(request.GET, totals)
@@ -159,7 +160,7 @@ def _iso(at: datetime) -> str:
 
 
 @require_safe
-def failed_jobs(request: HttpRequest) -> HttpResponse:
+def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     """List the jobs behind a number of the failures page, newest end first."""
     rows = cast(
         QuerySet[Verdict], Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")

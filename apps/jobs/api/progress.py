@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
-from rest_framework.viewsets import GenericViewSet
 
+from apps.accounts.api import ApiRequest
 from apps.jobs.domain.progress import StageNow, progress_now
-from apps.production.models import Request
+from apps.production.api.routes import OfRequests
 
 
 class AcceptanceReader(serializers.Serializer[StageNow]):
@@ -73,16 +71,10 @@ class ProgressReader(serializers.Serializer[Any]):
     stages = StageProgressReader(many=True)
 
 
-class ProgressViewSet(GenericViewSet[Request]):
+class ProgressViewSet(OfRequests):
     """How far requests are."""
 
-    queryset = Request.objects.none()
     serializer_class = ProgressReader
-    lookup_field = "key"
-    lookup_value_regex = "[^/.]+"
-
-    def get_queryset(self) -> QuerySet[Request]:
-        return Request.objects.visible_to(self.request.user)
 
     @extend_schema(responses=ProgressReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from apps.accounts.models import User
 from apps.core.models import Heartbeat
 from apps.jobs.models import Collection, Job
 
@@ -14,7 +15,7 @@ TOTALS_HEART = "job totals"
 RELATED = 20
 
 
-def jobs_for_list(user: object) -> QuerySet[Job]:
+def jobs_for_list(user: User) -> QuerySet[Job]:
     """Return what the person may see, ready for a list."""
     return Job.objects.visible_to(user).select_related("cluster", "experiment", "site")
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, Principal
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import LogPaths, SchedulerError
@@ -30,7 +30,7 @@ def experiments_by_account(cluster: Cluster) -> Callable[[str], int | None]:
 
 @transaction.atomic
 def map_account(
-    *, account: str, experiment: Experiment, cluster: Cluster | None, by: object, at: datetime
+    *, account: str, experiment: Experiment, cluster: Cluster | None, by: Principal, at: datetime
 ) -> AccountMap:
     """Let an account's jobs belong to an experiment, those here already that belong to none included."""
     account_map, _ = AccountMap.objects.update_or_create(

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from django.db.models import Max, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
+from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.delivered import LeftOut, left_out
 from apps.jobs.domain.records import hour_of
@@ -125,7 +126,7 @@ def sent_here(requests: Sequence[int]) -> set[int]:
     return {pk for ask in SENT_HERE for pk in ask(requests)} if requests else set()
 
 
-def production_now(user: object) -> list[StageProgress]:
+def production_now(user: User) -> list[StageProgress]:
     """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
     visible, named = Request.objects.visible_to(user), ("key", "title", "experiment")
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
@@ -197,14 +198,14 @@ class Report:
         return sorted(failures, key=lambda sums: -sums.wasted_core_seconds)
 
 
-def wasted_hours(user: object, *, at: datetime) -> Report:
+def wasted_hours(user: User, *, at: datetime) -> Report:
     """Return what the failures of the last seven days cost, by how the jobs ended."""
     since = hour_of(at - timedelta(days=DAYS))
     rows = _sums(_since(user, since), "state")
     return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
 
 
-def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
+def week(user: User, *, at: datetime, zone: tzinfo) -> Report:
     """Return the report of today and the six days before it, as days are in `zone`."""
     first = at.astimezone(zone).date() - timedelta(days=DAYS - 1)
     since = _midnight(first, zone)
@@ -231,7 +232,7 @@ def week(user: object, *, at: datetime, zone: tzinfo) -> Report:
     )
 
 
-def _since(user: object, since: datetime) -> QuerySet[HourlyEnds]:
+def _since(user: User, since: datetime) -> QuerySet[HourlyEnds]:
     return HourlyEnds.objects.visible_to(user).filter(hour__gte=since)
 
 

@@ -1,11 +1,12 @@
 """The job list, the progress of a request, and the week's report. One job's own page is in `portal`."""
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.permissions import is_opg
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of
@@ -16,7 +17,7 @@ from apps.production.models import Request
 
 
 @require_safe
-def job_list(request: HttpRequest) -> HttpResponse:
+def job_list(request: AuthenticatedRequest) -> HttpResponse:
     jobs = JobFilter(request.GET, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
     context = {
@@ -31,7 +32,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def request_progress(request: HttpRequest, key: str) -> HttpResponse:
+def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Answer with the panel alone where htmx asks, else with a page around it."""
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     context = {"object": wanted, "progress": progress_now(wanted, at=timezone.now())}
@@ -40,7 +41,7 @@ def request_progress(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_safe
-def reports(request: HttpRequest) -> HttpResponse:
+def reports(request: AuthenticatedRequest) -> HttpResponse:
     report = totals.week(request.user, at=timezone.now(), zone=timezone.get_current_timezone())
     context = {
         "report": report,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -21,7 +20,7 @@ from apps.production.models import Hold, Request
 MOST_COUNTED = 100
 
 
-def visible_notifications(user: Any) -> QuerySet[Notification]:
+def visible_notifications(user: User | None) -> QuerySet[Notification]:
     """Return what the person was told of and may still see."""
     rows = Notification.objects.filter(user=user)
     scope = scope_of(user)
@@ -33,7 +32,7 @@ def visible_notifications(user: Any) -> QuerySet[Notification]:
     return rows.filter(Q(request=None, hold=None) | mine)
 
 
-def unread_count(user: Any) -> int:
+def unread_count(user: User) -> int:
     """Count what is not read, up to `MOST_COUNTED`."""
     return visible_notifications(user).filter(read_at=None)[:MOST_COUNTED].count()
 

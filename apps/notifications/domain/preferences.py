@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import time
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -41,7 +40,7 @@ def rules_of(users: Iterable[User]) -> dict[int, dict[tuple[str, str], When]]:
     return rules
 
 
-def level_of(user: Any, request: Request) -> str:
+def level_of(user: User, request: Request) -> str:
     """Return how the person follows a request: watching, muted, or nothing special."""
     level = Follow.objects.filter(user=user, request=request).values_list("level", flat=True).first()
     return str(level or "")

@@ -1,7 +1,6 @@
 """Reading notifications: what a person may see, who is concerned by an event, what waits to be sent."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from django.db.models import Q, QuerySet
 
@@ -97,7 +96,7 @@ def _signers(event: Event, request: Request) -> set[int]:
     return set(User.objects.filter(username__in=names).values_list("pk", flat=True))
 
 
-def webhooks_for(user: Any) -> QuerySet[Webhook]:
+def webhooks_for(user: User) -> QuerySet[Webhook]:
     """Return the webhooks that this person may change: the own ones; for the OPG those of experiments too."""
     mine = Q(user=user)
     if is_opg(user):

@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils.crypto import get_random_string
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_opg
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
@@ -59,7 +59,7 @@ def remove_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
 
 
 @transaction.atomic
-def disable_webhook(*, webhook: Webhook, by: object, at: datetime) -> None:
+def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime) -> None:
     """Switch off a webhook that fails, and tell its owner; what waits for it stays until it is switched on."""
     if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(enabled=False):
         return

@@ -4,13 +4,14 @@ from typing import Any, cast
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import Experiment
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.notifications.domain import webhooks
@@ -29,7 +30,7 @@ from apps.production.models import Request
 
 
 @require_safe
-def notification_list(request: HttpRequest) -> HttpResponse:
+def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     rows = visible_notifications(request.user).select_related("event", "request")
     only_unread = request.GET.get("show") == "unread"
     page = newest_first(rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET)
@@ -44,13 +45,13 @@ def notification_list(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def read(request: HttpRequest) -> HttpResponse:
+def read(request: AuthenticatedRequest) -> HttpResponse:
     """Mark one as read, and go to what it is about; or all that were there when the page was made."""
     form = ReadForm(request.POST)
     if not form.is_valid():
         messages.error(request, "Say which: nothing was marked as read.")
         return redirect("notifications:list")
-    user, only = cast(User, request.user), form.cleaned_data["only"]
+    user, only = request.user, form.cleaned_data["only"]
     mark_read(user=user, at=timezone.now(), until=form.cleaned_data["until"], only=only)
     if only is not None and form.cleaned_data["next"] == "open":
         row = visible_notifications(user).select_related("request").filter(pk=only).first()
@@ -61,8 +62,8 @@ def read(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def my_settings(request: HttpRequest) -> HttpResponse:
-    user = cast(User, request.user)
+def my_settings(request: AuthenticatedRequest) -> HttpResponse:
+    user = request.user
     form = PreferencesForm(request.POST if request.method == "POST" else None, user=user)
     if request.method != "POST":
         return _settings(request)
@@ -78,9 +79,9 @@ def my_settings(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def feed_address(request: HttpRequest) -> HttpResponse:
+def feed_address(request: AuthenticatedRequest) -> HttpResponse:
     """Make a new address of one's feeds, or make the one there is useless."""
-    user = cast(User, request.user)
+    user = request.user
     if request.POST.get("do") == "revoke":
         revoke_feed_address(user=user, by=user, at=timezone.now())
         messages.success(request, "The address of your feeds works no more.")
@@ -91,9 +92,9 @@ def feed_address(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def add_webhook(request: HttpRequest) -> HttpResponse:
+def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
     """Add a webhook, and show its secret once."""
-    user = cast(User, request.user)
+    user = request.user
     form = WebhookForm(request.POST, user=user)
     if form.is_valid():
         experiment = cast("Experiment | None", form.cleaned_data.get("experiment"))
@@ -111,9 +112,9 @@ def add_webhook(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def change_webhook(request: HttpRequest, pk: int) -> HttpResponse:
+def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Remove a webhook, or switch it on again."""
-    user = cast(User, request.user)
+    user = request.user
     hook = get_object_or_404(webhooks_for(user), pk=pk)
     if request.POST.get("do") == "enable":
         enable_webhook(webhook=hook, by=user, at=timezone.now())
@@ -125,9 +126,9 @@ def change_webhook(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def follow(request: HttpRequest, key: str) -> HttpResponse:
+def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """How one follows a request: a card for its page, a page of its own without JavaScript."""
-    user = cast(User, request.user)
+    user = request.user
     wanted = get_object_or_404(Request.objects.visible_to(user).select_related("experiment"), key=key)
     if request.method == "POST":
         form = FollowForm(request.POST)
@@ -144,8 +145,8 @@ def follow(request: HttpRequest, key: str) -> HttpResponse:
     return render(request, "notifications/_follow.html" if partial else "notifications/follow.html", context)
 
 
-def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
-    user = cast(User, request.user)
+def _settings(request: AuthenticatedRequest, status: int = 200, **more: Any) -> HttpResponse:
+    user = request.user
     context = {
         "form": PreferencesForm(user=user),
         "webhook_form": WebhookForm(user=user),

@@ -1,7 +1,6 @@
 """Home, the page of a job, the search box, and the portal's own health."""
 
 import hmac
-from typing import cast
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
@@ -12,8 +11,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.jobs import jobs_for_list
 from apps.jobs.models import Job
@@ -25,15 +24,15 @@ from apps.portal.pages.search import find
 
 
 @require_safe
-def home(request: HttpRequest) -> HttpResponse:
-    context = home_page(user=cast(User, request.user), at=timezone.now())
+def home(request: AuthenticatedRequest) -> HttpResponse:
+    context = home_page(user=request.user, at=timezone.now())
     return render(request, "portal/home.html", context)
 
 
 @require_safe
-def job(request: HttpRequest, pk: int) -> HttpResponse:
+def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(jobs_for_list(request.user), pk=pk)
-    context = job_page(job=found, user=cast(User, request.user), at=timezone.now())
+    context = job_page(job=found, user=request.user, at=timezone.now())
     return render(request, "portal/job.html", {**context, "job_ending": _ending(found)})
 
 
@@ -46,17 +45,17 @@ def _ending(job: Job) -> str:
 
 
 @require_safe
-def search(request: HttpRequest) -> HttpResponse:
+def search(request: AuthenticatedRequest) -> HttpResponse:
     """Show what is found; a single thing at once."""
     words = request.GET.get("q", "")[:200]
-    found = find(words=words, user=cast(User, request.user))
+    found = find(words=words, user=request.user)
     if only := found.only():
         return redirect(only)
     return render(request, "portal/find.html", {"words": words.strip(), "found": found})
 
 
 @require_safe
-def health(request: HttpRequest) -> HttpResponse:
+def health(request: AuthenticatedRequest) -> HttpResponse:
     """Show how the portal's own parts do, to the OPG: paths and messages of hosts are not for everybody."""
     if not is_opg(request.user):
         raise PermissionDenied

@@ -12,6 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
+from apps.accounts.admin import user_of
+from apps.accounts.models import User
 from apps.core.admin import LongListAdmin, ReadOnlyAdmin
 from apps.core.errors import DomainError
 
@@ -23,7 +25,7 @@ MOST_AT_ONCE = 100
 class Asked:
     """What the reason page brought, beside the row: who, when, why, the version seen, and another field's value."""
 
-    by: Any
+    by: User
     at: datetime
     reason: str
     version: int | None = None
@@ -65,7 +67,7 @@ class ReasonActions(LongListAdmin):
         for row in rows:
             seen = request.POST.get(f"version-{row.pk}", "")
             asked = Asked(
-                by=request.user,
+                by=user_of(request),
                 at=timezone.now(),
                 reason=request.POST["reason"],
                 version=int(seen) if seen.isdecimal() and len(seen) < 10 else None,
@@ -79,7 +81,7 @@ class ReasonActions(LongListAdmin):
         return None
 
     def _ask(self, request: HttpRequest, rows: Sequence[Any], action: ReasonAction) -> HttpResponse:
-        outlook = action.outlook(rows, request.user, timezone.now())
+        outlook = action.outlook(rows, user_of(request), timezone.now())
         context = {
             **self.admin_site.each_context(request),
             "title": f"{action.label}: say why",
@@ -109,7 +111,7 @@ def each(
 ) -> Callable[[Sequence[Any], Any, datetime], list[tuple[bool, str]]]:
     """Return an outlook from a function that says why one row is refused to a person, or nothing."""
 
-    def outlook(rows: Iterable[Any], user: Any, at: datetime) -> list[tuple[bool, str]]:
+    def outlook(rows: Iterable[Any], user: User, at: datetime) -> list[tuple[bool, str]]:
         refusals = [judge(row, user) for row in rows]
         return [(not refusal, refusal or words) for refusal in refusals]
 

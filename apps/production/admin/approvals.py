@@ -9,7 +9,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.accounts.admin import user_of
+from apps.accounts.models import User
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.core.domain.events import publish
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActions
 from apps.production.domain.approvals.groups import retire_group, retirement_of
@@ -17,7 +19,7 @@ from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Remi
 from apps.production.permissions import may_change_groups
 
 
-class _Announced(admin.ModelAdmin):
+class _Announced(PortalAdmin):
     """Rows whose changes are events, as they decide who signs."""
 
     kind = ""
@@ -26,18 +28,14 @@ class _Announced(admin.ModelAdmin):
         """Write the event once members and groups are saved too."""
         super().save_related(request, form, formsets, change)
         data = {"fields": sorted(form.changed_data)}
-        publish(kind=f"{self.kind}.saved", target=form.instance, by=request.user, at=timezone.now(), data=data)
+        publish(kind=f"{self.kind}.saved", target=form.instance, by=user_of(request), at=timezone.now(), data=data)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        publish(kind=f"{self.kind}.deleted", target=obj, by=request.user, at=timezone.now())
+        publish(kind=f"{self.kind}.deleted", target=obj, by=user_of(request), at=timezone.now())
         super().delete_model(request, obj)
 
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for obj in queryset:
-            self.delete_model(request, obj)
 
-
-def _outlook(groups: Sequence[ApprovalGroup], user: Any, at: datetime) -> list[tuple[bool, str]]:
+def _outlook(groups: Sequence[ApprovalGroup], user: User, at: datetime) -> list[tuple[bool, str]]:
     if not may_change_groups(user):
         return [(False, "you may not change groups.") for _ in groups]
     return [
@@ -58,7 +56,6 @@ class ApprovalGroupAdmin(_Announced, ReasonActions):
     reason_actions = [ReasonAction("retire", "Retire", _retire, _outlook)]
     list_display = ["name", "experiment", "role", "retired_at"]
     list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
-    list_select_related = ["experiment"]
     readonly_fields = ["retired_at"]
     search_fields = ["name"]
     autocomplete_fields = ["members"]
@@ -101,7 +98,6 @@ class ApprovalRuleAdmin(_Announced):
 @admin.register(Signature)
 class SignatureAdmin(ReadOnlyAdmin):
     list_display = ["request", "group_name", "by", "for_user", "at", "version", "withdrawn_at"]
-    list_select_related = ["request", "by", "for_user"]
     search_fields = ["request__key", "group_name", "by__username"]
     list_filter = [("withdrawn_at", admin.EmptyFieldListFilter), "group"]
     ordering = ["-pk"]
@@ -118,7 +114,5 @@ class DelegationAdmin(ReadOnlyAdmin):
 @admin.register(Reminder)
 class ReminderAdmin(ReadOnlyAdmin):
     list_display = ["request", "state", "since", "at"]
-    list_select_related = ["request"]
     list_filter = ["state"]
     search_fields = ["request__key"]
-    ordering = ["-pk"]

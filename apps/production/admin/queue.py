@@ -7,7 +7,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.accounts.admin import user_of
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.domain.queue.scoring import read_shares
 from apps.production.domain.queue.shares import set_shares
 from apps.production.domain.requests.reasons import MAX_REASON
@@ -37,38 +38,34 @@ class ShareForm(forms.ModelForm):
 
 
 @admin.register(ExperimentShare)
-class ExperimentShareAdmin(admin.ModelAdmin):
+class ExperimentShareAdmin(PortalAdmin):
     """An experiment without a row has the usual weight; a row is never deleted."""
 
     form = ShareForm
+    never = ("delete",)
     list_display = ["experiment", "weight", "by", "at"]
-    list_select_related = ["experiment"]
     search_fields = ["experiment__key", "by"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ExperimentShare | None = None) -> tuple[str, ...]:
         return ("experiment",) if obj else ()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return may_set_shares(request.user) and super().has_add_permission(request)
+        return may_set_shares(user_of(request)) and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return may_set_shares(request.user) and super().has_change_permission(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+        return may_set_shares(user_of(request)) and super().has_change_permission(request, obj)
 
     def save_model(self, request: HttpRequest, obj: ExperimentShare, form: Any, change: bool) -> None:
         """Let the service write the row, its event and the scores."""
         given = form.cleaned_data
         weights = {obj.experiment_id: given["weight"]}
-        set_shares(weights=weights, by=request.user, at=timezone.now(), reason=given["reason"])  # type: ignore[arg-type]
+        set_shares(weights=weights, by=user_of(request), at=timezone.now(), reason=given["reason"])
 
 
 @admin.register(QueueEntry)
 class QueueEntryAdmin(ReadOnlyAdmin):
     list_display = ["request", "is_queued", "points", "hand_points", "hand_by", "size_basis", "sized_at"]
     list_filter = ["is_queued"]
-    list_select_related = ["request"]
     search_fields = ["request__key"]
 
 
@@ -80,5 +77,4 @@ class QueueStateAdmin(ReadOnlyAdmin):
 @admin.register(ShareUse)
 class ShareUseAdmin(ReadOnlyAdmin):
     list_display = ["experiment", "core_seconds", "days", "as_of"]
-    list_select_related = ["experiment"]
     search_fields = ["experiment__key"]

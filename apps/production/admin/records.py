@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 
+from apps.accounts.models import User
 from apps.core.admin import ReadOnlyAdmin
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
 from apps.production.domain.holds import lift_hold, may_lift
@@ -30,7 +31,6 @@ from apps.production.models import (
 class StageAdmin(ReadOnlyAdmin):
     list_display = ["request", "position", "name", "kind", "release", "configuration", "events", "jobs"]
     list_filter = ["kind", "request__experiment"]
-    list_select_related = ["request"]
     search_fields = ["request__key", "name", "release", "configuration", "input_dataset", "output_dataset"]
     ordering = ["-request", "position"]
 
@@ -74,31 +74,26 @@ class OutputReportAdmin(_OfStage):
     list_display = ["key", "request_of", "stage_name", "files_in", "events_in", "files_out", "events_out", "by", "at"]
     list_filter = ["counted", *_OfStage.list_filter]
     search_fields = ["key", *_OfStage.search_fields, "by"]
-    ordering = ["-pk"]
 
 
 @admin.register(DatasetPart)
 class DatasetPartAdmin(ReadOnlyAdmin):
     list_display = ["name", "request", "split_from", "defined_at", "error"]
     list_filter = [("defined_at", admin.EmptyFieldListFilter)]
-    list_select_related = ["request", "split_from"]
     search_fields = ["name", "request__key", "split_from__key"]
     exclude = ["files"]
-    ordering = ["-pk"]
 
 
 @admin.register(StageHistory)
 class StageHistoryAdmin(ReadOnlyAdmin):
     list_display = ["request", "name", "release", "configuration", "attempts", "completed", "last_ended_at"]
     list_filter = ["experiment"]
-    list_select_related = ["request"]
     search_fields = ["request__key", "name", "release", "configuration"]
 
 
 @admin.register(RequestCounter)
 class RequestCounterAdmin(ReadOnlyAdmin):
     list_display = ["experiment", "last"]
-    list_select_related = ["experiment"]
     search_fields = ["experiment__key"]
 
 
@@ -106,7 +101,6 @@ class RequestCounterAdmin(ReadOnlyAdmin):
 class RequestLinkAdmin(ReadOnlyAdmin):
     list_display = ["earlier", "kind", "later", "note", "by", "at"]
     list_filter = ["kind", "earlier__experiment"]
-    list_select_related = ["earlier", "later"]
     search_fields = ["earlier__key", "later__key", "by"]
     ordering = ["-pk"]
 
@@ -115,31 +109,25 @@ class RequestLinkAdmin(ReadOnlyAdmin):
 class FormKeyAdmin(ReadOnlyAdmin):
     list_display = ["request", "author", "version", "by_button"]
     list_filter = ["by_button"]
-    list_select_related = ["request", "author"]
     search_fields = ["request__key", "author__username"]
     exclude = ["key"]
-    ordering = ["-pk"]
 
 
 @admin.register(Comment)
 class CommentAdmin(ReadOnlyAdmin):
     list_display = ["request", "place", "by", "at", "resolved_at", "withdrawn_at"]
     list_filter = [("resolved_at", admin.EmptyFieldListFilter), ("withdrawn_at", admin.EmptyFieldListFilter)]
-    list_select_related = ["request", "by"]
     search_fields = ["request__key", "text", "by__username"]
-    ordering = ["-pk"]
 
 
 @admin.register(RequestRevision)
 class RequestRevisionAdmin(ReadOnlyAdmin):
     list_display = ["request", "version", "at", "by", "is_submitted"]
     list_filter = ["is_submitted", "request__experiment"]
-    list_select_related = ["request"]
     search_fields = ["request__key", "by"]
-    ordering = ["-pk"]
 
 
-def _lift_refusal(hold: Hold, user: Any) -> str:
+def _lift_refusal(hold: Hold, user: User) -> str:
     if hold.lifted_at:
         return "it was lifted already."
     return "" if may_lift(user, hold) else "required role: approver or shifter."
@@ -156,7 +144,6 @@ class HoldAdmin(ReasonActionsAdmin):
     list_filter = [("lifted_at", admin.EmptyFieldListFilter), "experiment"]
     list_select_related = ["experiment", "stage__request__experiment", "by", "lifted_by"]
     search_fields = ["reason", "experiment__key", "stage__request__key", "by__username"]
-    ordering = ["-pk"]
     reason_actions = [ReasonAction("lift", "Lift", _lift, each(_lift_refusal, "new jobs start again."))]
 
 
@@ -164,5 +151,4 @@ class HoldAdmin(ReasonActionsAdmin):
 class RequestTemplateAdmin(ReadOnlyAdmin):
     list_display = ["name", "experiment", "workflow_key", "workflow_number", "saved_at", "saved_by"]
     list_filter = ["experiment", "workflow_key"]
-    list_select_related = ["experiment"]
     search_fields = ["name", "workflow_key", "saved_by"]

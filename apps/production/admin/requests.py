@@ -12,7 +12,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.accounts.admin import user_of
+from apps.accounts.models import User
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin
 from apps.production.domain.approvals.turns import signable
 from apps.production.domain.lifecycle.actors import may
@@ -47,7 +49,7 @@ def _move(verb: Verb) -> ReasonAction:
         moved = SERVICES[verb](request=request, **more)
         return f"{moved} is now “{moved.get_state_display()}”."
 
-    def outlook(requests: Sequence[Request], user: Any, at: datetime) -> list[tuple[bool, str]]:
+    def outlook(requests: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
         signable_now = set(signable(user, at))
         return [_outlook(request, verb, user, signable_now) for request in requests]
 
@@ -55,7 +57,7 @@ def _move(verb: Verb) -> ReasonAction:
     return ReasonAction(verb.name.lower(), verb.label, call, outlook, extra)
 
 
-def _outlook(request: Request, verb: Verb, user: Any, signable_now: set[int]) -> tuple[bool, str]:
+def _outlook(request: Request, verb: Verb, user: User, signable_now: set[int]) -> tuple[bool, str]:
     """Say what a move would come to, by the table of moves; the service has the last word."""
     now = f"“{request.get_state_display()}”"
     steps = [step for step in transitions_from(request.state, verb) if not refusal_of(step, request, offered=True)]
@@ -79,9 +81,7 @@ class RequestAdmin(ReasonActionsAdmin):
     list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
     search_fields = ["key", "title", "created_by__username"]
-    list_select_related = ["experiment", "created_by"]
     date_hierarchy = "created_at"
-    ordering = ["-id"]
     inlines = [StageInline]
     readonly_fields = ["events"]
     reason_actions = [_move(verb) for verb in SERVICES]
@@ -129,13 +129,13 @@ class DeclarationForm(forms.ModelForm):
 
 
 @admin.register(WorkflowType)
-class WorkflowTypeAdmin(admin.ModelAdmin):
+class WorkflowTypeAdmin(PortalAdmin):
     """A type is never deleted, as requests were made with it: take it out of use instead."""
 
     form = DeclarationForm
+    never = ("delete",)
     list_display = ["key", "experiment", "enabled"]
     list_filter = ["enabled", "experiment"]
-    list_select_related = ["experiment"]
     search_fields = ["key"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: WorkflowType | None = None) -> tuple[str, ...]:
@@ -144,16 +144,12 @@ class WorkflowTypeAdmin(admin.ModelAdmin):
     def save_model(self, request: HttpRequest, obj: WorkflowType, form: Any, change: bool) -> None:
         obj.save()
         save_workflow(
-            workflow_type=obj, declaration=form.cleaned_data["declaration"], by=request.user, at=timezone.now()
+            workflow_type=obj, declaration=form.cleaned_data["declaration"], by=user_of(request), at=timezone.now()
         )
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(WorkflowVersion)
 class WorkflowVersionAdmin(ReadOnlyAdmin):
     list_display = ["type", "number", "title", "created_at", "created_by"]
     list_filter = ["type"]
-    list_select_related = ["type"]
     search_fields = ["type__key", "title", "created_by"]

@@ -1,20 +1,21 @@
 """Signatures, inbox and delegations in the API, through the same services as the pages."""
 
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, status
+from rest_framework import serializers
 from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
-from rest_framework.viewsets import GenericViewSet
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
+from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.enums import Role
 from apps.accounts.models import User
-from apps.core.api.conditional import Guarded, Versioned
-from apps.core.api.input import checked_data
+from apps.core.api.conditional import Guarded
+from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import waiting_for
@@ -85,19 +86,19 @@ class TurnReader(serializers.Serializer[Turn]):
 
 
 @extend_schema(responses=TurnReader(many=True), description="What waits for you, the nearest deadline first.")
-class InboxViewSet(GenericViewSet[Request]):
+class InboxViewSet(ApiViewSet[Request]):
     """The inbox."""
 
     queryset = Request.objects.none()
     serializer_class: Any = TurnReader
     pagination_class = None
-    filter_backends = ()
 
     def list(self, request: ApiRequest) -> Response:
         """Answer with the first so many; the list of requests has all."""
         at = timezone.now()
         waiting = waiting_for(request.user, at).select_related("experiment")[:MAX_SHOWN]
-        return Response(_many(TurnReader, turns_of(waiting, request.user, at)))
+        turns: Any = turns_of(waiting, request.user, at)
+        return Response(TurnReader(turns, many=True).data)
 
 
 class DelegationReader(serializers.ModelSerializer[Delegation]):
@@ -123,55 +124,45 @@ class DelegationWriter(serializers.Serializer[Any]):
     until_at = serializers.DateTimeField()
 
 
-class DelegationViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[Delegation]):
     """What you handed over while away, and what was handed over to you."""
 
     queryset = Delegation.objects.none()
     serializer_class = DelegationReader
-    filter_backends = ()
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Delegation]:
-        user = self.request.user
-        return delegations_of(user) if isinstance(user, User) else Delegation.objects.none()
+        return delegations_of(self.request.user)
 
-    @extend_schema(request=DelegationWriter, responses={201: DelegationReader})
-    def create(self, request: ApiRequest) -> Response:
+    @command(DelegationWriter, DelegationReader, code=201)
+    def create(self, *, to_user: str, at: datetime, **given: Any) -> Delegation:
         """Let somebody sign for you, from now or later until some moment."""
-        sent = checked_data(DelegationWriter(data=request.data))
-        at = timezone.now()
-        found = User.objects.filter(username=sent.pop("to_user"), is_active=True).first()
-        made = delegate(by=request.user, to_user=found, at=at, **{"from_at": at, **sent})  # type: ignore[arg-type]
-        return Response(DelegationReader(made).data, status=status.HTTP_201_CREATED)
+        found = User.objects.filter(username=to_user, is_active=True).first()
+        return delegate(to_user=found, at=at, **{"from_at": at, **given})
 
-    @extend_schema(request=None, responses=DelegationReader)
-    @action(detail=True, methods=["post"])
-    def revoke(self, request: ApiRequest, pk: str) -> Response:
+    @command(reader=DelegationReader)
+    def revoke(self, delegation: Delegation, **given: Any) -> Delegation:
         """End it at once; what was signed stays."""
-        ended = revoke_delegation(delegation=self.get_object(), by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return Response(DelegationReader(ended).data)
+        return revoke_delegation(delegation=delegation, **given)
 
 
-class SignatureRoutes(Versioned):
+class SignatureRoutes(RequestRoutes):
     """Routes of signatures below a request."""
 
     @extend_schema(responses=SlotReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def signatures(self, request: ApiRequest, key: str) -> Response:
         """Whose signatures are there, whose are missing, who can give them, and what was changed since."""
-        approval = approval_of(self.get_object(), request.user, timezone.now())
-        return Response(_many(SlotReader, approval.slots))
+        return self._slots(self.get_object())
 
     @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True))
     @action(detail=True, methods=["post"], url_path="withdraw-signature")
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Take back your own signature while others are missing; needs a reason."""
         wanted = self.get_object()
-        sent = checked_data(WithdrawWriter(data=request.data))
-        moves.withdraw_signature(request=wanted, by=request.user, at=timezone.now(), **sent)  # type: ignore[arg-type]
-        again = with_stages(Request.objects.filter(pk=wanted.pk)).get()
-        return Response(_many(SlotReader, approval_of(again, request.user, timezone.now()).slots))
+        moves.withdraw_signature(request=wanted, **self.given(WithdrawWriter))
+        return self._slots(with_stages(Request.objects.filter(pk=wanted.pk)).get())
 
-
-def _many(reader: Any, rows: list[Any]) -> Any:
-    return reader(rows, many=True).data
+    def _slots(self, wanted: Request) -> Response:
+        slots: Any = approval_of(wanted, self.request.user, timezone.now()).slots
+        return Response(SlotReader(slots, many=True).data)

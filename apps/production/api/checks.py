@@ -5,10 +5,9 @@ from typing import Any
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from apps.accounts.api import ApiRequest, ApiView
 from apps.accounts.permissions import scope_of
 from apps.core.api.input import valid
 from apps.core.errors import NotAllowed
@@ -91,7 +90,7 @@ _REFUSALS = {
 }
 
 
-class CheckRequest(APIView):
+class CheckRequest(ApiView):
     """Asks all checks about content."""
 
     @extend_schema(operation_id="requests_check", request=NewRequestWriter, responses={200: CheckedReader, **_REFUSALS})
@@ -100,7 +99,7 @@ class CheckRequest(APIView):
         return Response(CheckedReader(_checked(request)).data)
 
 
-class EstimateRequest(APIView):
+class EstimateRequest(ApiView):
     """Estimates content."""
 
     @extend_schema(

@@ -3,15 +3,12 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import mixins, serializers, status
-from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
-from rest_framework.response import Response
+from rest_framework import serializers
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
+from apps.accounts.api import ApiViewSet, command
 from apps.core.api.conditional import Guarded
-from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
 from apps.production.domain import discussion
 from apps.production.models import Comment, Request
@@ -58,76 +55,51 @@ class CommentWriter(CommentText):
     thread = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)
 
 
-_ANSWERS = {200: CommentReader, 403: OpenApiResponse(description="It is somebody else's.")}
+_REFUSED = {403: OpenApiResponse(description="It is somebody else's.")}
 
 
 @extend_schema(parameters=[OpenApiParameter("key", str, OpenApiParameter.PATH)])
-class CommentViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]):
     """What is said about a request and its fields, the oldest first."""
 
     queryset = Comment.objects.none()
     serializer_class = CommentReader
     pagination_class = None  # a request takes discussion.MAX_COMMENTS
-    filter_backends = ()
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Comment]:
-        found: QuerySet[Comment] = self._wanted().comments.select_related("by", "resolved_by", "thread", "request")
-        return found.order_by("id")
+        return self._wanted().comments.select_related("by", "resolved_by", "thread", "request").order_by("id")
 
-    @extend_schema(request=CommentWriter, responses={201: CommentReader})
-    def create(self, request: ApiRequest, **_: str) -> Response:
+    def about(self) -> Comment | Request:
+        return self.get_object() if self.detail else self._wanted()
+
+    @command(CommentWriter, CommentReader, code=201)
+    def create(self, wanted: Request, *, field: str, thread: int | None, **given: Any) -> Comment:
         """Say something about the request or one of its fields, or answer."""
-        wanted, given = self._wanted(), checked_data(CommentWriter(data=request.data))
-        thread = None
-        if given["thread"] is not None:
-            thread = wanted.comments.filter(pk=given["thread"]).first()
-            if thread is None:
-                raise InvalidFields({"thread": ["There is no such comment on this request."]})
-        made = discussion.write_comment(
-            request=wanted,
-            text=given["text"],
-            path=given["field"],
-            thread=thread,
-            by=request.user,  # type: ignore[arg-type]
-            at=timezone.now(),
-        )
-        return Response(CommentReader(made).data, status=status.HTTP_201_CREATED)
+        first = wanted.comments.filter(pk=thread).first() if thread is not None else None
+        if thread is not None and first is None:
+            raise InvalidFields({"thread": ["There is no such comment on this request."]})
+        return discussion.write_comment(request=wanted, path=field, thread=first, **given)
 
-    @extend_schema(request=CommentText, responses=_ANSWERS)
-    def partial_update(self, request: ApiRequest, **_: str) -> Response:
+    @command(CommentText, CommentReader, refused=_REFUSED)
+    def partial_update(self, comment: Comment, **given: Any) -> Comment:
         """Change what you have said yourself."""
-        comment, given = self.get_object(), checked_data(CommentText(data=request.data))
-        changed = discussion.edit_comment(comment=comment, text=given["text"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return Response(CommentReader(changed).data)
+        return discussion.edit_comment(comment=comment, **given)
 
-    @extend_schema(request=None, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def withdraw(self, request: ApiRequest, **_: str) -> Response:
+    @command(reader=CommentReader, refused=_REFUSED)
+    def withdraw(self, comment: Comment, **given: Any) -> Comment:
         """Take back what you have said: its text is gone, its place stays."""
-        taken = discussion.withdraw_comment(comment=self.get_object(), by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return Response(CommentReader(taken).data)
+        return discussion.withdraw_comment(comment=comment, **given)
 
-    @extend_schema(request=None, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def resolve(self, request: ApiRequest, **_: str) -> Response:
+    @command(reader=CommentReader, refused=_REFUSED)
+    def resolve(self, comment: Comment, **given: Any) -> Comment:
         """Say that a thread needs nothing more; answers with its first comment."""
-        return self._resolve(request, resolved=True)
+        return discussion.resolve_thread(comment=comment, resolved=True, **given)
 
-    @extend_schema(request=None, responses=_ANSWERS)
-    @action(detail=True, methods=["post"])
-    def reopen(self, request: ApiRequest, **_: str) -> Response:
+    @command(reader=CommentReader, refused=_REFUSED)
+    def reopen(self, comment: Comment, **given: Any) -> Comment:
         """Say that a thread needs something again; answers with its first comment."""
-        return self._resolve(request, resolved=False)
-
-    def _resolve(self, request: ApiRequest, *, resolved: bool) -> Response:
-        first = discussion.resolve_thread(
-            comment=self.get_object(),
-            by=request.user,  # type: ignore[arg-type]
-            at=timezone.now(),
-            resolved=resolved,
-        )
-        return Response(CommentReader(first).data)
+        return discussion.resolve_thread(comment=comment, resolved=False, **given)
 
     def _wanted(self) -> Request:
         return request_or_404(self.request.user, self.kwargs.get("key", ""))

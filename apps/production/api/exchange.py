@@ -6,16 +6,16 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
-from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import parsers, renderers, serializers, status
 from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
-from apps.core.api.input import JSONParser, checked_data
+from apps.accounts.api import ApiRequest
+from apps.core.api.input import JSONParser
 from apps.core.errors import InvalidFields
+from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
 from apps.production.domain.content.exchange import export_request, import_request
 
@@ -55,12 +55,12 @@ class YamlWriter(serializers.Serializer[Any]):
     yaml = serializers.CharField(trim_whitespace=False)
 
 
-class YamlActions:
+class YamlRoutes(RequestRoutes):
     """Routes of `RequestViewSet`."""
 
     @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY})
     @action(detail=True, methods=["get"], renderer_classes=[YamlRenderer, renderers.JSONRenderer])
-    def yaml(self: Any, request: ApiRequest, key: str) -> Response:
+    def yaml(self, request: ApiRequest, key: str) -> Response:
         """Return the request in YAML, as `import/` takes it."""
         return Response(export_request(self.get_object()), content_type="application/yaml; charset=utf-8")
 
@@ -72,9 +72,8 @@ class YamlActions:
         },
     )
     @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
-    def import_yaml(self: Any, request: ApiRequest) -> Response:
+    def import_yaml(self, request: ApiRequest) -> Response:
         """Make a draft of a request in YAML; a liaison of its experiment may."""
-        sent = checked_data(YamlWriter(data=request.data))
-        made = import_request(text=sent["yaml"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        answer: Response = self._answer(made.key, status.HTTP_201_CREATED)
-        return answer
+        given = self.given(YamlWriter)
+        made = import_request(text=given.pop("yaml"), **given)
+        return self.answer(made, RequestReader, status.HTTP_201_CREATED)

@@ -8,15 +8,15 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 from rest_framework.views import APIView
-from rest_framework.viewsets import GenericViewSet
 
+from apps.accounts.api import ApiRequest
 from apps.core.api.input import valid
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.api.checks import CheckedReader
+from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestWriter
 from apps.production.domain.checks import Severity
 from apps.production.domain.checks.page import rules_by_severity
@@ -24,7 +24,7 @@ from apps.production.domain.checks.report import checked
 from apps.production.domain.content.plain import plain
 from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
 from apps.production.domain.requests.stages import content_of
-from apps.production.models import Request, RequestRevision
+from apps.production.models import RequestRevision
 
 #: Events of a request that are told, the newest first.
 MAX_EVENTS = 1_000
@@ -78,7 +78,7 @@ class RuleReader(serializers.Serializer[Any]):
     holds_when = serializers.CharField()
 
 
-class HistoryRoutes(GenericViewSet[Request]):
+class HistoryRoutes(RequestRoutes):
     """Routes of `RequestViewSet`."""
 
     @extend_schema(responses=EventReader(many=True), filters=False)
@@ -125,12 +125,11 @@ class HistoryRoutes(GenericViewSet[Request]):
 
     @extend_schema(request=RequestWriter, responses=CheckedReader, filters=False)
     @action(detail=True, methods=["post"], url_name="check-saved", pagination_class=None)
-    def check(self: Any, request: ApiRequest, key: str) -> Response:
+    def check(self, request: ApiRequest, key: str) -> Response:
         """Check and estimate it as it is, or with what is sent in place of it; nothing is saved."""
         wanted, sent = self.get_object(), valid(RequestWriter(data=request.data))
         content = sent.content(content_of(wanted))
-        by: Any = request.user
-        found = checked(content, experiment=wanted.experiment, request=wanted, by=by, at=timezone.now())
+        found = checked(content, experiment=wanted.experiment, request=wanted, by=request.user, at=timezone.now())
         return Response(CheckedReader(found).data)
 
     def _chosen(self, kept: dict[str, RequestRevision], name: str) -> RequestRevision | None:

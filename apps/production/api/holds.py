@@ -3,17 +3,14 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, status
-from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
-from rest_framework.response import Response
+from rest_framework import serializers
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
+from apps.accounts.api import ApiViewSet, command
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.core.api.conditional import Guarded
-from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
 from apps.production.domain import holds
 from apps.production.domain.requests.reasons import MAX_REASON
@@ -62,43 +59,29 @@ class LiftWriter(serializers.Serializer[Any]):
 
 
 @extend_schema(description="Holds in force that you may see.")
-class HoldViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
     """Holds."""
 
     queryset = Hold.objects.none()
     serializer_class = HoldReader
-    filter_backends = ()
 
     def get_queryset(self) -> QuerySet[Hold]:
         return holds.visible_holds(self.request.user)
 
-    @extend_schema(request=HoldWriter, responses={201: HoldReader})
-    def create(self, request: ApiRequest) -> Response:
+    @command(HoldWriter, HoldReader, code=201)
+    def create(self, *, request: str, stage: int | None, **given: Any) -> Hold:
         """Let no new jobs start; an approver or a shifter of the OPG may."""
-        given = checked_data(HoldWriter(data=request.data))
-        stage = self._stage(given["request"], given["stage"])
-        hold = holds.place_hold(
-            by=request.user,  # type: ignore[arg-type]
-            at=timezone.now(),
-            reason=given["reason"],
-            experiment=given["experiment"],
-            stage=stage,
-        )
-        return Response(HoldReader(hold).data, status=status.HTTP_201_CREATED)
+        named = request or stage is not None
+        return holds.place_hold(stage=self._stage(request, stage) if named else None, **given)
 
-    @extend_schema(request=LiftWriter, responses={200: HoldReader})
-    @action(detail=True, methods=["post"])
-    def lift(self, request: ApiRequest, pk: str) -> Response:
+    @command(LiftWriter, HoldReader)
+    def lift(self, hold: Hold, **given: Any) -> Hold:
         """Let what was held go on."""
-        hold, given = self.get_object(), checked_data(LiftWriter(data=request.data))
-        lifted = holds.lift_hold(hold=hold, by=request.user, at=timezone.now(), reason=given["reason"])  # type: ignore[arg-type]
-        return Response(HoldReader(lifted).data)
+        return holds.lift_hold(hold=hold, **given)
 
-    def _stage(self, key: str, number: int | None) -> Stage | None:
-        if not key and number is None:
-            return None
-        found = Stage.objects.select_related("request__experiment").filter(request__key=key, position=(number or 0) - 1)
-        stage = found.first()
+    def _stage(self, key: str, number: int | None) -> Stage:
+        stages = Stage.objects.select_related("request__experiment")
+        stage = stages.filter(request__key=key, position=(number or 0) - 1).first()
         if stage is None or not scope_of(self.request.user).sees(stage.request.experiment_id):
             raise InvalidFields({"stage": ["There is no such stage: give the request's key and the stage's number."]})
         return stage

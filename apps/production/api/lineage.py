@@ -6,11 +6,12 @@ from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
 
+from apps.accounts.api import ApiRequest
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.plain import plain
@@ -72,59 +73,46 @@ _ANSWERS: dict[int, Any] = {
 }
 
 
-class LinkRoutes:
+class LinkRoutes(RequestRoutes):
     """Routes below a request, for its viewset."""
-
-    get_object: Any
-    get_queryset: Any
 
     @extend_schema(responses=RelatedReader(many=True))
     @action(detail=True, methods=["get"], pagination_class=None, filterset_class=None)
     def related(self, request: ApiRequest, key: str) -> Response:
         """Requests that this one came out of, or that came out of it."""
-        return Response(RelatedReader(links.related_to(self.get_object()), many=True).data)
+        related: Any = links.related_to(self.get_object())
+        return Response(RelatedReader(related, many=True).data)
 
     @extend_schema(request=SplitWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def split(self, request: ApiRequest, key: str) -> Response:
         """Split a request of which no job was sent into drafts by runs, files or events; they supersede it."""
-        wanted = _allowed(request, self.get_object())
+        wanted = self._allowed(self.get_object())
         sent = checked_data(SplitWriter(data=request.data))
-        planned = links.plan_split(request=wanted, by_what=By(sent["by"]), size=sent["size"])
-        keys = [""] * len(planned.parts)
+        how: dict[str, Any] = {"by_what": By(sent["by"]), "size": sent["size"]}
+        planned, keys = links.plan_split(request=wanted, **how), None
         if not sent["preview"]:
-            made = links.split_request(
-                request=wanted,
-                by_what=By(sent["by"]),
-                size=sent["size"],
-                by=request.user,  # type: ignore[arg-type]
-                at=timezone.now(),
-                reason=sent["reason"],
-                version=sent["version"],
-            )
+            more = {"reason": sent["reason"], "version": sent["version"]}
+            made = links.split_request(request=wanted, by=request.user, at=timezone.now(), **how, **more)
             keys = [part.key for part in made]
-        parts = [_part(made, part.words, part.content) for made, part in zip(keys, planned.parts, strict=True)]
-        return _answer(parts, planned.notes, done=not sent["preview"])
+        parts = [(part.words, part.content) for part in planned.parts]
+        return _rearranged(parts, planned.notes, keys)
 
     @extend_schema(request=CombineWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def combine(self, request: ApiRequest, key: str) -> Response:
         """Make one draft of this request and others, of which no job was sent; it supersedes them."""
-        wanted = _allowed(request, self.get_object())
-        sent = checked_data(CombineWriter(data=request.data))
-        others = self._named([name for name in sent["others"] if name != wanted.key])
-        requests = [wanted, *(_allowed(request, other) for other in others)]
-        planned, made = links.plan_combined(requests=requests), ""
-        if not sent["preview"]:
-            made = links.combine_requests(
-                requests=requests,
-                by=request.user,  # type: ignore[arg-type]
-                at=timezone.now(),
-                reason=sent["reason"],
-                versions={wanted.key: sent["version"]} if sent["version"] else None,
-            ).key
+        wanted = self._allowed(self.get_object())
+        sent = self.given(CombineWriter)
+        preview, version = sent.pop("preview"), sent.pop("version")
+        others = self._named([name for name in sent.pop("others") if name != wanted.key])
+        requests = [wanted, *map(self._allowed, others)]
+        planned, keys = links.plan_combined(requests=requests), None
+        if not preview:
+            versions = {wanted.key: version} if version else None
+            keys = [links.combine_requests(requests=requests, versions=versions, **sent).key]
         note = f"from {', '.join(each.key for each in requests)}"
-        return _answer([_part(made, note, planned.content)], planned.notes, done=not sent["preview"])
+        return _rearranged([(note, planned.content)], planned.notes, keys)
 
     def _named(self, keys: list[str]) -> list[Request]:
         found = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
@@ -132,17 +120,17 @@ class LinkRoutes:
             raise InvalidFields({"others": [f"There is no request {key} that you may see." for key in unknown]})
         return [found[key] for key in dict.fromkeys(keys)]
 
-
-def _allowed(request: ApiRequest, wanted: Request) -> Request:
-    if not links.may_rearrange(request.user, wanted):
-        raise NotAllowed(f"Only a liaison of {wanted.experiment} or, once it was sent, an approver may do this.")
-    return wanted
-
-
-def _part(key: str, note: str, content: RequestContent) -> dict[str, Any]:
-    return {"request": key, "note": note, "content": plain(content)}
+    def _allowed(self, wanted: Request) -> Request:
+        if not links.may_rearrange(self.request.user, wanted):
+            raise NotAllowed(f"Only a liaison of {wanted.experiment} or, once it was sent, an approver may do this.")
+        return wanted
 
 
-def _answer(parts: list[dict[str, Any]], notes: list[str], *, done: bool) -> Response:
-    code = status.HTTP_201_CREATED if done else status.HTTP_200_OK
-    return Response(RearrangedReader({"requests": parts, "notes": notes}).data, status=code)
+def _rearranged(parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None) -> Response:
+    """Tell the note and content of each request that was made under these keys; without any, would be."""
+    told = [
+        {"request": key, "note": note, "content": plain(content)}
+        for key, (note, content) in zip(keys or [""] * len(parts), parts, strict=True)
+    ]
+    code = status.HTTP_200_OK if keys is None else status.HTTP_201_CREATED
+    return Response(RearrangedReader({"requests": told, "notes": notes}).data, status=code)

@@ -3,20 +3,19 @@
 from typing import Any
 
 from django.http import Http404
-from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
+from rest_framework.request import Request as AnyRequest
 from rest_framework.response import Response
-from rest_framework.views import APIView
-from rest_framework.viewsets import GenericViewSet
 
+from apps.accounts.api import ApiRequest, ApiView, command
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import is_opg
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.api.routes import OfRequests
 from apps.production.domain.queue import placement, shares
 from apps.production.domain.queue.lines import Line, line_of, queue_lines, queue_state
 from apps.production.domain.queue.scoring import read_shares
@@ -107,15 +106,10 @@ class WhatIfReader(serializers.Serializer[Any]):
 
 
 @extend_schema(responses={200: LineReader, **_MISSING})
-class QueueViewSet(GenericViewSet[Request]):
+class QueueViewSet(OfRequests):
     """The queue, in order."""
 
-    queryset = Request.objects.none()
     serializer_class = LineReader
-    pagination_class = None
-    filter_backends = ()
-    lookup_field = "key"
-    lookup_value_regex = "[^/.]+"
 
     @extend_schema(parameters=[PartReader], responses=QueueReader)
     def list(self, request: ApiRequest) -> Response:
@@ -126,29 +120,25 @@ class QueueViewSet(GenericViewSet[Request]):
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Read score, rank and expected start of one request."""
-        return Response(LineReader(self._line(key)).data)
+        return Response(LineReader(self._line(self.get_object())).data)
 
-    @extend_schema(request=MoveWriter)
-    @action(detail=True, methods=["post"])
-    def move(self, request: ApiRequest, key: str) -> Response:
+    @command(MoveWriter, LineReader, refused=_MISSING)
+    def move(self, wanted: Request, **given: Any) -> Line:
         """Move a request to a rank by hand; all others keep their order."""
-        wanted, given = self._wanted(key), checked_data(MoveWriter(data=request.data))
-        placement.move_request(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
-        return Response(LineReader(self._line(key)).data)
+        placement.move_request(request=wanted, **given)
+        return self._line(self.get_object())
 
-    @extend_schema(request=UndoWriter)
-    @action(detail=True, methods=["post"], url_path="undo-move")
-    def undo_move(self, request: ApiRequest, key: str) -> Response:
+    @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move")
+    def undo_move(self, wanted: Request, **given: Any) -> Line:
         """Let the score alone decide again where a request goes."""
-        wanted, given = self._wanted(key), checked_data(UndoWriter(data=request.data))
-        placement.undo_move(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
-        return Response(LineReader(self._line(key)).data)
+        placement.undo_move(request=wanted, **given)
+        return self._line(self.get_object())
 
     @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
     @action(detail=True, methods=["get"], url_path="what-if")
     def what_if(self, request: ApiRequest, key: str) -> Response:
         """Read which rank a request would have with another class or number. Nothing is changed."""
-        line = self._line(key)
+        line = self._line(self.get_object())
         given = checked_data(LevelReader(data=request.query_params))
         then = shares.what_if_level(
             line.request,
@@ -160,13 +150,8 @@ class QueueViewSet(GenericViewSet[Request]):
             raise Http404
         return Response({"rank": line.rank, "rank_then": then})
 
-    def _wanted(self, key: str) -> Request:
-        visible = Request.objects.visible_to(self.request.user).select_related("experiment")
-        found: Request = get_object_or_404(visible, key=key)
-        return found
-
-    def _line(self, key: str) -> Line:
-        line = line_of(self._wanted(key), user=self.request.user, at=timezone.now())
+    def _line(self, wanted: Request) -> Line:
+        line = line_of(wanted, user=self.request.user, at=timezone.now())
         if line is None:
             raise Http404
         return line
@@ -215,46 +200,40 @@ class PreviewReader(serializers.Serializer[Any]):
     shifts = ShiftReader(many=True)
 
 
-class SharesView(APIView):
+class _OfTheOpg(ApiView):
+    def initial(self, request: AnyRequest, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if not (is_opg(self.request.user) or may_set_shares(self.request.user)):
+            raise NotAllowed("Shares are a matter of the OPG.")
+
+
+class SharesView(_OfTheOpg):
     """Fair shares of the experiments; for the OPG."""
 
     @extend_schema(responses=SharesReader)
     def get(self, request: ApiRequest) -> Response:
         """Read the shares."""
-        _check_opg(request)
-        return Response(_shares())
+        now = read_shares()
+        told = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
+        return Response(SharesReader({**told, "shares": shares.share_rows(now)}).data)
 
     @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:
         """Set weights; an approver for all experiments or an admin may."""
-        _check_opg(request)
-        given = checked_data(SharesWriter(data=request.data))
-        given["weights"] = _by_experiment(given["weights"])
-        shares.set_shares(by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
-        return Response(_shares())
+        given = self.given(SharesWriter)
+        shares.set_shares(**{**given, "weights": _by_experiment(given["weights"])})
+        return self.get(request)
 
 
-class SharesPreview(APIView):
+class SharesPreview(_OfTheOpg):
     """What other shares would change."""
 
     @extend_schema(request=WeightsWriter, responses=PreviewReader)
     def post(self, request: ApiRequest) -> Response:
         """Read which ranks would change with other weights. Nothing is changed."""
-        _check_opg(request)
         weights = _by_experiment(checked_data(WeightsWriter(data=request.data))["weights"])
         rows, shifts = shares.what_if_shares(weights, at=timezone.now())
         return Response(PreviewReader({"shares": rows, "shifts": shifts}).data)
-
-
-def _shares() -> dict[str, Any]:
-    now = read_shares()
-    data = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
-    return dict(SharesReader({**data, "shares": shares.share_rows(now)}).data)
-
-
-def _check_opg(request: ApiRequest) -> None:
-    if not (is_opg(request.user) or may_set_shares(request.user)):
-        raise NotAllowed("Shares are a matter of the OPG.")
 
 
 def _by_experiment(weights: dict[str, int]) -> dict[int, int]:

@@ -6,15 +6,13 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import mixins, status
-from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
 from rest_framework.response import Response
-from rest_framework.serializers import Serializer
-from rest_framework.viewsets import GenericViewSet
 
-from apps.core.api.input import checked_data, valid
+from apps.accounts.api import ApiRequest, Serializer, command
+from apps.core.api.input import valid
+from apps.core.api.pagination import NewestFirst
 from apps.production.api.approvals import SignatureRoutes, SignWriter
-from apps.production.api.exchange import YamlActions
+from apps.production.api.exchange import YamlRoutes
 from apps.production.api.history import HistoryRoutes
 from apps.production.api.lineage import LinkRoutes
 from apps.production.api.serializers import (
@@ -39,15 +37,16 @@ from apps.production.filters import RequestFilter
 from apps.production.models import Request
 
 
-def _move_by(verb: Verb, description: str, writer: type[Serializer[Any]] = ReasonWriter) -> Any:
+def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) -> Any:
     """Return the route of a verb."""
 
-    def act(view: "RequestViewSet", request: ApiRequest, key: str) -> Response:
-        return view.move(verb, writer)
+    def move(view: "RequestViewSet", wanted: Request, **given: Any) -> Request:
+        if "successor" in given:
+            given["successor"] = view.get_queryset().filter(key=given["successor"]).first()
+        return SERVICES[verb](request=wanted, **given)
 
-    act.__name__ = verb.name.lower()
-    described = extend_schema(request=writer, responses=RequestReader, description=description)(act)
-    return action(detail=True, methods=["post"], url_path=verb.value)(described)
+    move.__name__, move.__doc__ = verb.name.lower(), description
+    return command(writer, RequestReader, url_path=verb.value)(move)
 
 
 @extend_schema_view(
@@ -59,17 +58,14 @@ class RequestViewSet(
     CloneRoutes,
     HistoryRoutes,
     LinkRoutes,
-    YamlActions,
+    YamlRoutes,
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,
-    GenericViewSet[Request],
 ):
     """Production requests."""
 
-    queryset = Request.objects.none()
+    pagination_class = NewestFirst
     filterset_class = RequestFilter
-    lookup_field = "key"
-    lookup_value_regex = "[^/.]+"
 
     def get_queryset(self) -> QuerySet[Request]:
         visible = Request.objects.visible_to(self.request.user)
@@ -89,10 +85,10 @@ class RequestViewSet(
         made = create_draft(
             experiment=sent.validated_data["experiment"],
             content=sent.content(),
-            by=request.user,  # type: ignore[arg-type]
+            by=request.user,
             at=timezone.now(),
         )
-        return self._answer(made.key, status.HTTP_201_CREATED)
+        return self.answer(made, RequestReader, status.HTTP_201_CREATED)
 
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def update(self, request: ApiRequest, key: str) -> Response:
@@ -123,33 +119,18 @@ class RequestViewSet(
         Verb.SUPERSEDE, "Let another request, the `successor`, take its place; needs a reason.", SuccessorWriter
     )
 
-    @extend_schema(request=PriorityWriter, responses=RequestReader)
-    @action(detail=True, methods=["post"], url_path="set-priority")
-    def set_priority(self, request: ApiRequest, key: str) -> Response:
+    @command(PriorityWriter, RequestReader, url_path="set-priority")
+    def set_priority(self, wanted: Request, **given: Any) -> Request:
         """Set the number that ranks a request in the queue; needs a reason."""
-        wanted, given = self.get_object(), checked_data(PriorityWriter(data=request.data))
-        moves.set_priority(request=wanted, by=request.user, at=timezone.now(), **given)  # type: ignore[arg-type]
-        return self._answer(wanted.key)
+        return moves.set_priority(request=wanted, **given)
 
     def _save(self, base: RequestContent | None) -> Response:
         wanted, sent = self.get_object(), valid(ChangedRequestWriter(data=self.request.data))
-        save_draft(
+        saved = save_draft(
             request=wanted,
             content=sent.content(content_of(wanted) if base is None else base),
             version=sent.validated_data["version"],
-            by=self.request.user,  # type: ignore[arg-type]
+            by=self.request.user,
             at=timezone.now(),
         )
-        return self._answer(wanted.key)
-
-    def move(self, verb: Verb, writer: type[Serializer[Any]]) -> Response:
-        """Make one move through its service."""
-        wanted, given = self.get_object(), checked_data(writer(data=self.request.data))
-        if "successor" in given:
-            given["successor"] = self.get_queryset().filter(key=given["successor"]).first()
-        SERVICES[verb](request=wanted, by=self.request.user, at=timezone.now(), **given)
-        return self._answer(wanted.key)
-
-    def _answer(self, key: str, code: int = status.HTTP_200_OK) -> Response:
-        """Answer with the request as it is now."""
-        return Response(self.get_serializer(self.get_queryset().get(key=key)).data, status=code)
+        return self.answer(saved, RequestReader)

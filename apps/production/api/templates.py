@@ -3,19 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
-from rest_framework import mixins, serializers, status
-from rest_framework.decorators import action
-from rest_framework.request import Request as ApiRequest
-from rest_framework.response import Response
+from rest_framework import serializers
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
-from apps.core.api.conditional import Guarded, Versioned
-from apps.core.api.input import checked_data
+from apps.accounts.api import ApiViewSet, command
+from apps.core.api.conditional import Guarded
 from apps.core.errors import InvalidFields
+from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
 from apps.production.domain.content.plain import plain
 from apps.production.domain.lineage.clones import clone_request, take_next_names
@@ -30,7 +27,7 @@ from apps.production.domain.lineage.templates import (
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request, RequestTemplate
 
-_REFUSED: dict[int, Any] = {403: OpenApiResponse(description="Only a liaison of the experiment or the OPG may.")}
+_REFUSED = {403: OpenApiResponse(description="Only a liaison of the experiment or the OPG may.")}
 
 
 class DraftReader(serializers.Serializer[Any]):
@@ -85,33 +82,26 @@ class TemplateDetail(TemplateReader):
         return content_from(template).notes
 
 
-class CloneRoutes(Versioned):
+class CloneRoutes(RequestRoutes):
     """Routes of `RequestViewSet`."""
 
-    @extend_schema(request=None, responses={201: DraftReader, **_REFUSED})
-    @action(detail=True, methods=["post"])
-    def clone(self: Any, request: ApiRequest, key: str) -> Response:
+    @command(reader=DraftReader, code=201, refused=_REFUSED)
+    def clone(self, wanted: Request, **given: Any) -> dict[str, Any]:
         """Make a draft with what this request holds; a liaison of its experiment may."""
-        made, notes = clone_request(request=self.get_object(), by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return _draft(self, made, notes)
+        made, notes = clone_request(request=wanted, **given)
+        return {"request": made, "notes": notes}
 
-    @extend_schema(request=NextNamesWriter, responses={200: RequestReader, **_REFUSED})
-    @action(detail=True, methods=["post"], url_path="next-names")
-    def next_names(self: Any, request: ApiRequest, key: str) -> Response:
+    @command(NextNamesWriter, RequestReader, refused=_REFUSED, url_path="next-names")
+    def next_names(self, wanted: Request, **given: Any) -> Request:
         """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
-        wanted, sent = self.get_object(), checked_data(NextNamesWriter(data=request.data))
-        version = sent["version"]
-        take_next_names(request=wanted, by=request.user, at=timezone.now(), version=version)  # type: ignore[arg-type]
-        answer: Response = self._answer(wanted.key)
-        return answer
+        return take_next_names(request=wanted, **given)
 
 
 @extend_schema(description="Templates of experiments that you may see.")
-class TemplateViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet[RequestTemplate]):
     """Templates."""
 
     queryset = RequestTemplate.objects.none()
-    filter_backends = ()
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[RequestTemplate]:
@@ -120,45 +110,28 @@ class TemplateViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin)
     def get_serializer_class(self) -> type[TemplateReader]:
         return TemplateReader if self.action == "list" else TemplateDetail
 
-    @extend_schema(request=TemplateWriter, responses={201: TemplateDetail, **_REFUSED})
-    def create(self, request: ApiRequest) -> Response:
+    @command(TemplateWriter, TemplateDetail, code=201, refused=_REFUSED)
+    def create(self, *, request: str, **given: Any) -> RequestTemplate:
         """Keep what a request holds as a template; its deadline is left out."""
-        given = checked_data(TemplateWriter(data=request.data))
-        wanted = Request.objects.visible_to(request.user).filter(key=given["request"]).first()
+        wanted = Request.objects.visible_to(self.request.user).filter(key=request).first()
         if wanted is None:
             raise InvalidFields({"request": ["There is no such request that you may see."]})
-        made = save_template(request=wanted, name=given["name"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return Response(TemplateDetail(made).data, status=status.HTTP_201_CREATED)
+        return save_template(request=wanted, **given)
 
-    @extend_schema(request=NameWriter, responses={200: TemplateDetail, **_REFUSED})
-    def partial_update(self, request: ApiRequest, pk: str) -> Response:
+    @command(NameWriter, TemplateDetail, refused=_REFUSED)
+    def partial_update(self, template: RequestTemplate, **given: Any) -> RequestTemplate:
         """Give it another name."""
-        template, given = self.get_object(), checked_data(NameWriter(data=request.data))
-        renamed = rename_template(template=template, name=given["name"], by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return Response(TemplateDetail(renamed).data)
+        return rename_template(template=template, **given)
 
-    @extend_schema(responses={204: None, **_REFUSED})
-    def destroy(self, request: ApiRequest, pk: str) -> Response:
+    @command(code=204, refused=_REFUSED)
+    def destroy(self, template: RequestTemplate, **given: Any) -> None:
         """Delete it; requests made of it stay."""
-        delete_template(template=self.get_object(), by=request.user, at=timezone.now())  # type: ignore[arg-type]
-        return Response(status=status.HTTP_204_NO_CONTENT)
+        delete_template(template=template, **given)
 
-    @extend_schema(request=None, responses={201: DraftReader, **_REFUSED})
-    @action(detail=True, methods=["post"], url_path="make-draft")
-    def make_draft(self, request: ApiRequest, pk: str) -> Response:
+    @command(reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft")
+    def make_draft(self, template: RequestTemplate, **given: Any) -> dict[str, Any]:
         """Make a draft of it; a liaison of its experiment may."""
-        template = self.get_object()
         found = content_from(template)
-        with transaction.atomic():
-            made = create_draft(
-                experiment=template.experiment,
-                content=replace(found.content, deadline=None),
-                by=request.user,  # type: ignore[arg-type]
-                at=timezone.now(),
-            )
-        return _draft(self, made, found.notes)
-
-
-def _draft(view: Any, made: Request, notes: list[str]) -> Response:
-    told = DraftReader({"request": made, "notes": notes}, context=view.get_serializer_context())
-    return Response(told.data, status=status.HTTP_201_CREATED)
+        content = replace(found.content, deadline=None)
+        made = create_draft(experiment=template.experiment, content=content, **given)
+        return {"request": made, "notes": found.notes}

@@ -6,8 +6,8 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers
-from rest_framework.viewsets import GenericViewSet
 
+from apps.accounts.api import ApiViewSet
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.models import WorkflowVersion
@@ -34,13 +34,12 @@ class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
 
 
 @extend_schema(description="Workflow types that you may see, in their newest version.")
-class WorkflowViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericViewSet[WorkflowVersion]):
+class WorkflowViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[WorkflowVersion]):
     """Workflow types."""
 
     queryset = WorkflowVersion.objects.none()
     serializer_class = WorkflowReader
     pagination_class = None
-    filter_backends = ()
     lookup_field = "type__key"
     lookup_url_kwarg = "key"
     lookup_value_regex = "[a-z0-9_]{1,40}"

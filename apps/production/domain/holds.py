@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
@@ -63,18 +62,18 @@ def open_holds() -> QuerySet[Hold]:
     return Hold.objects.filter(lifted_at=None).select_related("experiment", "stage__request", "by").order_by("at", "pk")
 
 
-def visible_holds(user: Any) -> QuerySet[Hold]:
+def visible_holds(user: User) -> QuerySet[Hold]:
     """Return the holds in force that this person may see: those of everything, and of own experiments."""
     return _visible(open_holds(), user)
 
 
-def past_holds(user: Any) -> QuerySet[Hold]:
+def past_holds(user: User) -> QuerySet[Hold]:
     """Return the holds lifted last that this person may see."""
     lifted = Hold.objects.exclude(lifted_at=None).select_related("experiment", "stage__request", "by", "lifted_by")
     return _visible(lifted, user).order_by("-lifted_at", "-pk")[:PAST]
 
 
-def wide_holds(user: Any) -> list[Held]:
+def wide_holds(user: User) -> list[Held]:
     """Return the holds of everything and of whole experiments that this person may see, for banners."""
     return [_held(hold) for hold in visible_holds(user).filter(stage=None)]
 
@@ -90,24 +89,24 @@ def requests_under(hold: Hold) -> QuerySet[Request]:
     return under.filter(experiment=hold.experiment_id) if hold.experiment_id else under
 
 
-def sees_hold(user: Any, hold: Hold) -> bool:
+def sees_hold(user: User, hold: Hold) -> bool:
     """Tell whether a person may be told of a hold: who is of its experiment, or has any role if it is of everything."""
     scope, experiment = scope_of(user), experiment_of(hold)
     return scope.sees(experiment) if experiment else bool(scope.roles)
 
 
-def may_hold(user: Any, experiment_id: int | None) -> bool:
+def may_hold(user: User, experiment_id: int | None) -> bool:
     """Tell whether this person may hold, and let go on, an experiment; with None: everything."""
     scope = scope_of(user)
     return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
 
 
-def may_hold_some(user: Any) -> bool:
+def may_hold_some(user: User) -> bool:
     """Tell whether there is anything that this person may hold."""
     return scope_of(user).has_anywhere(Role.APPROVER) or scope_of(user).has_anywhere(Role.SHIFTER)
 
 
-def may_lift(user: Any, hold: Hold) -> bool:
+def may_lift(user: User, hold: Hold) -> bool:
     return may_hold(user, experiment_of(hold))
 
 
@@ -186,7 +185,7 @@ def _held_by_state(request: Request) -> Held:
     )
 
 
-def _visible(holds: QuerySet[Hold], user: Any) -> QuerySet[Hold]:
+def _visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     scope = scope_of(user)
     if scope.sees_all:
         return holds

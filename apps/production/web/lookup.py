@@ -1,13 +1,12 @@
 """The request that an address names, for pages and the API of this app and those above."""
 
-from typing import Any
-
 from django.shortcuts import get_object_or_404
 
+from apps.accounts.models import User
 from apps.production.domain.requests.stages import with_stages
 from apps.production.models import Request
 
 
-def request_or_404(user: Any, key: str) -> Request:
+def request_or_404(user: User, key: str) -> Request:
     """Return a request with its stages and people. Raises `Http404` for one that the person may not see."""
     return get_object_or_404(with_stages(Request.objects.visible_to(user)), key=key)

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from apps.production.domain.requests.reasons import MAX_REASON
 from apps.quality.domain.posts import FILES_A_POST, MAX_WHY, MOST_BINS
-from apps.quality.domain.standing import Rated, Standing
+from apps.quality.domain.standing import Rated
 from apps.quality.enums import External
 from apps.quality.models import ExternalResult, HistogramPair, QualityResult, QualityRun, Waiver
 
@@ -171,21 +171,6 @@ class StandingReader(serializers.Serializer[Any]):
     run = RunReader(allow_null=True)
     results = ResultReader(many=True)
     waivers = WaiverReader(many=True)
-
-
-def standing_data(key: str, state: str, standing: Standing, waivers: list[Waiver]) -> dict[str, Any]:
-    """Return what the API says of a standing."""
-    rated = {one.result.pk: one for one in standing.rated}
-    results = ResultReader([one.result for one in standing.rated], many=True, context={"rated": rated})
-    return {
-        "request": key,
-        "state": state,
-        "passes": standing.passes,
-        "is_stale": standing.is_stale,
-        "run": RunReader(standing.run).data if standing.run else None,
-        "results": results.data,
-        "waivers": WaiverReader(waivers, many=True).data,
-    }
 
 
 class PostedReader(serializers.Serializer[Any]):

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Count, Max, Q, QuerySet
 
+from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.enums import RequestState
 from apps.production.models import Request
@@ -68,7 +68,7 @@ class WaitingPage:
     next_after: int | None
 
 
-def waiting_for_quality(user: Any, *, after: int = 0, size: int = PAGE) -> WaitingPage:
+def waiting_for_quality(user: User, *, after: int = 0, size: int = PAGE) -> WaitingPage:
     """Return requests in data quality that a person may see, the longest waiting first; some queries for all."""
     visible: QuerySet[Request] = Request.objects.visible_to(user).filter(state=RequestState.DATA_QUALITY)
     since = _since(visible.order_by("pk").values_list("pk", flat=True))

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
-from apps.accounts.models import User
+from apps.accounts.models import Principal, User
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
@@ -32,7 +32,7 @@ _NAMED = 3
 
 
 @transaction.atomic
-def ask_for_run(*, request: Request, by: User | str, at: datetime, reason: str = "") -> QualityRun:
+def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = "") -> QualityRun:
     """Have the checks run over a request in data quality; one run that waits already is enough.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` in another state.

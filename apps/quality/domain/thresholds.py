@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, Principal
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields
@@ -75,7 +75,7 @@ def save_thresholds(
     effect: str,
     unknown: str,
     limits: Mapping[str, Any],
-    by: object,
+    by: Principal,
     at: datetime,
     reason: str,
     workflow: WorkflowType | None = None,

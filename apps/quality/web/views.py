@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.forms import Form
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.enums import RequestState
 from apps.production.models import Request
@@ -27,7 +28,7 @@ from apps.quality.web.forms import WaiveForm, WithdrawForm
 
 
 @require_safe
-def waiting(request: HttpRequest) -> HttpResponse:
+def waiting(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests that wait for their data quality; `?after=50` shows those that come after so many."""
     asked = request.GET.get("after", "")
     after = int(asked) if re.fullmatch("[0-9]{1,9}", asked) else 0
@@ -36,13 +37,13 @@ def waiting(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def quality(request: HttpRequest, key: str) -> HttpResponse:
+def quality(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Answer with the card alone where htmx asks, else with all results; `?run=2` shows an older run."""
     return _page(request, request_or_404(request.user, key))
 
 
 @require_POST
-def run_again(request: HttpRequest, key: str) -> HttpResponse:
+def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     return _do(
         request,
@@ -53,16 +54,16 @@ def run_again(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_POST
-def waive(request: HttpRequest, key: str) -> HttpResponse:
+def waive(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return _sign(request, key, WaiveForm(request.POST), runs.waive_result, "The check is waived in your name.")
 
 
 @require_POST
-def withdraw(request: HttpRequest, key: str) -> HttpResponse:
+def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return _sign(request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "The waiver is withdrawn.")
 
 
-def _sign(request: HttpRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
+def _sign(request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
     """Sign or withdraw a waiver; problems come back in the form."""
     wanted = request_or_404(request.user, key)
     if not may_waive(request.user, wanted):
@@ -73,9 +74,11 @@ def _sign(request: HttpRequest, key: str, form: Form, service: Callable[..., Any
     return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said, form)
 
 
-def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str, form: Any = None) -> HttpResponse:
+def _do(
+    request: AuthenticatedRequest, wanted: Request, act: Callable[[User], Any], said: str, form: Any = None
+) -> HttpResponse:
     try:
-        act(cast(User, request.user))
+        act(request.user)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except InvalidFields as error:
@@ -90,7 +93,7 @@ def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said:
     return redirect("quality:request", key=wanted.key)
 
 
-def _page(request: HttpRequest, wanted: Request, form: Any = None) -> HttpResponse:
+def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> HttpResponse:
     standing, status = standing_of(wanted), 200 if form is None else 400
     waives = may_waive(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY
     context: dict[str, Any] = {
@@ -118,7 +121,7 @@ def _page(request: HttpRequest, wanted: Request, form: Any = None) -> HttpRespon
     return render(request, "quality/request.html", context, status=status)
 
 
-def _forms(request: HttpRequest, rated: Any, waives: bool, form: Any) -> dict[str, Any]:
+def _forms(request: AuthenticatedRequest, rated: Any, waives: bool, form: Any) -> dict[str, Any]:
     """Return the form that is open: of a waiver to sign (`?waive=`) or to withdraw (`?withdraw=`)."""
     if not waives:
         return {}

@@ -2,7 +2,7 @@
 
 import base64
 import logging
-from typing import Any, cast
+from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
@@ -14,16 +14,12 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import mixins
-from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
 from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
 
-from apps.accounts.models import User
+from apps.accounts.api import ApiViewSet, command
 from apps.core.api.conditional import Guarded
-from apps.core.api.input import checked_data
 from apps.statusboard.api.serializers import (
     AnnouncementSerializer,
     CloseIncidentSerializer,
@@ -76,56 +72,43 @@ def _slugs(rows: list[Row]) -> dict[str, Any]:
     return {"slugs": {row.service.pk: row.service.slug for row in rows}}
 
 
-def _read(serializer: type[BaseSerializer[Any]], request: Request) -> dict[str, Any]:
-    given = checked_data(serializer(data=request.data))
-    return {"by": cast(User, request.user), "at": timezone.now(), **given}
-
-
-class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident]):
+class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incident]):
     """Incidents, the last recorded first."""
 
     queryset = Incident.objects.select_related("service", "source")
     serializer_class = IncidentSerializer
     filterset_class = IncidentFilter
 
-    @extend_schema(request=NewIncidentSerializer, responses={201: IncidentSerializer})
-    def create(self, request: Request) -> Response:
-        incident = open_incident(**_read(NewIncidentSerializer, request))
-        return Response(IncidentSerializer(incident).data, status=201)
+    @command(NewIncidentSerializer, IncidentSerializer, code=201)
+    def create(self, **given: Any) -> Incident:
+        return open_incident(**given)
 
-    @extend_schema(request=UpdateIncidentSerializer, responses=IncidentSerializer)
-    def partial_update(self, request: Request, pk: str) -> Response:
-        incident = self.get_object()
+    @command(UpdateIncidentSerializer, IncidentSerializer)
+    def partial_update(self, incident: Incident, **given: Any) -> Incident:
         kept = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
-        changed = update_incident(incident=incident, **{**kept, **_read(UpdateIncidentSerializer, request)})
-        return Response(IncidentSerializer(changed).data)
+        return update_incident(incident=incident, **{**kept, **given})
 
-    @extend_schema(request=CloseIncidentSerializer, responses=IncidentSerializer)
-    @action(detail=True, methods=["post"])
-    def close(self, request: Request, pk: str) -> Response:
-        incident = close_incident(incident=self.get_object(), **_read(CloseIncidentSerializer, request))
-        return Response(IncidentSerializer(incident).data)
+    @command(CloseIncidentSerializer, IncidentSerializer)
+    def close(self, incident: Incident, **given: Any) -> Incident:
+        return close_incident(incident=incident, **given)
 
 
-class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow]):
+class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[DowntimeWindow]):
     """Planned windows, the last planned first."""
 
     queryset = DowntimeWindow.objects.prefetch_related("services")
     serializer_class = WindowSerializer
 
-    @extend_schema(request=NewWindowSerializer, responses={201: WindowSerializer})
-    def create(self, request: Request) -> Response:
-        window = schedule_window(**_read(NewWindowSerializer, request))
-        return Response(WindowSerializer(window).data, status=201)
+    @command(NewWindowSerializer, WindowSerializer, code=201)
+    def create(self, **given: Any) -> DowntimeWindow:
+        return schedule_window(**given)
 
-    @extend_schema(request=ReasonSerializer, responses=WindowSerializer)
-    @action(detail=True, methods=["post"])
-    def cancel(self, request: Request, pk: str) -> Response:
-        window = cancel_window(window=self.get_object(), **_read(ReasonSerializer, request))
-        return Response(WindowSerializer(window).data)
+    @command(ReasonSerializer, WindowSerializer)
+    def cancel(self, window: DowntimeWindow, **given: Any) -> DowntimeWindow:
+        return cancel_window(window=window, **given)
 
 
-class AnnouncementViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSet[Announcement]):
     """Announcements that you may see, withdrawn ones too, the last posted first."""
 
     queryset = Announcement.objects.none()
@@ -134,16 +117,13 @@ class AnnouncementViewSet(Guarded, mixins.ListModelMixin, mixins.RetrieveModelMi
     def get_queryset(self) -> QuerySet[Announcement]:
         return Announcement.objects.visible_to(self.request.user).prefetch_related("services", "experiments")
 
-    @extend_schema(request=NewAnnouncementSerializer, responses={201: AnnouncementSerializer})
-    def create(self, request: Request) -> Response:
-        announcement = post_announcement(**_read(NewAnnouncementSerializer, request))
-        return Response(AnnouncementSerializer(announcement).data, status=201)
+    @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201)
+    def create(self, **given: Any) -> Announcement:
+        return post_announcement(**given)
 
-    @extend_schema(request=ReasonSerializer, responses=AnnouncementSerializer)
-    @action(detail=True, methods=["post"])
-    def withdraw(self, request: Request, pk: str) -> Response:
-        announcement = withdraw_announcement(announcement=self.get_object(), **_read(ReasonSerializer, request))
-        return Response(AnnouncementSerializer(announcement).data)
+    @command(ReasonSerializer, AnnouncementSerializer)
+    def withdraw(self, announcement: Announcement, **given: Any) -> Announcement:
+        return withdraw_announcement(announcement=announcement, **given)
 
 
 @csrf_exempt  # the token is sent on purpose, never by a browser of itself

@@ -62,7 +62,7 @@ def _open(said: _Said) -> set[int]:
         _end(incident, following.started_at, Closing.SUPERSEDED, source.slug)
     incident.save()
     data = {"service": said.service.slug, "source": source.slug}
-    publish(kind="incident.opened", target=incident, by=source, at=said.at, new=incident.state, data=data)
+    publish(kind="incident.opened", target=incident, by=str(source), at=said.at, new=incident.state, data=data)
     if not incident.is_open:
         _publish_closed(incident, said)
     return _supersede(said)
@@ -108,7 +108,7 @@ def _follow(incident: Incident, said: _Said) -> bool:
     if was_open and not incident.is_open:
         _publish_closed(incident, said)
     elif was_lapsed and incident.is_open and incident.lapsed_at is None:
-        publish(kind="incident.revived", target=incident, by=said.source, at=said.at, new=incident.state)
+        publish(kind="incident.revived", target=incident, by=str(said.source), at=said.at, new=incident.state)
     return True
 
 
@@ -171,7 +171,7 @@ def _words(alert: Alert) -> dict[str, str]:
 def _publish_closed(incident: Incident, said: _Said) -> None:
     ended_at = incident.ended_at.isoformat() if incident.ended_at else ""
     data = {"service": incident.service.slug, "ended_at": ended_at}
-    publish(kind="incident.closed", target=incident, by=said.source, at=said.at, old=incident.state, data=data)
+    publish(kind="incident.closed", target=incident, by=str(said.source), at=said.at, old=incident.state, data=data)
 
 
 @transaction.atomic
@@ -182,5 +182,5 @@ def lapse_incidents(*, at: datetime) -> int:
     for row in rows:
         row.lapsed_at = row.lease_expires_at
         row.save(update_fields=["lapsed_at"])
-        publish(kind="incident.lapsed", target=row, by=row.source or "", at=at, old=row.state, new=State.UNKNOWN)
+        publish(kind="incident.lapsed", target=row, by=str(row.source or ""), at=at, old=row.state, new=State.UNKNOWN)
     return len(rows)

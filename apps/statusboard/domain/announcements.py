@@ -69,11 +69,11 @@ def _demand(by: User) -> None:
         raise NotAllowed("Announcements are posted by shifters and approvers of the OPG.")
 
 
-def announcements_for(user: object, at: datetime) -> QuerySet[Announcement]:
+def announcements_for(user: User, at: datetime) -> QuerySet[Announcement]:
     """Return the announcements that this person is shown now, newest first."""
     return Announcement.objects.visible_to(user).current(at).prefetch_related("experiments", "services")
 
 
-def announcements_ahead(user: object, at: datetime) -> QuerySet[Announcement]:
+def announcements_ahead(user: User, at: datetime) -> QuerySet[Announcement]:
     """Return the announcements that this person is shown now or will be, newest first."""
     return Announcement.objects.visible_to(user).coming(at).prefetch_related("experiments", "services")

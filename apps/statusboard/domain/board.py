@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
+from apps.accounts.models import User
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import Cause, State, Watch, worst
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, StateInterval
@@ -226,7 +227,7 @@ class Strip:
         return bool(self.troubles or self.announcements)
 
 
-def strip(at: datetime, user: object) -> Strip:
+def strip(at: datetime, user: User) -> Strip:
     """Return what is down or in maintenance, and the announcements that advise against submitting. Two queries."""
     advised = Announcement.objects.visible_to(user).current(at).filter(do_not_submit=True)
     return Strip(troubles(at), list(advised))

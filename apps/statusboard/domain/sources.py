@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, QuerySet
 
+from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import InvalidFields
@@ -22,7 +23,7 @@ from apps.statusboard.models import (
 def create_source(
     *,
     slug: str,
-    by: object,
+    by: Principal,
     at: datetime,
     name: str = "",
     feed: str = "alertmanager",
@@ -53,7 +54,7 @@ def create_source(
 
 
 @transaction.atomic
-def add_token(*, source: MonitoringSource, by: object, at: datetime, revoke_others: bool = False) -> str:
+def add_token(*, source: MonitoringSource, by: Principal, at: datetime, revoke_others: bool = False) -> str:
     """Give a source one more token, or one instead of all others; return it."""
     token = new_token()
     row = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
@@ -102,7 +103,7 @@ def _cover(source: MonitoringSource, heard: Span, at: datetime) -> None:
         SourceSilence(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in wanted - known
     )
     if any(row.ended_at is None for row in stale) and source.covered_until > at:
-        publish(kind="source.heard", target=source, by=source, at=at)
+        publish(kind="source.heard", target=source, by=str(source), at=at)
 
 
 @transaction.atomic
@@ -113,7 +114,7 @@ def note_silences(*, at: datetime) -> int:
     silent = list(locked.filter(~noted, covered_until__lte=at).order_by("pk"))
     for source in silent:
         SourceSilence.objects.create(source=source, started_at=source.covered_until)
-        publish(kind="source.silent", target=source, by=source, at=at)
+        publish(kind="source.silent", target=source, by=str(source), at=at)
     return len(silent)
 
 

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.enums import Watch
@@ -15,7 +16,7 @@ def ensure_service(
     *,
     slug: str,
     name: str,
-    by: object,
+    by: Principal,
     at: datetime,
     kind: str = "",
     parent: Service | None = None,

@@ -3,18 +3,19 @@
 from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
 from apps.core.errors import DomainError, InvalidFields, NotAllowed
@@ -46,7 +47,7 @@ from apps.statusboard.web.forms import (
 
 
 @require_safe
-def status_board(request: HttpRequest) -> HttpResponse:
+def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
     rows = board(at, zone=timezone.get_current_timezone())
     context = {
@@ -68,7 +69,7 @@ def _counts(rows: list[Row]) -> list[tuple[State, int]]:
 
 
 @require_safe
-def service_detail(request: HttpRequest, slug: str) -> HttpResponse:
+def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
     at, zone = timezone.now(), timezone.get_current_timezone()
     day = _day(request.GET.get("day", ""))
@@ -96,7 +97,7 @@ def _day(text: str) -> date | None:
 
 
 @require_safe
-def incident_detail(request: HttpRequest, pk: int) -> HttpResponse:
+def incident_detail(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return _incident_page(request, _incident(pk))
 
 
@@ -105,7 +106,7 @@ def _incident(pk: int) -> Incident:
 
 
 def _incident_page(
-    request: HttpRequest, incident: Incident, close: forms.Form | None = None, update: forms.Form | None = None
+    request: AuthenticatedRequest, incident: Incident, close: forms.Form | None = None, update: forms.Form | None = None
 ) -> HttpResponse:
     words = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
     context = {
@@ -120,21 +121,21 @@ def _incident_page(
 
 
 @require_POST
-def end_incident(request: HttpRequest, pk: int) -> HttpResponse:
+def end_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     incident, form = _incident(pk), CloseForm(request.POST)
     done = _act(request, form, lambda by, at: close_incident(incident=incident, by=by, at=at, **form.cleaned_data))
     return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, close=form)
 
 
 @require_POST
-def change_incident(request: HttpRequest, pk: int) -> HttpResponse:
+def change_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     incident, form = _incident(pk), UpdateForm(request.POST, auto_id="id_update_%s")
     done = _act(request, form, lambda by, at: update_incident(incident=incident, by=by, at=at, **form.cleaned_data))
     return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, update=form)
 
 
 @require_http_methods(["GET", "POST"])
-def report_incident(request: HttpRequest) -> HttpResponse:
+def report_incident(request: AuthenticatedRequest) -> HttpResponse:
     form = IncidentForm(request.POST or None, initial={"service": request.GET.get("service", "")})
     return _form_page(
         request, form, "Report an incident", "Report", lambda by, at: open_incident(by=by, at=at, **form.cleaned_data)
@@ -142,7 +143,7 @@ def report_incident(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def plan_window(request: HttpRequest) -> HttpResponse:
+def plan_window(request: AuthenticatedRequest) -> HttpResponse:
     form = WindowForm(request.POST or None, initial={"services": request.GET.getlist("service")})
     return _form_page(
         request, form, "Plan a window", "Plan it", lambda by, at: schedule_window(by=by, at=at, **form.cleaned_data)
@@ -150,7 +151,7 @@ def plan_window(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def announce(request: HttpRequest) -> HttpResponse:
+def announce(request: AuthenticatedRequest) -> HttpResponse:
     form = AnnouncementForm(request.POST or None)
     return _form_page(
         request,
@@ -162,14 +163,14 @@ def announce(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def call_off_window(request: HttpRequest, pk: int) -> HttpResponse:
+def call_off_window(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     window, form = get_object_or_404(DowntimeWindow, pk=pk), ReasonForm(request.POST)
     _act(request, form, lambda by, at: cancel_window(window=window, by=by, at=at, **form.cleaned_data))
     return redirect("statusboard:board")
 
 
 @require_POST
-def take_back(request: HttpRequest, pk: int) -> HttpResponse:
+def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     announcement = get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk)
     form = ReasonForm(request.POST)
     _act(
@@ -181,7 +182,7 @@ def take_back(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def sources(request: HttpRequest) -> HttpResponse:
+def sources(request: AuthenticatedRequest) -> HttpResponse:
     """The monitoring sources, and the alerts that nobody has led to a service."""
     unmapped = UnmappedAlert.objects.select_related("source")[:50]
     services = _service_choices()
@@ -195,7 +196,7 @@ def sources(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def map_alert(request: HttpRequest, pk: int) -> HttpResponse:
+def map_alert(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     alert = get_object_or_404(UnmappedAlert.objects.select_related("source"), pk=pk)
     form = RuleForm(request.POST, alert=alert, services=_service_choices())
     _act(request, form, lambda by, at: _add_rule(alert, form.cleaned_data, by, at))
@@ -219,7 +220,7 @@ def _add_rule(alert: UnmappedAlert, data: dict[str, Any], by: User, at: datetime
 
 
 def _form_page(
-    request: HttpRequest, form: forms.Form, title: str, button: str, act: Callable[[User, datetime], Any]
+    request: AuthenticatedRequest, form: forms.Form, title: str, button: str, act: Callable[[User, datetime], Any]
 ) -> HttpResponse:
     """A page with one form; once it is done, on to the board."""
     if not may_run_board(request.user):
@@ -230,7 +231,7 @@ def _form_page(
     return render(request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200)
 
 
-def _act(request: HttpRequest, form: forms.Form, act: Callable[[User, datetime], Any]) -> bool:
+def _act(request: AuthenticatedRequest, form: forms.Form, act: Callable[[User, datetime], Any]) -> bool:
     """Do what a valid form asks; say how it went: beside the fields, or on top of the next page."""
     if not form.is_valid():
         if not may_run_board(request.user):
@@ -238,7 +239,7 @@ def _act(request: HttpRequest, form: forms.Form, act: Callable[[User, datetime],
         messages.error(request, "Nothing was changed: see beside the fields.")
         return False
     try:
-        done = act(cast(User, request.user), timezone.now())
+        done = act(request.user, timezone.now())
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     except InvalidFields as error:

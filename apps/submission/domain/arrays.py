@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
+from apps.accounts.models import Principal
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
@@ -46,7 +47,7 @@ def new_submission(
     cluster: Cluster,
     plan: StagePlan,
     number: int,
-    by: object,
+    by: Principal,
     at: datetime,
     first: int = 0,
     tasks: int = 0,

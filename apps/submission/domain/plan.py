@@ -7,6 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max
 
+from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
 from apps.core.domain.events import publish
@@ -129,7 +130,7 @@ def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
 
 
 def plan_jobs(
-    *, request: Request, cluster: Cluster, plan: StagePlan, by: object, at: datetime, reason: str = "", **jobs: Any
+    *, request: Request, cluster: Cluster, plan: StagePlan, by: Principal, at: datetime, reason: str = "", **jobs: Any
 ) -> Submission:
     """Keep an array of these jobs, as `new_submission` takes them, to be sent as the request's next, and tell of it."""
     number = (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
@@ -139,7 +140,7 @@ def plan_jobs(
     return made
 
 
-def tell(kind: str, submission: Submission, by: object, at: datetime, *, reason: str = "") -> None:
+def tell(kind: str, submission: Submission, by: Principal, at: datetime, *, reason: str = "") -> None:
     """Write an event of a submission into the timeline of its request."""
     data = {
         "submission": submission.number,

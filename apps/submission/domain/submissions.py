@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 
+from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.delivered import SKEW
@@ -211,7 +211,7 @@ def assignment_of(request: Request) -> Assignment | None:
     return found
 
 
-def may_submit(user: Any, request: Request) -> bool:
+def may_submit(user: User, request: Request) -> bool:
     return may(user, Actor.OPERATOR, request)
 
 

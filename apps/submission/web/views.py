@@ -1,17 +1,18 @@
 """Submissions of a request: the panel, the choice of a cluster, retries, scripts and the bundle."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.holds import holds_over
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
@@ -30,13 +31,13 @@ from apps.submission.web.forms import AcceptForm, AssignForm, CancelForm, LimitF
 
 
 @require_safe
-def submissions(request: HttpRequest, key: str) -> HttpResponse:
+def submissions(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Answer with the panel alone where htmx asks, else with a page that has the forms too."""
     return _page(request, request_or_404(request.user, key))
 
 
 @require_POST
-def assign(request: HttpRequest, key: str) -> HttpResponse:
+def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = _for_operator(request, key)
     form = AssignForm(request.POST)
     if not form.is_valid():
@@ -52,33 +53,33 @@ def assign(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_POST
-def retry(request: HttpRequest, key: str) -> HttpResponse:
+def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = RetryForm(request.POST)
     return _do_as_asked(request, key, form, services.retry_failed, "The failed jobs are sent again.", "retry")
 
 
 @require_POST
-def accept(request: HttpRequest, key: str) -> HttpResponse:
+def accept(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Go on without failed jobs."""
     form = AcceptForm(request.POST)
     return _do_as_asked(request, key, form, accept_stage, "The request goes on without these jobs.", "accept")
 
 
 @require_POST
-def wait_again(request: HttpRequest, key: str) -> HttpResponse:
+def wait_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = AcceptForm(request.POST)
     return _do_as_asked(request, key, form, withdraw_acceptance, "Its missing jobs are waited for again.", "accept")
 
 
 @require_POST
-def limit(request: HttpRequest, key: str) -> HttpResponse:
+def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Change how many jobs there may be at once."""
     said = "From the next turn on no more jobs are sent than that."
     return _do_as_asked(request, key, LimitForm(request.POST), set_limit, said, "limit_form")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def cancel(request: HttpRequest, key: str) -> HttpResponse:
+def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Ask once more, with what would be ended; then have the scheduler end it."""
     wanted = _for_operator(request, key)
     form = CancelForm(request.POST if request.method == "POST" else None)
@@ -94,7 +95,7 @@ def cancel(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_POST
-def again(request: HttpRequest, key: str, number: int) -> HttpResponse:
+def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     wanted = _for_operator(request, key)
     submission = _submission(wanted, number)
     return _do(
@@ -106,14 +107,14 @@ def again(request: HttpRequest, key: str, number: int) -> HttpResponse:
 
 
 @require_safe
-def script(request: HttpRequest, key: str, number: int) -> HttpResponse:
+def script(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     """The exact script that was sent."""
     found = _submission(request_or_404(request.user, key), number)
     return HttpResponse(found.script, content_type="text/plain; charset=utf-8")
 
 
 @require_safe
-def bundle(request: HttpRequest, key: str) -> HttpResponse:
+def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """The scripts as a tar, for those who submit them by hand."""
     wanted = _for_operator(request, key)
     try:
@@ -131,7 +132,7 @@ def tar_of(wanted: Request, content: bytes) -> HttpResponse:
 
 
 def _do_as_asked(
-    request: HttpRequest, key: str, form: forms.Form, service: Callable[..., Any], said: str, kind: str
+    request: AuthenticatedRequest, key: str, form: forms.Form, service: Callable[..., Any], said: str, kind: str
 ) -> HttpResponse:
     """Do with a request what a form asks for; one with problems comes back in its place."""
     wanted = _for_operator(request, key)
@@ -141,9 +142,9 @@ def _do_as_asked(
     return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said)
 
 
-def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said: str) -> HttpResponse:
+def _do(request: AuthenticatedRequest, wanted: Request, act: Callable[[User], Any], said: str) -> HttpResponse:
     try:
-        act(cast(User, request.user))
+        act(request.user)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except (InvalidTransition, StaleState, InvalidFields) as error:
@@ -153,7 +154,7 @@ def _do(request: HttpRequest, wanted: Request, act: Callable[[User], Any], said:
     return redirect("submission:request", key=wanted.key)
 
 
-def _page(request: HttpRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
+def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
     operator, assignment = may_submit(request.user, wanted), assignment_of(wanted)
     context: dict[str, Any] = {
         "object": wanted,
@@ -203,7 +204,7 @@ def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, f
     return sent
 
 
-def _for_operator(request: HttpRequest, key: str) -> Request:
+def _for_operator(request: AuthenticatedRequest, key: str) -> Request:
     wanted = request_or_404(request.user, key)
     if not may_submit(request.user, wanted):
         raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")

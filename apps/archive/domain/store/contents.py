@@ -10,6 +10,7 @@ from operator import or_
 from django.db.models import F, Q, QuerySet
 from zstandard import ZstdCompressionDict
 
+from apps.accounts.models import User
 from apps.archive.domain.shown_contents import SHOWN_BYTES, ShownEnvironment, ShownScript, show_environment, show_script
 from apps.archive.domain.store import compression
 from apps.archive.enums import BlobKind
@@ -115,7 +116,7 @@ def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None
     return nearest
 
 
-def jobs_for_list(user: object) -> QuerySet[ArchivedJob]:
+def jobs_for_list(user: User) -> QuerySet[ArchivedJob]:
     """Return what the person may see, ready for a list; no content is read."""
     return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related("cluster", "experiment")
 

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Max
 from psycopg.types.json import Jsonb
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, Principal
 from apps.archive.domain.store import bulk, compression
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
@@ -34,7 +34,7 @@ _Packer = tuple[int | None, compression.Compressor]
 
 
 @transaction.atomic
-def store_jobs(*, jobs: Sequence[CapturedJob], by: object, at: datetime) -> int:
+def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> int:
     """Keep captured jobs of any clusters; return how many were new. Clusters not known yet are made.
 
     Publishes `archive.stored` with the new jobs that may have to be tied to jobs of accounting: those that name a

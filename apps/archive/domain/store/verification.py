@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from apps.accounts.models import Principal
 from apps.archive.domain.links import current_masker
 from apps.archive.domain.retention import kept_since
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
@@ -61,7 +62,7 @@ def check_copies(
     since: datetime,
     job_ids: Collection[str] = (),
     backfill: bool = False,
-    by: object,
+    by: Principal,
     at: datetime,
 ) -> Iterator[Finding]:
     """Yield what is found of each job submitted since, of these ids where some are given.

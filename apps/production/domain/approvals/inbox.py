@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db.models import F, Q
 
+from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.production.domain.approvals.turns import MOVERS, signable, waits_in
 from apps.production.enums import RequestState
 from apps.production.models import Request, RequestQuerySet
 
 
-def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Request]:
+def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
     """Return the requests on which this person has the next move: to sign, to change, to finish writing, to go on.
 
     With a moment, also those that somebody who is away has handed over then.
@@ -28,6 +28,6 @@ def waiting_for(user: Any, at: datetime | None = None) -> RequestQuerySet[Reques
     return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
 
 
-def _of_roles(user: Any, roles: Sequence[str]) -> Q:
+def _of_roles(user: User, roles: Sequence[str]) -> Q:
     held = {experiment for role, experiment in scope_of(user).roles if role in roles}
     return Q() if None in held else Q(experiment__in=held)

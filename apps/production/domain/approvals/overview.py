@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+from apps.accounts.models import User
 from apps.production.domain.approvals.slots import MAX_PEOPLE, Person, Slot, asked_of, people_of, slots_of
 from apps.production.domain.content.model import changes
 from apps.production.domain.content.plain import read_plain
@@ -32,7 +32,7 @@ class Approval:
         return [slot for slot in self.missing if slot.mine]
 
 
-def approval_of(request: Request, user: Any, at: datetime, *, slots: Iterable[Slot] | None = None) -> Approval:
+def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[Slot] | None = None) -> Approval:
     """Return the signatures of a request; once it is approved, those that it was approved with.
 
     `slots` are those of `slots_of` for this person, where they are known.
@@ -71,7 +71,7 @@ def _filled(request: Request, slot: Slot, people: dict[int | None, list[Person]]
     return replace(slot, earlier=earlier, changes=tuple(changed[:MAX_CHANGES]))
 
 
-def _withdrawable(request: Request, slots: list[Slot], user: Any) -> frozenset[int]:
+def _withdrawable(request: Request, slots: list[Slot], user: User) -> frozenset[int]:
     if request.state != RequestState.AWAITING_APPROVAL:
         return frozenset()
     held = [slot.signature for slot in slots if slot.signature]

@@ -79,7 +79,7 @@ def _shortest(rules: Sequence[ApprovalRule]) -> int:
 class Signer:
     """One person, with what others have handed over to this person at a moment."""
 
-    def __init__(self, user: Any, at: datetime | None) -> None:
+    def __init__(self, user: User | None, at: datetime | None) -> None:
         self.user = user
         has_roles = bool(scope_of(user).roles)
         self._given = active_delegations(at, to_user=user) if at is not None and has_roles else []
@@ -87,11 +87,12 @@ class Signer:
     @property
     def people(self) -> frozenset[int]:
         """Return who must not be a requester for some right to hold: this person, and whoever has handed over."""
-        return frozenset({self.user.pk, *(given.from_user_id for given in self._given)})
+        own = {self.user.pk} if self.user else set()
+        return frozenset(own | {given.from_user_id for given in self._given})
 
     def right(self, group: ApprovalGroup | None, asked: Asked) -> Right | None:
         """Return by which right this person may sign for a group, if by any; nobody signs an own request."""
-        if not scope_of(self.user).sees(asked.experiment_id) or self.user.pk in asked.requesters:
+        if not self.user or not scope_of(self.user).sees(asked.experiment_id) or self.user.pk in asked.requesters:
             return None
         if is_of(self.user, group, asked):
             return Right(group)
@@ -121,7 +122,7 @@ def _covers(given: Delegation, group: ApprovalGroup | None, asked: Asked) -> boo
     return scope_of(giver).sees(asked.experiment_id) and is_of(giver, group, asked)
 
 
-def is_of(user: Any, group: ApprovalGroup | None, asked: Asked) -> bool:
+def is_of(user: User, group: ApprovalGroup | None, asked: Asked) -> bool:
     """Tell whether a person is of a group for this request; without a group, whether an approver."""
     scope = scope_of(user)
     if group is None:
@@ -174,13 +175,13 @@ def _pk(group: ApprovalGroup | None) -> int | None:
     return group.pk if group else None
 
 
-def slots_of(request: Any, user: Any = None, at: datetime | None = None) -> list[Slot]:
+def slots_of(request: Any, user: User | None = None, at: datetime | None = None) -> list[Slot]:
     """Return the signatures that a request needs, with what this person may do for each."""
     asked, held, signer = asked_of(request), live_signatures(request), Signer(user, at)
     return [Slot(group, held.get(_pk(group)), signer.right(group, asked)) for group in Rules().groups_for(asked)]
 
 
-def may_sign(request: Any, user: Any, at: datetime | None) -> bool:
+def may_sign(request: Any, user: User, at: datetime | None) -> bool:
     """Tell whether this person may sign for one of the groups that the request needs, signed already or not."""
     asked, signer = asked_of(request), Signer(user, at)
     return any(signer.right(group, asked) for group in Rules().groups_for(asked))

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Q
 
 from apps.accounts.enums import Role
-from apps.accounts.models import Membership
+from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.approvals.slots import Asked, Right, Rules, Signer, asked_of, people_of, slots_of
@@ -53,7 +52,7 @@ def movers(state: RequestState, experiment_id: int | None) -> list[str]:
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
-def signable(user: Any, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
+def signable(user: User, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
     """Return the requests that lack a signature of this person, with the rights to give it; some queries for all.
 
     With `among`, of these alone. Requests that are alike in all that the rights depend on are judged once.
@@ -114,7 +113,7 @@ TODO = {
 }
 
 
-def turns_of(requests: Iterable[Request], user: Any, at: datetime) -> list[Turn]:
+def turns_of(requests: Iterable[Request], user: User, at: datetime) -> list[Turn]:
     """Return what this person has to do for each of these requests, in their order."""
     requests = list(requests)
     rights, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)

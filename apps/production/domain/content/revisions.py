@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from apps.accounts.models import Principal
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.plain import plain, read_plain
 from apps.production.domain.requests.stages import content_of, with_stages
@@ -17,7 +18,7 @@ KEEP = 30
 TOGETHER = timedelta(minutes=10)
 
 
-def keep_revision(*, request: Request, by: object, at: datetime, submitted: bool = False) -> RequestRevision:
+def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: bool = False) -> RequestRevision:
     """Keep what the request holds now, in the caller's transaction; drop what is beyond the bounds."""
     content = content_of(with_stages(Request.objects.all()).get(pk=request.pk))
     kept = request.revisions.order_by("-id")

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from apps.accounts.models import Principal, User
 from apps.production.domain.approvals.slots import has_to_sign, may_sign, slots_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition
@@ -11,19 +12,19 @@ from apps.production.models import Request
 from apps.production.permissions import PREDICATES
 
 
-def may(user: Any, actor: Actor, request: Request, at: datetime | None = None) -> bool:
+def may(user: Principal, actor: Actor, request: Request, at: datetime | None = None) -> bool:
     """Tell whether this person is, for this request, the one that a move needs.
 
     What was handed over to the person at the moment `at` counts for signing and deciding; without it, own rights alone.
     """
     if actor is Actor.SIGNER:
-        return may_sign(request, user, at)
+        return isinstance(user, User) and may_sign(request, user, at)
     if actor is Actor.DECIDER:
-        return PREDICATES[Actor.APPROVER](user, request) or may_sign(request, user, at)
+        return PREDICATES[Actor.APPROVER](user, request) or may(user, Actor.SIGNER, request, at)
     return PREDICATES[actor](user, request)
 
 
-def moves_for(user: Any, request: Request, at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
+def moves_for(user: User, request: Request, at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
     """Return the moves that this person may make now, but for those that come along with writing.
 
     `slots` are the signatures that it needs, as `approvals.slots_of` tells for this person, where they are known.

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
-from apps.accounts.models import User
+from apps.accounts.models import Principal, User
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
@@ -135,7 +135,7 @@ def make_move(
     *,
     verb: Verb,
     request: Request,
-    by: User | str,
+    by: Principal,
     at: datetime,
     reason: str = "",
     version: int | None = None,

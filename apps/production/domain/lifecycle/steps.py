@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from apps.accounts.models import User
+from apps.accounts.models import Principal, User
 from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, NotAllowed, StaleState
@@ -46,7 +46,7 @@ def apply_move(
     request: Request,
     verb: Verb,
     *,
-    by: User | str,
+    by: Principal,
     at: datetime,
     reason: str = "",
     data: dict[str, Any] | None = None,
@@ -96,7 +96,7 @@ def step_of(request: Request, verb: Verb) -> Transition:
     return steps[refusals.index("")]
 
 
-def _stamps(request: Request, step: Transition, by: User | str, at: datetime) -> dict[str, Any]:
+def _stamps(request: Request, step: Transition, by: Principal, at: datetime) -> dict[str, Any]:
     """Return what a move writes beside the state."""
     stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.ON_HOLD else ""}
     if step.new in CLOSED and step.old not in CLOSED:
@@ -104,12 +104,12 @@ def _stamps(request: Request, step: Transition, by: User | str, at: datetime) ->
     return stamps
 
 
-def check_actor(request: Request, verb: Verb, by: User | str, at: datetime) -> None:
+def check_actor(request: Request, verb: Verb, by: Principal, at: datetime) -> None:
     if not may(by, actor_of(verb), request, at):
         raise NotAllowed(refusal_for(request, by, actor_of(verb)))
 
 
-def refusal_for(request: Request, by: User | str, who: Actor) -> str:
+def refusal_for(request: Request, by: Principal, who: Actor) -> str:
     if who in {Actor.APPROVER, Actor.SIGNER, Actor.DECIDER} and is_requester(by, request):
         return f"You made or submitted {request}: somebody else of the OPG must decide."
     signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)

@@ -31,7 +31,7 @@ OFFERED = 20
 MOST_SHOWN = 50
 
 
-def may_rearrange(user: Any, request: Request) -> bool:
+def may_rearrange(user: User, request: Request) -> bool:
     """Tell whether the person may split or combine it: who may let another request take its place."""
     return may(user, Actor.LIAISON_OR_APPROVER, request)
 
@@ -183,7 +183,7 @@ class Candidates:
 
 
 def candidates_for(
-    request: Request, user: Any, *, text: str = "", before: int = 0, chosen: Sequence[str] = ()
+    request: Request, user: User, *, text: str = "", before: int = 0, chosen: Sequence[str] = ()
 ) -> Candidates:
     """Return the latest requests of the experiment that may have no jobs, of this type and length, and those chosen.
 
@@ -208,7 +208,7 @@ def candidates_for(
     return Candidates(_judged(request, user, others), found[OFFERED - 1] if len(found) > OFFERED else 0)
 
 
-def _judged(request: Request, user: Any, others: Sequence[Request]) -> list[Candidate]:
+def _judged(request: Request, user: User, others: Sequence[Request]) -> list[Candidate]:
     late, mine = refusals(others), _named(request)
     found = []
     for other in others:

@@ -24,13 +24,13 @@ MAX_NAME = 80
 MAX_TEMPLATES = 200
 
 
-def templates_for(user: Any) -> QuerySet[RequestTemplate]:
+def templates_for(user: User) -> QuerySet[RequestTemplate]:
     """Return the templates that this person may look at, by experiment and name."""
     templates: QuerySet[RequestTemplate] = RequestTemplate.objects.visible_to(user)
     return templates.select_related("experiment").order_by("experiment__key", "name")
 
 
-def may_manage(user: Any, experiment_id: int) -> bool:
+def may_manage(user: User, experiment_id: int) -> bool:
     """Tell whether this person may make, rename and delete templates of the experiment."""
     return is_liaison(user, experiment_id) or is_opg(user)
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.holds import held_experiments
@@ -55,7 +54,7 @@ class QueueLines:
     state: QueueState
 
 
-def queue_lines(*, user: Any, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
+def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
     """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
     line = list(in_line().values_list("pk", "state", "experiment_id"))
     scope, state, holds = scope_of(user), queue_state(), held_experiments()
@@ -78,7 +77,7 @@ def queue_lines(*, user: Any, at: datetime, after: int = 0, size: int = PAGE) ->
     return QueueLines(rows, len(line), len(seen), len(line) - startable[-1], more, state)
 
 
-def line_of(request: Request, *, user: Any, at: datetime) -> Line | None:
+def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
     """Return the line of one request, in a few queries; None where it has no score."""
     entry = QueueEntry.objects.filter(request=request).first()
     if entry is None:
@@ -112,7 +111,7 @@ def queue_length() -> int:
 
 
 def _line(
-    request: Request, entry: QueueEntry | None, rank: int | None, start: Start | None, user: Any, at: datetime
+    request: Request, entry: QueueEntry | None, rank: int | None, start: Start | None, user: User, at: datetime
 ) -> Line:
     terms = () if entry is None else tuple(all_terms(entry, request, at))
     moved = entry is not None and entry.hand_at is not None
@@ -150,7 +149,7 @@ class Told:
         return self.event.kind == SHARE
 
 
-def queue_history(*, user: Any, size: int = 30) -> list[Told]:
+def queue_history(*, user: User, size: int = 30) -> list[Told]:
     """Return the latest changes that people made to the queue, newest first, as far as this person may know them."""
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)

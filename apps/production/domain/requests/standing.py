@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.lifecycle.actors import may
 from apps.production.enums import Actor, RequestState
@@ -62,7 +62,7 @@ class Standing:
     last: Event | None
 
 
-def standing_of(request: Request, events: Sequence[Event], user: Any, *, to_sign: bool) -> Standing:
+def standing_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Standing:
     """Say what this person, or whom else, the request waits for; `to_sign` tells whether a signature of the person."""
     state, experiment = RequestState(request.state), request.experiment
     last = next((event for event in reversed(events) if event.new == state), None)

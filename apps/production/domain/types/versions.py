@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields
@@ -18,7 +18,7 @@ from apps.production.models import WorkflowType, WorkflowVersion
 
 
 @transaction.atomic
-def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: object, at: datetime) -> WorkflowVersion:
+def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principal, at: datetime) -> WorkflowVersion:
     """Give a type its next version, unless its newest says the same. Raises `InvalidFields` with every fault."""
     WorkflowType.objects.select_for_update().get(pk=workflow_type.pk)
     newest = workflow_type.versions.order_by("-number").first()
@@ -61,7 +61,7 @@ def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
     return WorkflowType.objects.filter(Q(experiment=None) | Q(experiment=experiment), enabled=True)
 
 
-def visible_types(user: Any) -> QuerySet[Any]:
+def visible_types(user: User) -> QuerySet[Any]:
     """Return the types in use that this person may look at, each with the `title` of its newest version."""
     newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
     types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest)).exclude(title=None)

@@ -37,7 +37,7 @@ class DelegationForm(forms.Form):
         label="Until", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
     )
 
-    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         fields: dict[str, Any] = self.fields
         roles = [(AS_APPROVER, "Only as an approver")] if scope_of(user).has_anywhere(Role.APPROVER) else []
@@ -57,13 +57,13 @@ class DelegationForm(forms.Form):
         }
 
 
-def own_groups(user: Any) -> list[ApprovalGroup]:
+def own_groups(user: User) -> list[ApprovalGroup]:
     """Return the groups of which this person is, by name or by role."""
     roles = {role for role, _ in scope_of(user).roles}
     groups = ApprovalGroup.objects.filter(retired_at=None).prefetch_related("members")
     return [g for g in groups if g.role in roles or user.pk in {member.pk for member in g.members.all()}]
 
 
-def may_hand_over(user: Any) -> bool:
+def may_hand_over(user: User) -> bool:
     """Tell whether there is anything that this person may sign."""
     return is_approver(user) or scope_of(user).has_anywhere(Role.APPROVER) or bool(own_groups(user))

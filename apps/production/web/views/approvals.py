@@ -1,15 +1,15 @@
 """The inbox, handing over while away, and withdrawing a signature. Signing is a move like others, in `views`."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import waiting_for
@@ -24,18 +24,18 @@ MAX_SHOWN, MAX_DELEGATIONS = 50, 20
 
 
 @require_safe
-def inbox(request: HttpRequest) -> HttpResponse:
+def inbox(request: AuthenticatedRequest) -> HttpResponse:
     return _inbox(request, DelegationForm(user=request.user))
 
 
 @require_POST
-def hand_over(request: HttpRequest) -> HttpResponse:
+def hand_over(request: AuthenticatedRequest) -> HttpResponse:
     """Let somebody sign for the person who asks."""
     form = DelegationForm(request.POST, user=request.user)
     if not form.is_valid():
         return _inbox(request, form, status=400)
     try:
-        made = delegate(by=cast(User, request.user), at=timezone.now(), **form.given())
+        made = delegate(by=request.user, at=timezone.now(), **form.given())
     except InvalidFields as error:
         add_problems(form, error.problems)
         return _inbox(request, form, status=400)
@@ -44,16 +44,16 @@ def hand_over(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def take_back(request: HttpRequest, pk: int) -> HttpResponse:
+def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """End a delegation."""
-    given = get_object_or_404(delegations_of(cast(User, request.user)), pk=pk)
-    revoke_delegation(delegation=given, by=cast(User, request.user), at=timezone.now())
+    given = get_object_or_404(delegations_of(request.user), pk=pk)
+    revoke_delegation(delegation=given, by=request.user, at=timezone.now())
     messages.success(request, f"{given.to_user} signs no more for {given.from_user}.")
     return redirect("production:inbox")
 
 
 @require_POST
-def withdraw_signature(request: HttpRequest, key: str, pk: int) -> HttpResponse:
+def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> HttpResponse:
     """Take back one's own signature; what is wrong comes back as a message."""
     wanted: Request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     form = WithdrawForm(request.POST)
@@ -61,9 +61,7 @@ def withdraw_signature(request: HttpRequest, key: str, pk: int) -> HttpResponse:
         messages.error(request, "Say why you withdraw your signature: the others will read it.")
         return redirect("production:request-detail", key=key)
     try:
-        moves.withdraw_signature(
-            request=wanted, signature=pk, by=cast(User, request.user), at=timezone.now(), **form.cleaned_data
-        )
+        moves.withdraw_signature(request=wanted, signature=pk, by=request.user, at=timezone.now(), **form.cleaned_data)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except (InvalidTransition, StaleState, InvalidFields) as error:
@@ -73,8 +71,8 @@ def withdraw_signature(request: HttpRequest, key: str, pk: int) -> HttpResponse:
     return redirect("production:request-detail", key=key)
 
 
-def _inbox(request: HttpRequest, form: DelegationForm, status: int = 200) -> HttpResponse:
-    at, user = timezone.now(), cast(User, request.user)
+def _inbox(request: AuthenticatedRequest, form: DelegationForm, status: int = 200) -> HttpResponse:
+    at, user = timezone.now(), request.user
     waiting = waiting_for(user, at)
     shown = list(waiting.select_related("experiment")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]

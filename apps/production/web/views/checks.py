@@ -3,12 +3,13 @@
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.production.domain.checks import Finding, Severity
 from apps.production.domain.checks.page import rules_by_severity
 from apps.production.domain.checks.report import Checked, checked
@@ -22,12 +23,12 @@ from apps.statusboard.models import Service
 
 
 @require_safe
-def rule_list(request: HttpRequest) -> HttpResponse:
+def rule_list(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "production/rules.html", {"groups": rules_by_severity()})
 
 
 @require_POST
-def check_new(request: HttpRequest) -> HttpResponse:
+def check_new(request: AuthenticatedRequest) -> HttpResponse:
     """Check and estimate a new request as it is typed; nothing is saved."""
     experiments, key = writable_experiments(request.user), request.POST.get("experiment", "")
     experiment = experiments.filter(key=key).first() if key else experiments.first()
@@ -39,7 +40,7 @@ def check_new(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def check_typed(request: HttpRequest, key: str) -> HttpResponse:
+def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Check and estimate a request as it is typed; nothing is saved."""
     wanted = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, wanted):
@@ -47,16 +48,18 @@ def check_typed(request: HttpRequest, key: str) -> HttpResponse:
     return _panel(request, _forms(request, workflow=workflow_of(wanted.workflow)), wanted.experiment, wanted)
 
 
-def _forms(request: HttpRequest, **more: Any) -> RequestForms:
+def _forms(request: AuthenticatedRequest, **more: Any) -> RequestForms:
     return RequestForms(request.POST, services=list(Service.objects.values_list("slug", "name")), **more)
 
 
-def _panel(request: HttpRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None) -> HttpResponse:
+def _panel(
+    request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None
+) -> HttpResponse:
     found = check_form(forms, experiment, wanted, request.user)
     return render(request, "production/_checked.html", panel_context(forms, found))
 
 
-def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: Any) -> Checked:
+def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> Checked:
     """Check what can be read of a form."""
     return checked(forms.content(), experiment=experiment, request=wanted, by=user, at=timezone.now())
 

@@ -1,15 +1,15 @@
 """Writing, editing, withdrawing and resolving in the discussion of a request."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain import discussion
 from apps.production.models import Comment, Request
@@ -18,7 +18,7 @@ from apps.production.web.lookup import request_or_404
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def comment(request: HttpRequest, key: str) -> HttpResponse:
+def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Write about a field, `?about=stages.0.jobs`, or answer in a thread, `?thread=7`."""
     wanted = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
@@ -33,7 +33,7 @@ def comment(request: HttpRequest, key: str) -> HttpResponse:
     if not form.is_valid():
         return _page(request, wanted, form, thread)
     given = form.cleaned_data
-    by, at = cast(User, request.user), timezone.now()
+    by, at = request.user, timezone.now()
     try:
         made = discussion.write_comment(
             request=wanted, text=given["text"], path=given["field"], thread=thread, by=by, at=at
@@ -46,7 +46,7 @@ def comment(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def edit_comment(request: HttpRequest, key: str, number: int) -> HttpResponse:
+def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     wanted: Request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     found = _comment(wanted, number)
     if found.by_id != request.user.pk or found.withdrawn_at:
@@ -68,10 +68,10 @@ def edit_comment(request: HttpRequest, key: str, number: int) -> HttpResponse:
 
 
 @require_POST
-def change_comment(request: HttpRequest, key: str, number: int, verb: str) -> HttpResponse:
+def change_comment(request: AuthenticatedRequest, key: str, number: int, verb: str) -> HttpResponse:
     """`resolve` or `reopen` a thread, `withdraw` one's own comment."""
     wanted: Request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    found, by, at = _comment(wanted, number), cast(User, request.user), timezone.now()
+    found, by, at = _comment(wanted, number), request.user, timezone.now()
     try:
         if verb == "withdraw":
             discussion.withdraw_comment(comment=found, by=by, at=at)
@@ -91,7 +91,7 @@ def _comment(wanted: Request, number: int) -> Comment:
     return found
 
 
-def _warn(request: HttpRequest, made: Comment) -> None:
+def _warn(request: AuthenticatedRequest, made: Comment) -> None:
     """Tell who was mentioned in vain; whether there is such a person is not told."""
     named = discussion.mentions_in(made.text)
     known = {person.username for person in discussion.people_for(made.request, named)}
@@ -100,7 +100,7 @@ def _warn(request: HttpRequest, made: Comment) -> None:
 
 
 def _page(
-    request: HttpRequest, wanted: Request, form: Any, thread: Comment | None, *, edited: bool = False
+    request: AuthenticatedRequest, wanted: Request, form: Any, thread: Comment | None, *, edited: bool = False
 ) -> HttpResponse:
     context = {"object": wanted, "form": form, "thread": thread, "edited": edited}
     return render(request, "production/comment.html", context, status=400 if form.errors else 200)

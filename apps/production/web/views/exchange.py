@@ -1,17 +1,17 @@
 """Requests as YAML on pages: a download of each, and one page that takes text or a file."""
 
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.production.domain.content.exchange import InvalidText, export_request, import_request
 from apps.production.domain.content.yaml_text import MAX_BYTES, Fault
 from apps.production.web.forms.request import writable_experiments
@@ -50,7 +50,7 @@ class ImportForm(forms.Form):
 
 
 @require_safe
-def download(request: HttpRequest, key: str) -> HttpResponse:
+def download(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     answer = HttpResponse(export_request(wanted), content_type="application/yaml; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{wanted.key}.yaml"'
@@ -58,7 +58,7 @@ def download(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def import_page(request: HttpRequest) -> HttpResponse:
+def import_page(request: AuthenticatedRequest) -> HttpResponse:
     """Make a draft of what is given; all faults come back at once, with the text, and nothing is made."""
     if not writable_experiments(request.user).exists():
         raise PermissionDenied("Only a liaison may write requests.")
@@ -69,14 +69,14 @@ def import_page(request: HttpRequest) -> HttpResponse:
         return _page(request, form, [])
     text = form.cleaned_data["text"]
     try:
-        made = import_request(text=text, by=cast(User, request.user), at=timezone.now())
+        made = import_request(text=text, by=request.user, at=timezone.now())
     except InvalidText as error:
         return _page(request, ImportForm(initial={"text": text}), error.faults)
     messages.success(request, f"{made} is made from the text, as a draft. Nobody is asked to approve it yet.")
     return redirect(f"{reverse('production:request-edit', args=[made.key])}?check=1")
 
 
-def _page(request: HttpRequest, form: ImportForm, faults: list[Fault]) -> HttpResponse:
+def _page(request: AuthenticatedRequest, form: ImportForm, faults: list[Fault]) -> HttpResponse:
     status = 400 if faults or form.errors else 200
     context = {"form": form, "faults": faults[:SHOWN_FAULTS], "count": len(faults)}
     return render(request, "production/import.html", context, status=status)

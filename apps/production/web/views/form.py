@@ -1,18 +1,19 @@
 """The request form: write, add and move stages, save and submit; works without JavaScript."""
 
 import re
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_http_methods
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import Experiment
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.checks import Severity, messages_of
 from apps.production.domain.checks.report import Checked
@@ -37,7 +38,7 @@ from apps.statusboard.models import Service
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def new_request(request: HttpRequest) -> HttpResponse:
+def new_request(request: AuthenticatedRequest) -> HttpResponse:
     experiments = writable_experiments(request.user)
     first = experiments.first()
     if first is None:
@@ -61,7 +62,7 @@ def new_request(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def edit_request(request: HttpRequest, key: str) -> HttpResponse:
+def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Change a draft; `?check=1` shows at once what stands between it and its submission."""
     wanted = request_or_404(request.user, key)
     content = content_of(wanted)
@@ -80,7 +81,7 @@ def _forms(data: Any, **more: Any) -> RequestForms:
     return RequestForms(data, services=list(Service.objects.values_list("slug", "name")), **more)
 
 
-def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> HttpResponse:
+def _form(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None) -> HttpResponse:
     if request.method != "POST":
         return _render(request, forms, wanted)
     action = request.POST.get("do", "save")
@@ -89,7 +90,7 @@ def _form(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> 
     return _pressed(request, forms, wanted, action)
 
 
-def _pressed(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
+def _pressed(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
     """Do what the pressed button says."""
     new_for = request.user if wanted is None else None
     moved = forms.move_rows(action)
@@ -99,7 +100,7 @@ def _pressed(request: HttpRequest, forms: RequestForms, wanted: Request | None, 
     return _checked(request, forms, wanted) if action == "check" else _write(request, forms, wanted, action)
 
 
-def _write(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
+def _write(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
     """Save what was typed, with the mend whose button was pressed, and submit it if that was asked for."""
     if not forms.is_valid():
         return _refused(request, forms, wanted, action)
@@ -116,7 +117,9 @@ def _write(request: HttpRequest, forms: RequestForms, wanted: Request | None, ac
     return _after(request, forms, saved, action, version)
 
 
-def _after(request: HttpRequest, forms: RequestForms, saved: Request, action: str, version: int) -> HttpResponse:
+def _after(
+    request: AuthenticatedRequest, forms: RequestForms, saved: Request, action: str, version: int
+) -> HttpResponse:
     """Go on after a save of what was at `version`."""
     if saved.state not in EDITABLE:
         return _changed(request, saved, version)
@@ -126,7 +129,7 @@ def _after(request: HttpRequest, forms: RequestForms, saved: Request, action: st
     return _submit(request, forms, saved) if action == "submit" else _saved(request, saved)
 
 
-def _autosave(request: HttpRequest, forms: RequestForms, wanted: Request | None) -> JsonResponse:
+def _autosave(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None) -> JsonResponse:
     """Save while somebody types, and say how it went; nothing of anybody else is ever overwritten."""
     if not forms.is_valid():
         return _not_saved(forms)
@@ -155,7 +158,7 @@ def _not_saved(forms: RequestForms) -> JsonResponse:
     return JsonResponse({"problem": f"Not saved yet. {place}: {message}"})
 
 
-def _refused(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
+def _refused(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
     """Show what cannot be saved; who wanted to submit sees everything else that is wrong as well."""
     if action == "submit":
         return _checked(request, forms, wanted, status=400)
@@ -167,7 +170,9 @@ def _experiment(forms: RequestForms, wanted: Request | None) -> Experiment | Non
     return forms.main.cleaned_data.get("experiment") if wanted is None else wanted.experiment
 
 
-def _checked(request: HttpRequest, forms: RequestForms, wanted: Request | None, status: int = 200) -> HttpResponse:
+def _checked(
+    request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, status: int = 200
+) -> HttpResponse:
     """Show the form with what the checks say of it, beside the fields and in whole."""
     experiment = _experiment(forms, wanted)
     if experiment is None or forms.is_damaged:
@@ -180,8 +185,8 @@ def _checked(request: HttpRequest, forms: RequestForms, wanted: Request | None, 
     return _render(request, forms, wanted, status=status, found=found)
 
 
-def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None, action: str) -> Request:
-    by, at, content = cast(User, request.user), timezone.now(), forms.content()
+def _save(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> Request:
+    by, at, content = request.user, timezone.now(), forms.content()
     experiment = _experiment(forms, wanted)
     if action.startswith("mend:") and experiment is not None:
         rule, path = f"{action}::".split(":")[1:3]
@@ -193,12 +198,12 @@ def _save(request: HttpRequest, forms: RequestForms, wanted: Request | None, act
     return save_draft(request=wanted, content=content, version=given["version"] or 0, by=by, at=at, typing=typing)
 
 
-def _saved(request: HttpRequest, saved: Request) -> HttpResponse:
+def _saved(request: AuthenticatedRequest, saved: Request) -> HttpResponse:
     messages.success(request, f"{saved} is saved as a draft. Nobody is asked to approve it yet.")
     return redirect("production:request-edit", key=saved.key)
 
 
-def _changed(request: HttpRequest, saved: Request, version: int) -> HttpResponse:
+def _changed(request: AuthenticatedRequest, saved: Request, version: int) -> HttpResponse:
     """Say what a change of a request past its draft came to."""
     if not version:  # the form was sent twice
         messages.info(request, f"{saved} was submitted already.")
@@ -211,9 +216,9 @@ def _changed(request: HttpRequest, saved: Request, version: int) -> HttpResponse
     return redirect("production:request-detail", key=saved.key)
 
 
-def _submit(request: HttpRequest, forms: RequestForms, saved: Request) -> HttpResponse:
+def _submit(request: AuthenticatedRequest, forms: RequestForms, saved: Request) -> HttpResponse:
     try:
-        submit_request(request=saved, by=cast(User, request.user), at=timezone.now())
+        submit_request(request=saved, by=request.user, at=timezone.now())
     except InvalidFields:
         messages.warning(request, f"{saved} is saved as a draft but not submitted: some things must be mended first.")
         return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1")
@@ -225,7 +230,7 @@ def _submit(request: HttpRequest, forms: RequestForms, saved: Request) -> HttpRe
 
 
 def _render(
-    request: HttpRequest,
+    request: AuthenticatedRequest,
     forms: RequestForms,
     wanted: Request | None,
     *,

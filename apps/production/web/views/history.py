@@ -1,16 +1,17 @@
 """What changed in a request between two of its kept versions."""
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.production.domain.content.revisions import compare, last_submission, revisions_of
 from apps.production.models import RequestRevision
 from apps.production.web.lookup import request_or_404
 
 
 @require_safe
-def changes(request: HttpRequest, key: str) -> HttpResponse:
+def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Compare `?old=` with `?new=`; unless given, the last submission or oldest version with what is there now."""
     wanted = request_or_404(request.user, key)
     kept = revisions_of(wanted)

@@ -1,17 +1,18 @@
 """The page of holds: what is held, by whom and why; placing and lifting them."""
 
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain import holds
@@ -36,7 +37,7 @@ class HoldForm(forms.Form):
     )
     reason = forms.CharField(max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
 
-    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._user = user
 
@@ -56,9 +57,9 @@ class HoldForm(forms.Form):
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def hold_list(request: HttpRequest) -> HttpResponse:
+def hold_list(request: AuthenticatedRequest) -> HttpResponse:
     """Show the holds, those placed last first; POST places one."""
-    user = cast(User, request.user)
+    user = request.user
     form = HoldForm(request.POST if request.method == "POST" else None, initial=request.GET.dict(), user=user)
     status = 200
     if request.method == "POST":
@@ -78,9 +79,9 @@ def hold_list(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def lift(request: HttpRequest, pk: int) -> HttpResponse:
+def lift(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     hold = get_object_or_404(holds.visible_holds(request.user), pk=pk)
-    user, reason = cast(User, request.user), request.POST.get("reason", "")
+    user, reason = request.user, request.POST.get("reason", "")
     try:
         holds.lift_hold(hold=hold, by=user, at=timezone.now(), reason=reason)
     except NotAllowed as error:
@@ -92,11 +93,11 @@ def lift(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("production:holds")
 
 
-def _place(request: HttpRequest, form: HoldForm) -> bool:
+def _place(request: AuthenticatedRequest, form: HoldForm) -> bool:
     given = form.cleaned_data
     try:
         hold = holds.place_hold(
-            by=cast(User, request.user),
+            by=request.user,
             at=timezone.now(),
             reason=given["reason"],
             experiment=given["experiment"],

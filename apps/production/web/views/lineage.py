@@ -1,16 +1,16 @@
 """Splitting a request, and combining it with others: what would come of it is shown before anything is done."""
 
 import re
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
@@ -23,7 +23,7 @@ from apps.production.web.lookup import request_or_404
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def split(request: HttpRequest, key: str) -> HttpResponse:
+def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Show the parts of a request; make them once those that were shown are confirmed."""
     wanted = _wanted(request, key)
     content = content_of(wanted)
@@ -49,10 +49,10 @@ def split(request: HttpRequest, key: str) -> HttpResponse:
     return render(request, "production/split.html", context)
 
 
-def _split(request: HttpRequest, wanted: Request, given: dict[str, Any], how: dict[str, Any]) -> HttpResponse:
+def _split(request: AuthenticatedRequest, wanted: Request, given: dict[str, Any], how: dict[str, Any]) -> HttpResponse:
     made = links.split_request(
         request=wanted,
-        by=cast(User, request.user),
+        by=request.user,
         at=timezone.now(),
         reason=given["reason"],
         version=given["version"],
@@ -64,7 +64,7 @@ def _split(request: HttpRequest, wanted: Request, given: dict[str, Any], how: di
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def combine(request: HttpRequest, key: str) -> HttpResponse:
+def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Offer the requests that fit, with why others do not; show what they would be together; then make it."""
     wanted = _wanted(request, key)
     refusal = links.refusals([wanted]).get(wanted.pk)
@@ -93,7 +93,7 @@ def combine(request: HttpRequest, key: str) -> HttpResponse:
     return render(request, "production/combine.html", context)
 
 
-def _offered(request: HttpRequest, wanted: Request) -> dict[str, Any]:
+def _offered(request: AuthenticatedRequest, wanted: Request) -> dict[str, Any]:
     """Return the requests that are listed: what was ticked, and those that are looked for."""
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
@@ -103,7 +103,7 @@ def _offered(request: HttpRequest, wanted: Request) -> dict[str, Any]:
     return {"candidates": found.rows, "older": found.older, "before": before, "text": text, "chosen": chosen}
 
 
-def _named(request: HttpRequest, keys: list[str]) -> list[Request]:
+def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
     """Return these requests in this order. Raises `InvalidFields` for those that the person cannot see."""
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
     found: dict[str, Request] = {row.key: row for row in rows}
@@ -114,27 +114,27 @@ def _named(request: HttpRequest, keys: list[str]) -> list[Request]:
     return [found[key] for key in keys]
 
 
-def _combine(request: HttpRequest, requests: list[Request], reason: str) -> HttpResponse:
+def _combine(request: AuthenticatedRequest, requests: list[Request], reason: str) -> HttpResponse:
     versions = {each.key: each.version for each in requests}
     made = links.combine_requests(
-        requests=requests, by=cast(User, request.user), at=timezone.now(), reason=reason, versions=versions
+        requests=requests, by=request.user, at=timezone.now(), reason=reason, versions=versions
     )
     messages.success(request, f"{made} is a draft of {len(requests)} requests: look at it, and submit it.")
     return redirect(made)
 
 
-def _asked(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+def _asked(request: AuthenticatedRequest, template: str, context: dict[str, Any]) -> HttpResponse:
     """Show the form: empty, with its problems, or with why nothing can be done."""
     status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
     return render(request, template, context, status=status)
 
 
-def _not_done(request: HttpRequest, wanted: Request, error: Exception) -> HttpResponse:
+def _not_done(request: AuthenticatedRequest, wanted: Request, error: Exception) -> HttpResponse:
     messages.error(request, str(error))
     return redirect(wanted)
 
 
-def _wanted(request: HttpRequest, key: str) -> Request:
+def _wanted(request: AuthenticatedRequest, key: str) -> Request:
     found = request_or_404(request.user, key)
     if not links.may_rearrange(request.user, found):
         raise PermissionDenied("Only a liaison of the experiment or, once it was sent, an approver may do this.")

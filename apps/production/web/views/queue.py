@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.holds import wide_holds
 from apps.production.domain.queue import placement, shares
@@ -28,19 +28,19 @@ MOST_SHIFTS = 200
 
 
 @require_safe
-def queue(request: HttpRequest) -> HttpResponse:
+def queue(request: AuthenticatedRequest) -> HttpResponse:
     return _queue(request, query=request.GET)
 
 
 @require_POST
-def move(request: HttpRequest, key: str) -> HttpResponse:
+def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Move a request to a rank; problems come back in its row, a lost race as a message."""
     wanted, form = _wanted(request, key), MoveForm(request.POST)
     if not form.is_valid():
         return _queue(request, query=request.POST, failed=key, form=form)
     given = form.cleaned_data
     try:
-        old = placement.move_request(request=wanted, by=cast(User, request.user), at=timezone.now(), **given)
+        old = placement.move_request(request=wanted, by=request.user, at=timezone.now(), **given)
     except InvalidFields as error:
         add_problems(form, error.problems)
         return _queue(request, query=request.POST, failed=key, form=form)
@@ -54,12 +54,12 @@ def move(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_POST
-def undo(request: HttpRequest, key: str) -> HttpResponse:
+def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Let the score decide again where a request goes."""
     wanted, form = _wanted(request, key), UndoForm(request.POST)
     given = form.cleaned_data if form.is_valid() else {"reason": ""}
     try:
-        rank = placement.undo_move(request=wanted, by=cast(User, request.user), at=timezone.now(), **given)
+        rank = placement.undo_move(request=wanted, by=request.user, at=timezone.now(), **given)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except InvalidFields as error:
@@ -72,7 +72,7 @@ def undo(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def share_page(request: HttpRequest) -> HttpResponse:
+def share_page(request: AuthenticatedRequest) -> HttpResponse:
     """Show the shares; POST shows what would become of others (`do=preview`), or saves them."""
     if not (is_opg(request.user) or may_set_shares(request.user)):
         raise PermissionDenied("Shares are a matter of the OPG; a request's page tells its experiment's own.")
@@ -105,12 +105,12 @@ def _preview(form: SharesForm, context: dict[str, Any]) -> bool:
     return True
 
 
-def _save(request: HttpRequest, form: SharesForm) -> bool:
+def _save(request: AuthenticatedRequest, form: SharesForm) -> bool:
     given = form.cleaned_data
     try:
         changed = shares.set_shares(
             weights=form.weights,
-            by=cast(User, request.user),
+            by=request.user,
             at=timezone.now(),
             reason=given["reason"],
             version=given["version"],
@@ -131,7 +131,9 @@ def _by_field(problems: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {name if name == "reason" else f"share-{name}": texts for name, texts in problems.items()}
 
 
-def _queue(request: HttpRequest, *, query: Mapping[str, Any], failed: str = "", form: Any = None) -> HttpResponse:
+def _queue(
+    request: AuthenticatedRequest, *, query: Mapping[str, Any], failed: str = "", form: Any = None
+) -> HttpResponse:
     after = str(query.get("after", ""))
     number = int(after) if re.fullmatch("[0-9]{1,9}", after) else 0
     part = queue_lines(user=request.user, at=timezone.now(), after=number)
@@ -149,11 +151,11 @@ def _queue(request: HttpRequest, *, query: Mapping[str, Any], failed: str = "", 
     return render(request, "production/queue.html", context, status=400 if failed else 200)
 
 
-def _back(request: HttpRequest) -> HttpResponse:
+def _back(request: AuthenticatedRequest) -> HttpResponse:
     after = request.POST.get("after", "")
     return redirect("/requests/queue/" + (f"?after={after}" if re.fullmatch("[0-9]{1,9}", after) else ""))
 
 
-def _wanted(request: HttpRequest, key: str) -> Request:
+def _wanted(request: AuthenticatedRequest, key: str) -> Request:
     found: Request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     return found

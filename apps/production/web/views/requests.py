@@ -1,17 +1,17 @@
 """List, queue and page of requests, and the moves made there. The form is in `form_views`."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -43,7 +43,7 @@ from apps.production.web.lookup import request_or_404
 
 
 @require_safe
-def request_list(request: HttpRequest) -> HttpResponse:
+def request_list(request: AuthenticatedRequest) -> HttpResponse:
     visible = Request.objects.visible_to(request.user).select_related("experiment", "created_by")
     found = RequestFilter(request.GET, queryset=visible, request=request)
     shown = found.qs if found.is_valid() else visible.none()
@@ -57,7 +57,7 @@ def request_list(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def request_detail(request: HttpRequest, key: str) -> HttpResponse:
+def request_detail(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """The page of a request; `?do=approve` opens the form of a move that this person may make now."""
     wanted = request_or_404(request.user, key)
     asked = request.GET.get("do", "")
@@ -65,7 +65,7 @@ def request_detail(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_POST
-def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
+def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
     """Make one move; problems come back beside the form, a lost race as a message on the request as it is now."""
     if verb not in SERVICES:
         raise Http404
@@ -76,7 +76,7 @@ def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
     if "successor" in given:
         given["successor"] = Request.objects.visible_to(request.user).filter(key=given["successor"]).first()
     try:
-        SERVICES[Verb(verb)](request=wanted, by=cast(User, request.user), at=timezone.now(), **given)
+        SERVICES[Verb(verb)](request=wanted, by=request.user, at=timezone.now(), **given)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except (InvalidTransition, StaleState) as error:
@@ -92,12 +92,12 @@ def move_request(request: HttpRequest, key: str, verb: str) -> HttpResponse:
 
 
 @require_POST
-def prioritise(request: HttpRequest, key: str) -> HttpResponse:
+def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted, form = request_or_404(request.user, key), PriorityForm(request.POST)
     if not form.is_valid():
         return _detail(request, wanted, asked="priority", form=form)
     try:
-        set_priority(request=wanted, by=cast(User, request.user), at=timezone.now(), **form.cleaned_data)
+        set_priority(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except (InvalidTransition, StaleState) as error:
@@ -121,7 +121,7 @@ def _focus_problem(form: Any) -> None:
         form.fields[name].widget.attrs["autofocus"] = True
 
 
-def _detail(request: HttpRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
+def _detail(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
     user, status = request.user, 400 if form is not None else 200
     _focus_problem(form)
     at = timezone.now()

@@ -1,18 +1,18 @@
 """Clones and templates on pages."""
 
 import re
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.models import User
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.lineage import templates as templates_module
 from apps.production.domain.lineage.clones import REFUSALS, clone_request, take_next_names
@@ -35,11 +35,11 @@ class NameForm(forms.Form):
 
 
 @require_POST
-def clone(request: HttpRequest, key: str) -> HttpResponse:
+def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Make a draft of what another request holds, and open it."""
     wanted = request_or_404(request.user, key)
     try:
-        made, notes = clone_request(request=wanted, by=cast(User, request.user), at=timezone.now())
+        made, notes = clone_request(request=wanted, by=request.user, at=timezone.now())
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except InvalidFields as error:
@@ -52,11 +52,11 @@ def clone(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_POST
-def next_names(request: HttpRequest, key: str) -> HttpResponse:
+def next_names(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
     wanted = request_or_404(request.user, key)
     try:
-        take_next_names(request=wanted, by=cast(User, request.user), at=timezone.now())
+        take_next_names(request=wanted, by=request.user, at=timezone.now())
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from None
     except REFUSALS as error:
@@ -67,7 +67,7 @@ def next_names(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_safe
-def templates(request: HttpRequest) -> HttpResponse:
+def templates(request: AuthenticatedRequest) -> HttpResponse:
     """The templates that this person may see, some at a time: those that follow the one named by `?after=`."""
     mine = set(writable_experiments(request.user).values_list("pk", flat=True))
     found = templates_for(request.user)
@@ -84,7 +84,7 @@ def templates(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def make_template(request: HttpRequest, key: str) -> HttpResponse:
+def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Keep what a request holds as a template."""
     wanted = request_or_404(request.user, key)
     if not may_manage(request.user, wanted.experiment_id):
@@ -92,9 +92,7 @@ def make_template(request: HttpRequest, key: str) -> HttpResponse:
     form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": wanted.title[:80]})
     if request.method == "POST" and form.is_valid():
         try:
-            made = save_template(
-                request=wanted, name=form.cleaned_data["name"], by=cast(User, request.user), at=timezone.now()
-            )
+            made = save_template(request=wanted, name=form.cleaned_data["name"], by=request.user, at=timezone.now())
         except InvalidFields as error:
             add_problems(form, error.problems)
         else:
@@ -104,14 +102,14 @@ def make_template(request: HttpRequest, key: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def rename_template(request: HttpRequest, number: int) -> HttpResponse:
+def rename_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
     template = _template(request, number)
     form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": template.name})
     form.fields["name"].help_text = ""
     if request.method == "POST" and form.is_valid():
         try:
             templates_module.rename_template(
-                template=template, name=form.cleaned_data["name"], by=cast(User, request.user), at=timezone.now()
+                template=template, name=form.cleaned_data["name"], by=request.user, at=timezone.now()
             )
         except InvalidFields as error:
             add_problems(form, error.problems)
@@ -121,20 +119,20 @@ def rename_template(request: HttpRequest, number: int) -> HttpResponse:
 
 
 @require_POST
-def delete_template(request: HttpRequest, number: int) -> HttpResponse:
+def delete_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
     template = _template(request, number)
-    templates_module.delete_template(template=template, by=cast(User, request.user), at=timezone.now())
+    templates_module.delete_template(template=template, by=request.user, at=timezone.now())
     messages.success(request, f"The template “{template}” is deleted. Requests made of it stay.")
     return redirect("production:templates")
 
 
-def _template(request: HttpRequest, number: int) -> RequestTemplate:
+def _template(request: AuthenticatedRequest, number: int) -> RequestTemplate:
     found = get_object_or_404(templates_for(request.user), pk=number)
     if not may_manage(request.user, found.experiment_id):
         raise PermissionDenied("Only a liaison of the experiment or the OPG may change its templates.")
     return found
 
 
-def _name_page(request: HttpRequest, form: Any, title: str) -> HttpResponse:
+def _name_page(request: AuthenticatedRequest, form: Any, title: str) -> HttpResponse:
     context = {"form": form, "title": title}
     return render(request, "production/template_name.html", context, status=400 if form.errors else 200)

@@ -1,15 +1,16 @@
 """What each workflow type asks for, written from its declaration."""
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from apps.accounts.web.request import AuthenticatedRequest
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.web.forms.request import workflow_choices, writable_experiments
 
 
 @require_safe
-def workflow_list(request: HttpRequest) -> HttpResponse:
+def workflow_list(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "types": [(version, workflow_of(version)) for version in newest_versions(visible_types(request.user))],
         "writable": dict(workflow_choices(request.user)) if writable_experiments(request.user).exists() else {},
@@ -18,7 +19,7 @@ def workflow_list(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def workflow_page(request: HttpRequest, key: str) -> HttpResponse:
+def workflow_page(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """One type in its newest version."""
     version = get_object_or_404(newest_versions(visible_types(request.user)), type__key=key)
     may_write = writable_experiments(request.user).exists() and key in dict(workflow_choices(request.user))
