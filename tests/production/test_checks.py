@@ -56,7 +56,7 @@ def test_empty_draft_can_be_saved_and_lacks_everything():
         (chain(stage(events=0)), "stages.0.events", "Must be more than zero."),
         (chain(stage(jobs=-4)), "stages.0.jobs", "Must be more than zero."),
         (chain(stage(memory_bytes=10**14)), "stages.0.memory_bytes", "At most 16 TB."),
-        (chain(stage(wall_seconds=31 * 86_400)), "stages.0.wall_seconds", "At most 30 days."),
+        (chain(stage(wall_seconds=31 * 86_400)), "stages.0.wall_seconds", "At most 30 d."),
         (chain(stage(jobs=10, events=9)), "stages.0.jobs", "More jobs than events (9): some would have nothing to do."),
         (chain(stage(services=("samweb", "nfs"))), "stages.0.services", "The portal knows no service “nfs”."),
         (chain(stage("a"), stage("a", output_dataset="x")), "stages.1.name", "Stage 1 has this name already."),

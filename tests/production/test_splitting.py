@@ -14,13 +14,12 @@ from apps.production.domain.lineage.splits import MAX_PARTS, By, split, ways
 from apps.production.domain.types.arguments import runs_in
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
-from apps.production.enums import RequestState
 from tests.production.test_workflows import monte_carlo
 from tests.production.written import content, stage
 
 
 def workflow(key):
-    return read_declaration(builtin_texts()[key], key=key, number=1, states=frozenset(RequestState.values))
+    return read_declaration(builtin_texts()[key], key=key, number=1)
 
 
 def reprocessing(**changes) -> RequestContent:

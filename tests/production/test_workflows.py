@@ -13,10 +13,11 @@ from apps.production.domain.content.model import RequestContent, StageContent, c
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
-from apps.production.domain.types.builtin import STATES, builtin_texts, general
+from apps.production.domain.types.builtin import builtin_texts, general
 from apps.production.domain.types.declaration import DeclarationError, read_declaration
+from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
-from apps.production.models import Request, WorkflowType, WorkflowVersion
+from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import typed
 from tests.production.written import AT, content, stage
 
@@ -24,7 +25,7 @@ FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
 
 
 def builtin(key):
-    return read_declaration(builtin_texts()[key], key=key, states=STATES)
+    return read_declaration(builtin_texts()[key], key=key)
 
 
 def monte_carlo(**changes) -> RequestContent:
@@ -45,7 +46,7 @@ def monte_carlo(**changes) -> RequestContent:
 
 def faults(text):
     with pytest.raises(DeclarationError) as caught:
-        read_declaration(text, key="t", states=STATES)
+        read_declaration(text, key="t")
     return dict(caught.value.problems)
 
 
@@ -158,6 +159,27 @@ def test_runs_are_in_order_and_overlap_nowhere(parts):
         assert len(set(wanted)) < len(wanted)
     else:
         assert found == sorted(wanted)
+
+
+def test_texts_that_are_allowed_fit_their_columns():
+    for model, fields in ((Request, REQUEST), (Stage, CORE)):
+        widths = {name: model._meta.get_field(name).max_length for name in fields}
+        assert {name: width for name, width in widths.items() if width and width != fields[name].most} == {
+            name: 16 for name in fields if name == "requested_priority"
+        }
+
+
+def test_references_of_a_declaration_are_followed_as_far_as_they_are_few():
+    shared = "title: x\nstages: {a: {title: A, arguments: &all [name, release]}, b: {title: B, arguments: *all}}"
+    assert [len(kind.arguments) for kind in read_declaration(shared, key="t").stages] == [2, 2]
+    laughs = "a0: &a0 [ha, ha, ha]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
+    assert "300,000 values" in faults(laughs)["declaration"]
+    assert "Nothing above has the name &later" in faults("help: *later\ntitle: &later x")["declaration"]
+
+
+def test_line_of_a_fault_is_told():
+    found = faults("title: x\nstages:\n  a:\n    title: A\n    arguments: [name]\n    command: ['{seeds}']\n")
+    assert found["stages.a.command"].endswith("(line 6)")
 
 
 def test_request_of_a_type_must_hold_what_it_declares():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
 from apps.submission.domain.ranges import read_ranges, write_ranges
 from apps.submission.domain.scripts import plan_stage, write_script
@@ -33,7 +33,7 @@ NASTY = st.sampled_from(["$(touch /tmp/x)", "`id`", "a'b\"c", "\n; ls", "!!", "\
 
 
 def contents(command: list[str], **stage: object) -> RequestContent:
-    workflow = read_declaration(DECLARATION.replace("COMMAND", json.dumps(command)), key="t", states=STATES)
+    workflow = read_declaration(DECLARATION.replace("COMMAND", json.dumps(command)), key="t")
     return replace(RequestContent(), workflow=workflow, stages=(written.stage(kind="stage", **stage),))
 
 
@@ -144,5 +144,5 @@ def test_a_test_reads_and_writes_datasets_of_its_own():
 
 @pytest.mark.parametrize("key", ["general", "keep_up", "monte_carlo", "reprocessing", "skim", "merge", "calibration"])
 def test_every_type_that_comes_with_the_portal_has_commands(key):
-    workflow = read_declaration(builtin_texts()[key], key=key, states=STATES)
+    workflow = read_declaration(builtin_texts()[key], key=key)
     assert [stage.key for stage in workflow.stages if not stage.command] == []

@@ -21,7 +21,7 @@ from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.lifecycle.transitions import transitions_from
-from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import DeclarationError, read_declaration
 from apps.production.domain.types.versions import newest_version, save_workflow
 from apps.production.enums import Actor, Verb
@@ -122,7 +122,7 @@ class DeclarationForm(forms.ModelForm):
     def clean_declaration(self) -> str:
         text = str(self.cleaned_data["declaration"]).replace("\r\n", "\n")
         try:
-            read_declaration(text, key=self.cleaned_data.get("key", "new"), states=STATES)
+            read_declaration(text, key=self.cleaned_data.get("key", "new"))
         except DeclarationError as error:
             raise forms.ValidationError([f"{place}: {what}" for place, what in error.problems]) from None
         return text

@@ -9,13 +9,14 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.production.domain.checks import unknown_service
-from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import Workflow
+from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import RequestedPriority
-from apps.production.limits import MAX_LENGTH, MAX_STAGES, STAGE_MAX, STAGE_MAX_LENGTH
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
 from apps.statusboard.models import Service
 
@@ -25,20 +26,7 @@ class StageReader(serializers.ModelSerializer[Stage]):
 
     class Meta:
         model = Stage
-        fields = [
-            "kind",
-            "name",
-            "release",
-            "configuration",
-            "input_dataset",
-            "events",
-            "jobs",
-            "memory_bytes",
-            "wall_seconds",
-            "output_dataset",
-            "services",
-            "arguments",
-        ]
+        fields = ["kind", *STAGE_FIELDS, "services", "arguments"]
         read_only_fields = fields
 
     def to_representation(self, stage: Stage) -> dict[str, Any]:
@@ -107,12 +95,19 @@ class RequestReader(RequestRow):
         read_only_fields = fields
 
 
-def _text(limit: int, **more: Any) -> serializers.CharField:
-    return serializers.CharField(required=False, allow_blank=True, max_length=limit, **more)
-
-
-def _number(name: str) -> serializers.IntegerField:
-    return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=STAGE_MAX[name])
+def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:
+    """Return what reads a field that every request or stage has."""
+    match argument.type:
+        case "count" | "size" | "duration":
+            return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=argument.most)
+        case "choice":
+            return serializers.ChoiceField(required=False, choices=argument.choices)
+        case "date":
+            return serializers.DateField(required=False, allow_null=True)
+        case "services":
+            slug = serializers.CharField(max_length=64)
+            return serializers.ListField(child=slug, required=False, max_length=100, help_text="Slugs of services.")
+    return serializers.CharField(required=False, allow_blank=True, max_length=argument.most)
 
 
 def _arguments() -> serializers.DictField:
@@ -129,19 +124,10 @@ class StageWriter(serializers.Serializer[Any]):
     kind = serializers.CharField(
         required=False, max_length=40, help_text="Key of a stage of the workflow type; its first one unless given."
     )
-    name = _text(STAGE_MAX_LENGTH["name"])
-    release = _text(STAGE_MAX_LENGTH["release"])
-    configuration = _text(STAGE_MAX_LENGTH["configuration"])
-    input_dataset = _text(STAGE_MAX_LENGTH["input_dataset"])
-    events = _number("events")
-    jobs = _number("jobs")
-    memory_bytes = _number("memory_bytes")
-    wall_seconds = _number("wall_seconds")
-    output_dataset = _text(STAGE_MAX_LENGTH["output_dataset"])
-    services = serializers.ListField(
-        child=serializers.CharField(max_length=64), required=False, max_length=100, help_text="Slugs of services."
-    )
     arguments = _arguments()
+
+    def get_fields(self) -> Any:
+        return {**super().get_fields(), **{name: _field(argument) for name, argument in CORE.items()}}
 
     def validate_services(self, slugs: list[str]) -> list[str]:
         """Look the services up here already, so that a wrong one is told with all else that is wrong."""
@@ -154,13 +140,11 @@ class StageWriter(serializers.Serializer[Any]):
 class RequestWriter(serializers.Serializer[Any]):
     """A draft, which may be incomplete; everything is needed to submit it. `stages` replaces the whole chain."""
 
-    title = _text(MAX_LENGTH["title"])
-    purpose = _text(MAX_LENGTH["purpose"])
-    deadline = serializers.DateField(required=False, allow_null=True)
-    requested_priority = serializers.ChoiceField(required=False, choices=RequestedPriority.choices)
-    priority_reason = _text(MAX_LENGTH["priority_reason"])
     arguments = _arguments()
     stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
+
+    def get_fields(self) -> Any:
+        return {**super().get_fields(), **{name: _field(argument) for name, argument in REQUEST.items()}}
 
     @cached_property
     def known_services(self) -> frozenset[str]:

@@ -15,7 +15,7 @@ from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.content.model import FIELDS
-from apps.production.domain.types.declaration import CORE
+from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import workflow_of
 from apps.production.models import Comment, Request
 

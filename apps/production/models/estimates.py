@@ -3,7 +3,6 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from apps.production.limits import STAGE_MAX_LENGTH
 from apps.production.models.requests import Request
 
 
@@ -16,9 +15,9 @@ class StageHistory(models.Model):
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="history")
     experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="+", db_index=False)
     name = models.CharField(max_length=64, help_text="In small letters.")
-    release = models.CharField(max_length=STAGE_MAX_LENGTH["release"], blank=True)
-    configuration = models.CharField(max_length=STAGE_MAX_LENGTH["configuration"], blank=True)
-    output_dataset = models.CharField(max_length=STAGE_MAX_LENGTH["output_dataset"], blank=True)
+    release = models.CharField(max_length=100, blank=True)
+    configuration = models.CharField(max_length=300, blank=True)
+    output_dataset = models.CharField(max_length=300, blank=True)
     events_per_job = models.FloatField(null=True, blank=True)
     attempts = models.PositiveIntegerField(help_text="All that ended, however they did.")
     completed = models.PositiveIntegerField()

@@ -7,7 +7,6 @@ from django.urls import reverse
 
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
-from apps.production.limits import MAX_LENGTH, STAGE_MAX_LENGTH
 from apps.production.models.types import WorkflowVersion
 
 _S = RequestState
@@ -37,7 +36,7 @@ class Request(models.Model):
     experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="requests")
     workflow = models.ForeignKey(WorkflowVersion, on_delete=models.PROTECT, related_name="requests")
     arguments = models.JSONField(default=dict, blank=True)
-    title = models.CharField(max_length=MAX_LENGTH["title"], blank=True)
+    title = models.CharField(max_length=200, blank=True)
     purpose = models.TextField(blank=True)
     deadline = models.DateField(null=True, blank=True)
     requested_priority = models.CharField(
@@ -131,17 +130,15 @@ class Stage(models.Model):
     position = models.PositiveSmallIntegerField()
     kind = models.CharField(max_length=40, default="stage")
     arguments = models.JSONField(default=dict, blank=True)
-    name = models.CharField(max_length=STAGE_MAX_LENGTH["name"], blank=True)
-    release = models.CharField(max_length=STAGE_MAX_LENGTH["release"], blank=True)
-    configuration = models.CharField(max_length=STAGE_MAX_LENGTH["configuration"], blank=True)
-    input_dataset = models.CharField(
-        max_length=STAGE_MAX_LENGTH["input_dataset"], blank=True, help_text="Empty: the output of the stage before."
-    )
+    name = models.CharField(max_length=64, blank=True)
+    release = models.CharField(max_length=100, blank=True)
+    configuration = models.CharField(max_length=300, blank=True)
+    input_dataset = models.CharField(max_length=300, blank=True, help_text="Empty: the output of the stage before.")
     events = models.BigIntegerField(null=True, blank=True)
     jobs = models.PositiveIntegerField(null=True, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Of one job.")
     wall_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Of one job.")
-    output_dataset = models.CharField(max_length=STAGE_MAX_LENGTH["output_dataset"], blank=True)
+    output_dataset = models.CharField(max_length=300, blank=True)
     services = models.ManyToManyField("statusboard.Service", blank=True, related_name="stages")
 
     class Meta:

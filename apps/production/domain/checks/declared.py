@@ -6,7 +6,7 @@ from typing import Any
 from apps.production.domain.checks.base import stages
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.arguments import Argument
-from apps.production.domain.types.declaration import CORE
+from apps.production.domain.types.fields import CORE
 
 
 def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:

@@ -9,7 +9,7 @@ from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.quantities import format_duration, format_size
 from apps.production.domain.estimates import StageEstimate
-from apps.production.limits import STAGE_MAX
+from apps.production.domain.types.fields import CORE
 
 HOUR = 3600
 #: Jobs below are mostly start and end; above, one lost job is dear.
@@ -51,7 +51,7 @@ def wall_is_enough(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The wall time is at least what nine of ten past jobs took."""
     for path, stage, past in _past(content, facts):
         if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
-            enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, STAGE_MAX["wall_seconds"])
+            enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, CORE["wall_seconds"].most)
             yield Problem(
                 f"{path}.wall_seconds",
                 f"One in ten of {_rests_on(past)} took more than {format_duration(round(past.wall_most / 60) * 60)}.",
@@ -95,7 +95,7 @@ def job_length(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if not stage.jobs or not wall or SHORT_JOB <= wall <= LONG_JOB:
             continue
         jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
-        fits = past.scaled and jobs <= min(stage.events or 0, STAGE_MAX["jobs"])
+        fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
         mend = Mend(f"Take {jobs:,} jobs", {f"{path}.jobs": jobs}) if fits else None
         what = "Fewer, longer jobs waste less" if wall < SHORT_JOB else "More, shorter jobs lose less when one fails"
         words = format_duration(max(1, round(wall / 60)) * 60)

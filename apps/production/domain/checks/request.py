@@ -8,6 +8,7 @@ from apps.production.domain.checks.base import Mend, Problem, Severity, rule, st
 from apps.production.domain.checks.declared import declared
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.types.fields import REQUEST
 from apps.production.enums import ABOVE_NORMAL
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -20,14 +21,9 @@ FAR = timedelta(days=2 * 365)
 @rule(Severity.MUST)
 def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Every ingredient is there."""
-    needed = {
-        "title": "Give it a title that others will recognise.",
-        "purpose": "Say what it is for: the analysis, and who waits for it.",
-        "deadline": "Say by which day it is needed.",
-    }
-    for name, message in needed.items():
-        if not getattr(content, name):
-            yield Problem(name, message)
+    for name, argument in REQUEST.items():
+        if argument.required and not getattr(content, name):
+            yield Problem(name, argument.missing)
     if not content.stages:
         yield Problem("stages", "Add at least one stage.")
     for path, argument, value in declared(content):

@@ -1,14 +1,15 @@
 """Rules without which a draft cannot be saved."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from apps.production.domain.checks.base import Problem, Severity, rule, stages
-from apps.production.domain.checks.declared import declared
 from apps.production.domain.checks.facts import Facts
-from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.declaration import CORE
+from apps.production.domain.content.model import MAX_STAGES, RequestContent
+from apps.production.domain.types.arguments import Argument
+from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
-from apps.production.limits import MAX_LENGTH, MAX_STAGES, NUMBERS, STAGE_MAX, STAGE_MAX_LENGTH
 
 
 def unknown_service(slug: str) -> str:
@@ -16,17 +17,20 @@ def unknown_service(slug: str) -> str:
     return f"The portal knows no service “{slug[:64]}”."
 
 
+def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
+    """Yield each field of request and stages that holds such a value, with its path and definition."""
+    found = [(name, argument, getattr(content, name)) for name, argument in REQUEST.items()]
+    for path, stage in stages(content):
+        found += [(f"{path}.{name}", argument, getattr(stage, name)) for name, argument in CORE.items()]
+    return (one for one in found if isinstance(one[2], kind))
+
+
 @rule(Severity.STOP)
 def lengths(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No text is longer than its limit or holds a NUL."""
-    places = [(name, getattr(content, name), limit) for name, limit in MAX_LENGTH.items()]
-    for path, stage in stages(content):
-        places += [(f"{path}.{name}", getattr(stage, name), limit) for name, limit in STAGE_MAX_LENGTH.items()]
-    for path, text, limit in places:
-        if len(text) > limit:
-            yield Problem(path, f"At most {limit:,} characters; this has {len(text):,}.")
-        if "\0" in text:
-            yield Problem(path, "Text cannot hold the character NUL.")
+    for path, argument, text in _fields(content, str):
+        if problem := argument.kind.problem(text) or argument.excess(text):
+            yield Problem(path, problem)
 
 
 @rule(Severity.STOP)
@@ -39,18 +43,9 @@ def stage_count(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.STOP)
 def number_ranges(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Numbers are positive and not absurd."""
-    for path, stage in stages(content):
-        for name in NUMBERS:
-            value = getattr(stage, name)
-            if value is not None and value <= 0:
-                yield Problem(f"{path}.{name}", "Must be more than zero.")
-            elif value is not None and value > STAGE_MAX[name]:
-                yield Problem(f"{path}.{name}", f"At most {_limit(name)}.")
-
-
-def _limit(name: str) -> str:
-    words = {"memory_bytes": "16 TB", "wall_seconds": "30 days"}
-    return words.get(name) or f"{STAGE_MAX[name]:,}"
+    for path, argument, number in _fields(content, int):
+        if problem := argument.excess(number):
+            yield Problem(path, problem)
 
 
 @rule(Severity.STOP)
@@ -67,20 +62,16 @@ def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.STOP)
 def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Stages and arguments are those that the workflow declares, and each value is of its type."""
-    names = {argument.name for argument in content.workflow.arguments}
-    given = [("arguments", name) for name in content.arguments if name not in names]
+    places: list[tuple[str, Any, Workflow | StageType]] = [("arguments", content.arguments, content.workflow)]
     for path, stage in stages(content):
-        if not content.workflow.knows(stage.kind):
-            kinds = ", ".join(kind.key for kind in content.workflow.stages)
-            yield Problem(
-                f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”; it has: {kinds}."
-            )
-        else:
-            known = {argument.name for argument in content.workflow.stage(stage.kind).arguments}
-            given += [(f"{path}.arguments", name) for name in stage.arguments if name not in known]
-    for path, name in given:
-        yield Problem(f"{path}.{name[:40]}", f"{content.workflow.title} has no such argument.")
-    for path, argument, value in declared(content):
-        extra = argument.name not in CORE
-        if extra and value not in ("", None) and (problem := argument.problem(value)):
-            yield Problem(path, problem)
+        if content.workflow.knows(stage.kind):
+            places.append((f"{path}.arguments", stage.arguments, content.workflow.stage(stage.kind)))
+            continue
+        kinds = ", ".join(kind.key for kind in content.workflow.stages)
+        yield Problem(f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”; it has: {kinds}.")
+    for path, given, declared in places:
+        for name, value in given.items():
+            argument = declared.argument(name)
+            problem = argument.problem(value) if argument and value not in ("", None) else ""
+            if problem or argument is None:
+                yield Problem(f"{path}.{name[:40]}", problem or f"{content.workflow.title} has no such argument.")

@@ -11,14 +11,14 @@ from apps.accounts.permissions import is_liaison
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks import check_shape
 from apps.production.domain.checks.known_facts import basic_facts
-from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.plain import read_plain
-from apps.production.domain.content.yaml_text import Fault, Parsed, parse_yaml, write_yaml
+from apps.production.domain.content.model import MAX_STAGES, RequestContent
+from apps.production.domain.content.plain import read_plain, write_yaml
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
+from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
 from apps.production.models import Request, WorkflowVersion
 
 
@@ -53,6 +53,11 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
     faults = list(parsed.faults)
     if faults and parsed.data is None:
         raise InvalidText(faults)
+    stages = data.get("stages")
+    if isinstance(stages, list) and len(stages) > MAX_STAGES:
+        what = f"At most {MAX_STAGES} stages; this has {len(stages):,}."
+        faults.append(Fault(parsed.line(f"stages.{MAX_STAGES}"), what, "stages"))
+        del stages[MAX_STAGES:]
     experiment = _experiment(data, parsed, by, faults)
     workflow = _workflow(data, parsed, experiment, faults)
     content, problems = read_plain(parsed.data, workflow or general())

@@ -1,16 +1,55 @@
-"""What a person writes in a request, apart from the database: form, API, checks and services all speak it."""
+"""What a person writes in a request, apart from the database: form, API, checks and services all speak it.
 
-from collections.abc import Callable, Mapping
+Both classes may hold anything: a draft on its way is not always right. By their annotations pydantic reads data as JSON
+and YAML have it (`plain.read_plain`); titles, help and bounds of the fields are in `types/fields.yaml`.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
 from itertools import zip_longest
-from typing import Any
+from typing import Annotated, Any
 
-from apps.production.domain.content.quantities import format_count, format_duration, format_size
-from apps.production.domain.types.arguments import Argument, Value
+from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainValidator
+
+from apps.production.domain.types.arguments import Argument, Text, Value
 from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import CORE, Workflow
+from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
+
+MAX_STAGES = 100
+
+
+def given(data: Any) -> Any:
+    """Leave out what is null: it is as good as not there."""
+    return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+def _day(value: Any) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(str(REQUEST["deadline"].read(value)))
+
+
+def _arguments(data: Any, declared: Workflow | StageType) -> dict[str, Value]:
+    read: dict[str, Value] = given(declared.reader.validate_python(given(data)))
+    return read
+
+
+def _stage(data: Any, info: Any) -> Any:
+    """Let a stage that does not say which be of the first kind."""
+    return {"kind": info.context.stages[0].key, **given(data)} if isinstance(data, dict) else data
+
+
+def _request_arguments(data: Any, info: Any) -> dict[str, Value]:
+    return _arguments(data, info.context)
+
+
+def _stage_arguments(data: Any, info: Any) -> dict[str, Value]:
+    return _arguments(data, info.context.stage(info.data.get("kind", "")))
+
+
+def _number(name: str) -> PlainValidator:
+    return PlainValidator(CORE[name].read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,18 +59,20 @@ class StageContent:
     `kind` is the key of its type in the workflow; `arguments` are those that the type declares beside the fields here.
     """
 
-    kind: str = "stage"
-    name: str = ""
-    release: str = ""
-    configuration: str = ""
-    input_dataset: str = ""
-    events: int | None = None
-    jobs: int | None = None
-    memory_bytes: int | None = None
-    wall_seconds: int | None = None
-    output_dataset: str = ""
-    services: tuple[str, ...] = ()
-    arguments: Mapping[str, Value] = field(default_factory=dict)
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    kind: Text = "stage"
+    name: Text = ""
+    release: Text = ""
+    configuration: Text = ""
+    input_dataset: Text = ""
+    events: Annotated[int | None, _number("events")] = None
+    jobs: Annotated[int | None, _number("jobs")] = None
+    memory_bytes: Annotated[int | None, _number("memory_bytes")] = None
+    wall_seconds: Annotated[int | None, _number("wall_seconds")] = None
+    output_dataset: Text = ""
+    services: tuple[Text, ...] = ()
+    arguments: Annotated[Mapping[str, Value], PlainValidator(_stage_arguments)] = field(default_factory=dict)
 
     def value(self, name: str) -> Any:
         """Return the value of an argument, whether it is a field here or not."""
@@ -45,68 +86,51 @@ class RequestContent:
     `workflow` is the version of its type, which stays; `arguments` are those that it declares for the request.
     """
 
-    workflow: Workflow = field(default_factory=general)
-    arguments: Mapping[str, Value] = field(default_factory=dict)
-    title: str = ""
-    purpose: str = ""
-    deadline: date | None = None
-    requested_priority: str = RequestedPriority.NORMAL
-    priority_reason: str = ""
-    stages: tuple[StageContent, ...] = field(default=())
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    workflow: InstanceOf[Workflow] = field(default_factory=general)
+    title: Text = ""
+    purpose: Text = ""
+    deadline: Annotated[date | None, BeforeValidator(_day)] = None
+    requested_priority: Text = RequestedPriority.NORMAL
+    priority_reason: Text = ""
+    arguments: Annotated[Mapping[str, Value], PlainValidator(_request_arguments)] = field(default_factory=dict)
+    stages: tuple[Annotated[StageContent, BeforeValidator(_stage)], ...] = ()
 
 
 #: Fields of the request itself, without its stages, and those of a stage without its services.
-FIELDS = tuple(f.name for f in fields(RequestContent) if f.name not in {"stages", "workflow", "arguments"})
-STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name not in {"services", "kind", "arguments"})
-
-
-#: How numbers are written for people; `quantities` reads them back.
-FORMATS: dict[str, Callable[[int], str]] = {
-    "events": format_count,
-    "jobs": format_count,
-    "memory_bytes": format_size,
-    "wall_seconds": format_duration,
-}
+FIELDS = tuple(f.name for f in fields(RequestContent) if f.name in REQUEST)
+STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name in CORE and f.name != "services")
 
 
 def written(name: str, value: Any) -> str:
     """Return the value of a field as a person would type it."""
-    if value is None:
-        return ""
-    return ", ".join(sorted(value)) if isinstance(value, tuple) else FORMATS.get(name, str)(value)
+    if isinstance(value, tuple):
+        return ", ".join(sorted(value))
+    return (REQUEST.get(name) or CORE[name]).write(value)
 
 
 def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
     """Return what differs, field by field: path, old and new as text; a stage that came or went is one change."""
-    found = [_change(name, getattr(old, name), getattr(new, name), name) for name in FIELDS]
-    found += _argument_changes("arguments", old.arguments, new.arguments, new.workflow.argument)
+    found = _differences("", old, new, FIELDS, new.workflow)
     for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):
         path = f"stages.{position}"
         if before is None or after is None or before.kind != after.kind:
-            found.append({"path": path, "old": _title(before), "new": _title(after)})
-            continue
-        found += [
-            _change(f"{path}.{name}", getattr(before, name), getattr(after, name), name)
-            for name in (*STAGE_FIELDS, "services")
-        ]
-        declared = new.workflow.stage(after.kind).argument
-        found += _argument_changes(f"{path}.arguments", before.arguments, after.arguments, declared)
-    return [change for change in found if change["old"] != change["new"]]
+            found.append((path, _title(before), _title(after)))
+        else:
+            names = (*STAGE_FIELDS, "services")
+            found += _differences(f"{path}.", before, after, names, new.workflow.stage(after.kind))
+    return [{"path": path, "old": was, "new": now} for path, was, now in found if was != now]
 
 
-def _change(path: str, old: Any, new: Any, name: str) -> dict[str, str]:
-    return {"path": path, "old": written(name, old), "new": written(name, new)}
-
-
-def _argument_changes(
-    path: str, old: Mapping[str, Value], new: Mapping[str, Value], declared: Callable[[str], Argument | None]
-) -> list[dict[str, str]]:
-    def text(values: Mapping[str, Value], name: str) -> str:
-        argument, value = declared(name), values.get(name)
-        return argument.write(value) if argument else "" if value is None else str(value)
-
-    names = dict.fromkeys([*old, *new])
-    return [{"path": f"{path}.{name}", "old": text(old, name), "new": text(new, name)} for name in names]
+def _differences(
+    path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType
+) -> list[tuple[str, str, str]]:
+    found = [(f"{path}{name}", written(name, getattr(old, name)), written(name, getattr(new, name))) for name in names]
+    for name in dict.fromkeys([*old.arguments, *new.arguments]):
+        write = (declared.argument(name) or Argument(name="unknown")).write
+        found.append((f"{path}arguments.{name}", write(old.arguments.get(name)), write(new.arguments.get(name))))
+    return found
 
 
 def _title(stage: StageContent | None) -> str:

@@ -1,6 +1,7 @@
 """Sizes, durations and counts as people type them, and back again without loss."""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 
 _BYTES = {
@@ -25,12 +26,9 @@ _TIME_UNITS = {
 }
 _COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
-_NUMBER = r"(\d{1,15}(?:\.\d{1,6})?)"
-_SIZE = re.compile(rf"{_NUMBER}\s*([A-Za-z]+)", re.ASCII)
-_PART = re.compile(rf"{_NUMBER}\s*([A-Za-z]+)\s*", re.ASCII)
+_PART = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _HOURS_AND_MINUTES = re.compile(r"(\d{1,4})\s*h\s*(\d{1,2})", re.ASCII)
-_COUNT = re.compile(rf"{_NUMBER}\s*([kKmMgG]?)", re.ASCII)
 _SEPARATOR = re.compile(r"(?<=\d)[\s,_'](?=\d{3}(?!\d))")
 
 SIZE_HELP = "Write a size with its unit, such as 4 GB, 3900 MB or 4 GiB."
@@ -38,13 +36,21 @@ DURATION_HELP = "Write a time such as 8 h, 1 h 30 min, 2 d or 08:00:00."
 COUNT_HELP = "Write a whole number, such as 4000, 20,000,000 or 20 M."
 
 
+def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) -> int:
+    """Add up `1 h 30 min`, of so many parts at most. Raises `ValueError` with what to write instead."""
+    parts = list(_PART.finditer(text.strip()))
+    factors = [units.get(part[2].lower()) for part in parts]
+    if not 0 < len(parts) <= most or None in factors or "".join(part[0] for part in parts) != text.strip():
+        raise ValueError(refusal)
+    total = sum(Decimal(part[1]) * (factor or 0) for part, factor in zip(parts, factors, strict=True))
+    if total != int(total):
+        raise ValueError(refusal)
+    return int(total)
+
+
 def parse_size(text: str) -> int:
     """Return the bytes in `4 GB`, `3900 MB`, `4 GiB`. Raises `ValueError` with what to write."""
-    found = _SIZE.fullmatch(text.strip())
-    factor = _BYTE_UNITS.get(found[2].lower()) if found else None
-    if found is None or factor is None:
-        raise ValueError(SIZE_HELP)
-    return _whole(Decimal(found[1]) * factor, SIZE_HELP)
+    return _total(text, _BYTE_UNITS, SIZE_HELP)
 
 
 def format_size(count: int) -> str:
@@ -69,21 +75,7 @@ def parse_duration(text: str) -> int:
     short = _HOURS_AND_MINUTES.fullmatch(text)
     if short:
         return int(short[1]) * 3600 + int(short[2]) * 60
-    return _parse_parts(text)
-
-
-def _parse_parts(text: str) -> int:
-    total, place = Decimal(0), 0
-    while place < len(text):
-        part = _PART.match(text, place)
-        factor = _TIME_UNITS.get(part[2].lower()) if part else None
-        if part is None or factor is None:
-            raise ValueError(DURATION_HELP)
-        total += Decimal(part[1]) * factor
-        place = part.end()
-    if not text:
-        raise ValueError(DURATION_HELP)
-    return _whole(total, DURATION_HELP)
+    return _total(text, _TIME_UNITS, DURATION_HELP, most=10)
 
 
 def format_duration(seconds: int) -> str:
@@ -98,21 +90,12 @@ def format_duration(seconds: int) -> str:
 
 def parse_count(text: str) -> int:
     """Return the number in `4000`, `20,000,000`, `20 M`. Raises `ValueError` with what to write."""
-    found = _COUNT.fullmatch(_SEPARATOR.sub("", text.strip()))
-    if found is None:
-        raise ValueError(COUNT_HELP)
-    return _whole(Decimal(found[1]) * _COUNT_UNITS[found[2].lower()], COUNT_HELP)
+    return _total(_SEPARATOR.sub("", text.strip()), _COUNT_UNITS, COUNT_HELP)
 
 
 def format_count(count: int) -> str:
     """Write a count with separators."""
     return f"{count:,}"
-
-
-def _whole(amount: Decimal, refusal: str) -> int:
-    if amount != amount.to_integral_value():
-        raise ValueError(refusal)
-    return int(amount)
 
 
 def _plain(amount: Decimal) -> str:

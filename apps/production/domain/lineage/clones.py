@@ -17,7 +17,8 @@ from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import Value
 from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import CORE, StageType, Workflow
+from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
 from apps.production.models import Request
 

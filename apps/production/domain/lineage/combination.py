@@ -13,9 +13,8 @@ from apps.production.domain.checks.world import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lineage.splits import FILES, SEED, Runs, outside, written_runs
 from apps.production.domain.types.arguments import Value, runs_in
-from apps.production.domain.types.declaration import CORE
+from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
-from apps.production.limits import MAX_LENGTH
 
 MAX_COMBINED = 50
 _PART = re.compile(r"(?P<base>.+)_part(?P<part>[0-9]{1,3})of(?P<of>[0-9]{1,3})", re.DOTALL)
@@ -231,8 +230,8 @@ def _words(contents: Sequence[RequestContent]) -> dict[str, Any]:
     days = [content.deadline for content in contents if content.deadline]
     return {
         "title": _TITLE.sub("", contents[0].title),
-        "purpose": _joined((content.purpose for content in contents), MAX_LENGTH["purpose"]),
-        "priority_reason": _joined((content.priority_reason for content in contents), MAX_LENGTH["priority_reason"]),
+        "purpose": _joined((content.purpose for content in contents), REQUEST["purpose"].most),
+        "priority_reason": _joined((content.priority_reason for content in contents), REQUEST["priority_reason"].most),
         "deadline": min(days, default=None),
         "requested_priority": max((str(content.requested_priority) for content in contents), key=order.index),
     }

@@ -11,7 +11,7 @@ from apps.production.domain.checks.declared import number, text
 from apps.production.domain.checks.world import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.arguments import Value, runs_in
-from apps.production.limits import MAX_LENGTH
+from apps.production.domain.types.fields import REQUEST
 
 MAX_PARTS = 50
 #: What is shared out among the parts of a stage, beside its events and jobs: an argument of some types.
@@ -214,7 +214,7 @@ def _with_names(stages: tuple[StageContent, ...], part: int, of: int, by: By) ->
 
 def _title(title: str, part: int, of: int) -> str:
     more = f" (part {part} of {of})"
-    return title[: MAX_LENGTH["title"] - len(more)] + more if title else ""
+    return title[: REQUEST["title"].most - len(more)] + more if title else ""
 
 
 def outside(content: RequestContent) -> Iterator[tuple[int, str]]:

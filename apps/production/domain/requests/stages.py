@@ -7,7 +7,7 @@ from django.db.models import Prefetch, QuerySet
 
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.domain.types.arguments import Argument, Value
-from apps.production.domain.types.declaration import CORE
+from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import workflow_of
 from apps.production.models import Request, Stage
 

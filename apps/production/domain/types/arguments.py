@@ -1,16 +1,21 @@
 """One typed argument of a request or a stage: how it is typed, checked, written and described."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, Self
 
 import re2
+from pydantic import AfterValidator, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass as validated
 
 from apps.production.domain.content import quantities
+from apps.production.domain.types.faults import message_of, refuse
+from apps.production.enums import RequestState
 
 #: What an argument holds, as JSON has it: text, number, yes or no, or lines of text.
 Value = str | int | float | bool | list[str]
@@ -21,110 +26,45 @@ MAX_TEXT = 10_000
 MAX_NUMBER = 10**15
 
 
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("Text cannot hold the character NUL.")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+_Day = Annotated[Text, Field(json_schema_extra={"format": "date"})]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+
+
 @dataclass(frozen=True)
 class ArgumentType:
     """One kind of argument. `parse` reads what a person typed and raises `ValueError` with what to write."""
 
     name: str
-    parse: Callable[[str], Value]
-    write: Callable[[Any], str]
-    holds: type | tuple[type, ...]
-    schema: Mapping[str, Any]
+    description: str
+    parse: Callable[[str], Value] = str
+    write: Callable[[Any], str] = str
+    holds: Any = Text
     widget: str = "line"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Argument:
-    """One argument as a workflow type declares it. `minimum` and `maximum` hold for numbers, in the type's unit."""
-
-    name: str
-    type: str = "line"
-    label: str = ""
-    help: str = ""
-    unit: str = ""
-    default: Value | None = None
-    required: bool = False
-    missing: str = ""
-    minimum: float | None = None
-    maximum: float | None = None
-    pattern: str = ""
-    choices: tuple[str, ...] = ()
-    editable_in: frozenset[str] = field(default=frozenset())
+    @cached_property
+    def model(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.holds, config=ConfigDict(strict=True))
 
     @property
-    def title(self) -> str:
-        return self.label or self.name.replace("_", " ").capitalize()
-
-    @property
-    def kind(self) -> ArgumentType:
-        return TYPES[self.type]
-
-    def parse(self, text: str) -> Value | None:
-        """Read what a person typed; empty is None. Raises `ValueError` with what to write."""
-        text = text.strip()
-        if not text:
-            return None
-        value = self.kind.parse(text)
-        if problem := self.problem(value):
-            raise ValueError(problem)
-        return value
-
-    def write(self, value: Value | None) -> str:
-        """Write a value so that `parse` reads the same."""
-        return "" if value is None else self.kind.write(value)
+    def is_text(self) -> bool:
+        return self.holds in {Text, _Day}
 
     def problem(self, value: Any) -> str:
-        """Return what is wrong with a value that is given, or an empty text."""
-        kind = self.kind
-        if not isinstance(value, kind.holds) or (isinstance(value, bool) and kind.holds is not bool):
-            return f"This must be {kind.name}: {kind.schema['description']}"
-        match value:
-            case list():
-                return _problem_of_lines(value)
-            case str():
-                return self._problem_of_text(value)
-            case int() | float() if not isinstance(value, bool):
-                return self._problem_of_number(value)
-        return ""
-
-    def _problem_of_text(self, value: str) -> str:
-        limit = MAX_TEXT if self.type == "text" else MAX_LINE
-        if len(value) > limit:
-            return f"At most {limit:,} characters; this has {len(value):,}."
-        if "\0" in value or ("\n" in value and self.type != "text"):
-            return "This takes text of one line." if "\n" in value else "Text cannot hold the character NUL."
-        if self.choices and value not in self.choices:
-            return f"Choose one of: {', '.join(self.choices)}."
-        if self.pattern and not re2.fullmatch(self.pattern, value):
-            return f"This does not have the form of {self.title.lower()}. {self.help}".strip()
-        return self._problem_of_form(value) if self.type in {"date", "runs"} else ""
-
-    def _problem_of_form(self, value: str) -> str:
+        """Return why this is no value of the type, however large; an empty text where it is one."""
         try:
-            self.kind.parse(value)
-        except ValueError as error:
-            return str(error)
+            self.model.validate_python(value)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            is_bad_text = fault["type"] in {"value_error", "string_unicode"}
+            return message_of(fault) if is_bad_text else f"This must be {self.name}: {self.description}"
         return ""
-
-    def _problem_of_number(self, value: float) -> str:
-        if not -MAX_NUMBER <= value <= MAX_NUMBER:
-            return f"At most {MAX_NUMBER:,} either way."
-        if value < 0 and self.type != "number":
-            return "Must not be less than zero."
-        if self.minimum is not None and value < self.minimum:
-            return f"At least {self.write(_like(self.minimum, value))}."
-        if self.maximum is not None and value > self.maximum:
-            return f"At most {self.write(_like(self.maximum, value))}."
-        return ""
-
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of a value."""
-        found: dict[str, Any] = {"title": self.title, **self.kind.schema}
-        if self.help:
-            found["description"] = f"{self.help} ({found['description']})"
-        more = {"default": self.default, "minimum": self.minimum, "maximum": self.maximum, "pattern": self.pattern}
-        found |= {name: value for name, value in more.items() if value not in (None, "")}
-        return found | ({"enum": list(self.choices)} if self.choices else {})
 
 
 def runs_in(text: str) -> list[tuple[int, int]]:
@@ -153,7 +93,7 @@ def _number(text: str) -> float:
     try:
         number = Decimal(text)
     except InvalidOperation:
-        raise ValueError("Write a number, such as 0.25.") from None
+        number = Decimal("NaN")
     if not number.is_finite() or abs(number) > MAX_NUMBER:
         raise ValueError("Write a number, such as 0.25.")
     return float(number)
@@ -172,87 +112,157 @@ def _day(text: str) -> str:
         raise ValueError("Write a day as 2026-12-31.") from None
 
 
-def _lines(text: str) -> Value:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if problem := _problem_of_lines(lines):
-        raise ValueError(problem)
-    return lines
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _problem_of_lines(lines: list[Any]) -> str:
-    if len(lines) > MAX_LINES:
-        return f"At most {MAX_LINES:,} lines; this has {len(lines):,}."
-    if not all(isinstance(line, str) and line and len(line) <= MAX_LINE and "\0" not in line for line in lines):
-        return f"Each line is text of at most {MAX_LINE} characters."
-    return ""
-
-
-def _like(limit: float, value: float) -> float:
-    return int(limit) if isinstance(value, int) else limit
-
-
-def _text(name: str, description: str, widget: str = "line", **more: Any) -> ArgumentType:
-    schema = {"type": "string", "description": description, **more}
-    return ArgumentType(name, str, str, str, schema, widget)
-
-
-_INTEGER = {"type": "integer"}
-
+_Lines = list[Text]
+_COUNT = (quantities.parse_count, quantities.format_count, int)
+_SIZE = (quantities.parse_size, quantities.format_size, int)
+_DURATION = (quantities.parse_duration, quantities.format_duration, int)
 TYPES: Mapping[str, ArgumentType] = {
-    "line": _text("text", "A line of text."),
-    "text": _text("text", "Text of any lines.", "lines"),
-    "dataset": _text("a dataset", "The name of a dataset or definition."),
-    "choice": _text("a choice", "One of the choices.", "choice"),
-    "date": ArgumentType(
-        "a day", _day, str, str, {"type": "string", "format": "date", "description": "A day: 2026-12-31."}, "date"
-    ),
-    "runs": ArgumentType("runs", _runs, str, str, {"type": "string", "description": "Runs: 1-100, 105."}),
-    "count": ArgumentType(
-        "a whole number",
-        quantities.parse_count,
-        quantities.format_count,
-        int,
-        {**_INTEGER, "description": "A whole number; in the form also 20 M."},
-    ),
-    "size": ArgumentType(
-        "a size",
-        quantities.parse_size,
-        quantities.format_size,
-        int,
-        {**_INTEGER, "description": "Bytes; in the form 4 GB."},
-    ),
-    "duration": ArgumentType(
-        "a time",
-        quantities.parse_duration,
-        quantities.format_duration,
-        int,
-        {**_INTEGER, "description": "Seconds; in the form 8 h."},
-    ),
-    "number": ArgumentType(
-        "a number", _number, lambda value: f"{value:.15g}", (int, float), {"type": "number", "description": "A number."}
-    ),
-    "yes_no": ArgumentType(
-        "yes or no",
-        _yes_no,
-        lambda value: "yes" if value else "no",
-        bool,
-        {"type": "boolean", "description": "Yes or no."},
-        "yes_no",
-    ),
-    "lines": ArgumentType(
-        "lines",
-        _lines,
-        "\n".join,
-        list,
-        {"type": "array", "items": {"type": "string"}, "description": "One on each line."},
-        "lines",
-    ),
-    "services": ArgumentType(
-        "services",
-        _lines,
-        "\n".join,
-        list,
-        {"type": "array", "items": {"type": "string"}, "description": "Slugs of services."},
-        "services",
-    ),
+    "line": ArgumentType("text", "A line of text."),
+    "text": ArgumentType("text", "Text of any lines.", widget="lines"),
+    "dataset": ArgumentType("a dataset", "The name of a dataset or definition."),
+    "choice": ArgumentType("a choice", "One of the choices.", widget="choice"),
+    "date": ArgumentType("a day", "A day: 2026-12-31.", _day, holds=_Day, widget="date"),
+    "runs": ArgumentType("runs", "Runs: 1-100, 105.", _runs),
+    "count": ArgumentType("a whole number", "A whole number; in the form also 20 M.", *_COUNT),
+    "size": ArgumentType("a size", "Bytes; in the form 4 GB.", *_SIZE),
+    "duration": ArgumentType("a time", "Seconds; in the form 8 h.", *_DURATION),
+    "number": ArgumentType("a number", "A number.", _number, "{:.15g}".format, float),
+    "yes_no": ArgumentType("yes or no", "Yes or no.", _yes_no, {True: "yes", False: "no"}.__getitem__, bool, "yes_no"),
+    "lines": ArgumentType("lines", "One on each line.", _lines, "\n".join, _Lines, "lines"),
+    "services": ArgumentType("services", "Slugs of services.", _lines, "\n".join, _Lines, "services"),
 }
+
+
+@validated(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Argument:
+    """One argument as a workflow type declares it.
+
+    `minimum` and `maximum` hold for numbers, in the type's unit; the maximum of text is its number of characters.
+    """
+
+    name: Name
+    type: str = "line"
+    label: str = ""
+    help: str = ""
+    unit: str = ""
+    default: SkipValidation[Value | None] = None
+    required: bool = False
+    missing: str = ""
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    pattern: str = ""
+    choices: tuple[str, ...] = ()
+    editable_in: frozenset[str] = frozenset()
+
+    @model_validator(mode="after")
+    def _is_right(self) -> Self:
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[tuple[tuple[str], str]]:
+        if self.type not in TYPES:
+            yield ("type",), f"There is no type {self.type!r}; there are: {', '.join(TYPES)}."
+            return
+        if (self.type == "choice") != bool(self.choices):
+            yield ("choices",), "Choices belong to the type “choice”, which needs them."
+        if unknown := sorted(self.editable_in.difference(RequestState.values)):
+            yield ("editable_in",), f"There is no state {unknown[0]!r}."
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            re2.compile(self.pattern, options)
+        except re2.error as error:
+            yield ("pattern",), f"This is no regular expression: {error.args[0].decode(errors='replace')}."
+        else:
+            if self.default is not None and (problem := self.problem(self.default)):
+                yield ("default",), problem
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name.replace("_", " ").capitalize()
+
+    @property
+    def kind(self) -> ArgumentType:
+        return TYPES[self.type]
+
+    @property
+    def most(self) -> int:
+        """Return the largest number, or the most characters, that it takes."""
+        by_type = MAX_TEXT if self.type == "text" else MAX_LINE if self.kind.is_text else MAX_NUMBER
+        return int(self.maximum or by_type)
+
+    def parse(self, text: str) -> Value | None:
+        """Read what a person typed; empty is None. Raises `ValueError` with what to write."""
+        text = text.strip()
+        return self._checked(self.kind.parse(text)) if text else None
+
+    def read(self, value: Any) -> Value | None:
+        """Read a value as JSON has it; one that is no text also as a person types it. Raises `ValueError`."""
+        return self.parse(value) if isinstance(value, str) and not self.kind.is_text else self._checked(value)
+
+    def _checked(self, value: Any) -> Value:
+        if problem := self.problem(value):
+            raise ValueError(problem)
+        checked: Value = value
+        return checked
+
+    def write(self, value: Value | None) -> str:
+        """Write a value so that `parse` reads the same."""
+        return "" if value is None else self.kind.write(value)
+
+    def problem(self, value: Any) -> str:
+        """Return what is wrong with a value that is given, or an empty text."""
+        problem = self.kind.problem(value) or self.excess(value)
+        return self._problem_of_text(value) if isinstance(value, str) and not problem else problem
+
+    def excess(self, value: Any) -> str:
+        """Return which bound a value of the type exceeds, or an empty text."""
+        match value:
+            case list() if len(value) > MAX_LINES:
+                return f"At most {MAX_LINES:,} lines; this has {len(value):,}."
+            case list() if not all(line and len(line) <= MAX_LINE for line in value):
+                return f"Each line is text of at most {MAX_LINE} characters."
+            case str() if len(value) > self.most:
+                return f"At most {self.most:,} characters; this has {len(value):,}."
+            case int() | float() if not isinstance(value, bool):
+                return self._excess_of_number(value)
+        return ""
+
+    def _excess_of_number(self, value: float) -> str:
+        if not -MAX_NUMBER <= value <= MAX_NUMBER:
+            return f"At most {MAX_NUMBER:,} either way."
+        if value <= 0 and self.minimum == 1:
+            return "Must be more than zero."
+        if value < 0 and self.type != "number":
+            return "Must not be less than zero."
+        if self.minimum is not None and value < self.minimum:
+            return f"At least {self.write(self.minimum)}."
+        if self.maximum is not None and value > self.maximum:
+            return f"At most {self.write(self.maximum)}."
+        return ""
+
+    def _problem_of_text(self, value: str) -> str:
+        if "\n" in value and self.type != "text":
+            return "This takes text of one line."
+        if self.choices and value not in self.choices:
+            return f"Choose one of: {', '.join(self.choices)}."
+        if self.pattern and not re2.fullmatch(self.pattern, value):
+            return f"This does not have the form of {self.title.lower()}. {self.help}".strip()
+        try:
+            self.kind.parse(value)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of a value."""
+        kind = self.kind
+        bounds = {"maxLength": self.maximum} if kind.is_text else {"minimum": self.minimum, "maximum": self.maximum}
+        more = {"default": self.default, **bounds, "pattern": self.pattern, "enum": list(self.choices)}
+        words = f"{self.help} ({kind.description})" if self.help else kind.description
+        found = {"title": self.title, **kind.model.json_schema(), "description": words}
+        return found | {name: value for name, value in more.items() if value not in (None, "", [])}

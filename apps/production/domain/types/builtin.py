@@ -4,9 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from apps.production.domain.types.declaration import Workflow, read_declaration
-from apps.production.enums import RequestState
 
-STATES = frozenset(RequestState.values)
 _DIRECTORY = Path(__file__).parent / "declarations"
 
 
@@ -19,4 +17,4 @@ def builtin_texts() -> dict[str, str]:
 @cache
 def general() -> Workflow:
     """Return the type of a request that names none."""
-    return read_declaration(builtin_texts()["general"], key="general", states=STATES)
+    return read_declaration(builtin_texts()["general"], key="general")

@@ -1,96 +1,35 @@
 """A workflow type as declared in YAML or JSON, read into one `Workflow`; every fault is named with its place."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, field, replace
+from functools import cached_property
 from string import Formatter
-from typing import Any
+from typing import Annotated, Any, Self
 
-import re2
-import yaml
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import SchemaValidator, core_schema
 
-from apps.production.domain.types.arguments import TYPES, Argument
-from apps.production.domain.types.reader import Reader
+from apps.production.domain.types.arguments import Argument, Name
+from apps.production.domain.types.faults import NAMES, problems_of, refuse
+from apps.production.domain.types.fields import CORE, TAKEN
+from apps.production.domain.yaml_text import Fault, parse_yaml
 
 MAX_BYTES = 100_000
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-#: Arguments of a stage that have a column of their own; a declaration names them, and may change their words.
-CORE: Mapping[str, Argument] = {
-    argument.name: argument
-    for argument in (
-        Argument(
-            name="name",
-            help="Such as generation; jobs carry it.",
-            required=True,
-            missing="Name the stage, such as reconstruction.",
-        ),
-        Argument(
-            name="release",
-            help="Of the software, such as v09_72.",
-            required=True,
-            missing="Say which software release runs.",
-        ),
-        Argument(
-            name="configuration",
-            help="File, such as prod_reco.fcl.",
-            required=True,
-            missing="Say which configuration file it takes.",
-        ),
-        Argument(
-            name="input_dataset",
-            type="dataset",
-            label="Input dataset",
-            help="Empty: the output of the stage before.",
-        ),
-        Argument(
-            name="output_dataset",
-            type="dataset",
-            label="Output dataset",
-            required=True,
-            missing="Say where the output goes.",
-        ),
-        Argument(
-            name="events",
-            type="count",
-            help="In all, such as 20 M.",
-            required=True,
-            missing="Say how many events in all.",
-        ),
-        Argument(
-            name="jobs",
-            type="count",
-            help="Into how many it is cut.",
-            required=True,
-            missing="Say into how many jobs.",
-        ),
-        Argument(
-            name="memory_bytes",
-            type="size",
-            label="Memory",
-            help="Of one job: 4 GB, 3900 MB.",
-            required=True,
-            missing="Say how much memory one job needs, such as 4 GB.",
-        ),
-        Argument(
-            name="wall_seconds",
-            type="duration",
-            label="Wall time",
-            help="Of one job: 8 h, 08:00:00, 2 d.",
-            required=True,
-            missing="Say how long one job may run, such as 8 h.",
-        ),
-        Argument(name="services", type="services", label="Services needed"),
-    )
-}
-#: Names of what every request has; an argument of a request has another.
-_TAKEN = frozenset({"title", "purpose", "deadline", "requested_priority", "priority_reason", "experiment", "workflow"})
-_TAKEN |= {"version", "stages", "arguments", "kind", "do", "key", "state", "id", *CORE}
 #: What a command may take beside its stage's arguments; filled in for each job when it is submitted.
 JOB_WORDS = frozenset(
     {"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "most_events", "seed", "files"}
 )
-
-
 #: Words, and groups of words that are left out together.
 Command = tuple[str | tuple[str, ...], ...]
 
@@ -103,223 +42,159 @@ class DeclarationError(ValueError):
         super().__init__("; ".join(f"{place}: {what}" for place, what in problems))
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageType:
+def _of_request(argument: Any) -> Any:
+    name = argument.get("name") if isinstance(argument, dict) else argument
+    if isinstance(argument, str):
+        raise ValueError(f"{name!r} alone is for a stage, and names one of: {', '.join(CORE)}. Declare others.")  # noqa: TRY004
+    if isinstance(name, str) and name in TAKEN:
+        raise ValueError(f"{name!r} is taken: every request has it.")
+    return argument
+
+
+def _of_stage(argument: Any) -> Any:
+    """Read a name alone, or a name with other words, as the argument that the portal knows by it."""
+    name = argument.get("name") if isinstance(argument, dict) else argument
+    core = CORE.get(name) if isinstance(name, str) else None
+    if isinstance(argument, str):
+        return core or _of_request(argument)
+    return {**asdict(core), **argument} if core else argument
+
+
+def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    """Refuse two of one name, and what the column of one that the portal knows would not hold."""
+    refuse(_faults_of_arguments(arguments))
+    return arguments
+
+
+def _faults_of_arguments(arguments: Sequence[Argument]) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    for place, argument in enumerate(arguments):
+        core = CORE.get(argument.name)
+        if argument.name in {other.name for other in arguments[:place]}:
+            yield (place,), f"{argument.name!r} is declared twice."
+        if argument.type != core.type if core else argument.type == "services":
+            yield (place, "type"), f"{argument.name!r} cannot be of the type {argument.type}."
+        elif core and core.maximum and not (argument.maximum and argument.maximum <= core.maximum):
+            yield (place, "maximum"), f"At most {core.maximum:,}."
+
+
+class _Declared:
+    """What has arguments: a workflow type for the request, and each kind of its stages."""
+
+    arguments: tuple[Argument, ...]
+
+    def argument(self, name: str) -> Argument | None:
+        return next((argument for argument in self.arguments if argument.name == name), None)
+
+    @cached_property
+    def reader(self) -> SchemaValidator:
+        """Return what reads the arguments that are no fields, each in its own way."""
+        own = [argument for argument in self.arguments if argument.name not in CORE]
+        read = {argument.name: core_schema.no_info_plain_validator_function(argument.read) for argument in own}
+        fields = {name: core_schema.typed_dict_field(one, required=False) for name, one in read.items()}
+        return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="forbid"))
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class StageType(_Declared):
     """A kind of stage: its arguments in the order of the form, and the command that its jobs run, word by word.
 
     Words of `command` in a tuple of their own are left out together where one of their arguments is empty.
     """
 
-    key: str
-    title: str
+    key: str = ""
+    title: Annotated[str, Field(min_length=1)]
     help: str = ""
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[Annotated[Argument, BeforeValidator(_of_stage)], ...] = ()
     command: Command = ()
+
+    @model_validator(mode="after")
+    def _is_right(self) -> Self:
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[tuple[tuple[int | str, ...], str]]:
+        yield from ((("arguments", *place), fault) for place, fault in _faults_of_arguments(self.arguments))
+        if self.argument("name") is None:
+            yield ("arguments",), "A stage has the argument “name”: its jobs carry it."
+        known = JOB_WORDS.union(argument.name for argument in self.arguments)
+        for part in self.command:
+            for word in part if isinstance(part, tuple) else (part,):
+                yield from ((("command",), fault) for fault in _faults_of_word(word, known))
 
     @property
     def command_shown(self) -> str:
         """Return the command as people read it."""
         return " ".join(word if isinstance(word, str) else f"[{' '.join(word)}]" for word in self.command)
 
-    def argument(self, name: str) -> Argument | None:
-        return next((argument for argument in self.arguments if argument.name == name), None)
+
+def _faults_of_word(word: str, known: Collection[str]) -> Iterator[str]:
+    """A word is text with `{argument}` in it; it is filled in and handed on whole, never read by a shell."""
+    try:
+        names = [(name, spec, change) for _, name, spec, change in Formatter().parse(word) if name is not None]
+    except ValueError as error:
+        yield f"{word!r}: {error}. Write {{{{ for a brace."
+        return
+    for name, spec, change in names:
+        if name not in known or spec or change:
+            yield f"{word!r} takes {name!r}, which is no argument of this stage."
+        elif name == "files" and word != "{files}":
+            yield f"{word!r}: the files are words of their own, {{files}} alone."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workflow:
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Workflow(_Declared):
     """One version of a workflow type. `begins_with` are the stages of a new request."""
 
     key: str
     number: int = field(default=0, compare=False)
-    title: str = field(compare=False)
+    title: Annotated[str, Field(min_length=1)] = field(compare=False)
     help: str = field(default="", compare=False)
-    arguments: tuple[Argument, ...] = ()
-    stages: tuple[StageType, ...] = ()
-    begins_with: tuple[str, ...] = ()
+    arguments: Annotated[tuple[Annotated[Argument, BeforeValidator(_of_request)], ...], AfterValidator(_distinct)] = ()
+    stages: Annotated[tuple[StageType, ...], Field(validate_default=True)] = ()
+    begins_with: Annotated[tuple[str, ...], Field(validate_default=True)] = ()
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _by_key(cls, stages: Any) -> Any:
+        """Read the kinds of stages by their keys, as a declaration has them."""
+        if not stages:
+            raise ValueError("At least one kind of stage is needed.")
+        read = _STAGES.validate_python(stages) if isinstance(stages, dict) else {}
+        return tuple(replace(stage, key=key) for key, stage in read.items()) or stages
+
+    @field_validator("begins_with")
+    @classmethod
+    def _begins_with(cls, keys: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        """Return the first stage where none is named. The context has also those that are at fault themselves."""
+        known = list(info.context or keys)
+        if unknown := [key for key in keys if key not in known]:
+            raise ValueError(f"There is no stage {unknown[0]!r}; there are: {', '.join(map(str, known))}.")
+        return keys or tuple(stage.key for stage in info.data.get("stages", ())[:1])
 
     def stage(self, key: str) -> StageType:
         """Return the stage type of this key; the first one where there is none such."""
         return next((stage for stage in self.stages if stage.key == key), self.stages[0])
 
-    def argument(self, name: str) -> Argument | None:
-        return next((argument for argument in self.arguments if argument.name == name), None)
-
     def knows(self, stage_key: str) -> bool:
         return any(stage.key == stage_key for stage in self.stages)
 
 
-def read_declaration(text: str, *, key: str, number: int = 0, states: frozenset[str]) -> Workflow:
+_STAGES = TypeAdapter(dict[Name, StageType])
+_WORKFLOW = TypeAdapter(Workflow)
+
+
+def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
     """Read a declaration in YAML, of which JSON is a part. Raises `DeclarationError` with every fault."""
-    if len(text.encode()) > MAX_BYTES:
-        raise DeclarationError([("declaration", f"At most {MAX_BYTES:,} bytes.")])
+    parsed = parse_yaml(text, longest=MAX_BYTES, references=True)
+    if faults := parsed.faults or ([] if isinstance(parsed.data, dict) else [Fault(1, NAMES)]):
+        raise DeclarationError([("declaration", str(fault)) for fault in faults])
+    data = {**parsed.data, "key": key, "number": number}
     try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise DeclarationError([("declaration", f"This is no YAML: {_one_line(error)}")]) from error
-    return _Reader(states).workflow(data, key, number)
-
-
-def _quiet() -> re2.Options:
-    options = re2.Options()
-    options.log_errors = False
-    return options
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
-
-
-class _Reader(Reader):
-    """Reads a declaration."""
-
-    root = "declaration"
-
-    def __init__(self, states: frozenset[str]) -> None:
-        super().__init__()
-        self._states = states
-
-    def workflow(self, data: Any, key: str, number: int) -> Workflow:
-        values = self.mapping(data, "", {"title", "help", "arguments", "stages", "begins_with"})
-        arguments = self._arguments(values.get("arguments"), "arguments", core=False)
-        stages = tuple(self._stages(values.get("stages")))
-        begins_with = tuple(self._strings(values.get("begins_with", []), "begins_with"))
-        known = [stage.key for stage in stages]
-        for name in begins_with:
-            if name not in known:
-                self.fault("begins_with", f"There is no stage {name!r}; there are: {', '.join(known) or 'none'}.")
-        title = self._string(values, "title", "")
-        if self.problems:
-            raise DeclarationError([(place, what) for place, whats in self.problems.items() for what in whats])
-        return Workflow(
-            key=key,
-            number=number,
-            title=title,
-            help=str(values.get("help") or ""),
-            arguments=arguments,
-            stages=stages,
-            begins_with=begins_with or tuple(known[:1]),
-        )
-
-    def _stages(self, data: Any) -> Iterator[StageType]:
-        values = self.mapping(data, "stages", None)
-        if not values:
-            self.fault("stages", "At least one kind of stage is needed.")
-        for key, inner in values.items():
-            place = f"stages.{key}"
-            if not _NAME.fullmatch(str(key)):
-                self.fault(place, "A key is small letters, digits and _, at most 40.")
-            stage = self.mapping(inner, place, {"title", "help", "arguments", "command"})
-            arguments = self._arguments(stage.get("arguments"), f"{place}.arguments", core=True)
-            if "name" not in {argument.name for argument in arguments}:
-                self.fault(f"{place}.arguments", "A stage has the argument “name”: its jobs carry it.")
-            command = self._command(stage.get("command", []), f"{place}.command")
-            words = [word for part in command for word in ((part,) if isinstance(part, str) else part)]
-            self._check_command(words, {argument.name for argument in arguments}, f"{place}.command")
-            yield StageType(
-                key=str(key),
-                title=self._string(stage, "title", place),
-                help=str(stage.get("help") or ""),
-                arguments=arguments,
-                command=command,
-            )
-
-    def _arguments(self, data: Any, place: str, *, core: bool) -> tuple[Argument, ...]:
-        found: list[Argument] = []
-        for position, item in enumerate(self.sequence(data, place)):
-            here = f"{place}.{position}"
-            argument = (
-                self._core(item, here, core=core) if isinstance(item, str) else self._argument(item, here, core=core)
-            )
-            if argument is None:
-                continue
-            if argument.name in {other.name for other in found}:
-                self.fault(here, f"{argument.name!r} is declared twice.")
-            found.append(argument)
-        return tuple(found)
-
-    def _core(self, name: str, place: str, *, core: bool) -> Argument | None:
-        if core and name in CORE:
-            return CORE[name]
-        self.fault(place, f"{name!r} alone is for a stage, and names one of: {', '.join(CORE)}. Declare others.")
-        return None
-
-    def _argument(self, data: Any, place: str, *, core: bool) -> Argument | None:
-        values = dict(self.mapping(data, place, {f.name for f in fields(Argument)}))
-        name = values.get("name")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            self.fault(place, "An argument has a name of small letters, digits and _, at most 40.")
-            return None
-        if not core and name in _TAKEN:
-            self.fault(place, f"{name!r} is taken: every request has it.")
-        if core and name in CORE:
-            if values.get("type", CORE[name].type) != CORE[name].type:
-                self.fault(f"{place}.type", f"{name!r} is always of the type {CORE[name].type}.")
-            values["type"] = CORE[name].type
-        values["choices"] = tuple(self._strings(values.get("choices", []), f"{place}.choices"))
-        values["editable_in"] = frozenset(self._strings(values.get("editable_in", []), f"{place}.editable_in"))
-        argument = replace(CORE[name], **values) if core and name in CORE else Argument(**values)
-        before = self.count
-        self._check_argument(argument, place)
-        return argument if self.count == before else None
-
-    def _check_argument(self, argument: Argument, place: str) -> None:
-        for name in ("type", "label", "help", "unit", "missing", "pattern"):
-            if not isinstance(getattr(argument, name), str):
-                self.fault(f"{place}.{name}", "This must be text.")
-                return
-        for name in ("minimum", "maximum"):
-            if not isinstance(getattr(argument, name), int | float | None):
-                self.fault(f"{place}.{name}", "This must be a number, in the unit of the API.")
-        if argument.type not in TYPES or (argument.type == "services" and argument.name != "services"):
-            self.fault(f"{place}.type", f"There is no type {argument.type!r}; there are: {', '.join(TYPES)}.")
-            return
-        if (argument.type == "choice") != bool(argument.choices):
-            self.fault(f"{place}.choices", "Choices belong to the type “choice”, which needs them.")
-        if unknown := sorted(argument.editable_in - self._states):
-            self.fault(f"{place}.editable_in", f"There is no state {unknown[0]!r}.")
-        self._check_pattern(argument, place)
-
-    def _check_pattern(self, argument: Argument, place: str) -> None:
-        try:
-            re2.compile(argument.pattern, _quiet())
-        except re2.error as error:
-            self.fault(f"{place}.pattern", f"This is no regular expression: {error.args[0].decode(errors='replace')}.")
-        else:
-            if argument.default is not None and (problem := argument.problem(argument.default)):
-                self.fault(f"{place}.default", problem)
-
-    def _command(self, data: Any, place: str) -> Command:
-        parts = self.sequence(data, place)
-        groups = [tuple(self._strings(part, place)) if isinstance(part, list) else part for part in parts]
-        if all(isinstance(part, str | tuple) for part in groups):
-            return tuple(groups)
-        self.fault(place, "This must be a list of texts, and of lists of texts.")
-        return ()
-
-    def _check_command(self, command: Sequence[str], arguments: set[str], place: str) -> None:
-        """A word is text with `{argument}` in it; it is filled in and handed on whole, never read by a shell."""
-        for word in command:
-            try:
-                names = [(name, spec, change) for _, name, spec, change in Formatter().parse(word) if name is not None]
-            except ValueError as error:
-                self.fault(place, f"{word!r}: {error}. Write {{{{ for a brace.")
-                continue
-            for name, spec, change in names:
-                if name not in arguments | JOB_WORDS or spec or change:
-                    self.fault(place, f"{word!r} takes {name!r}, which is no argument of this stage.")
-                elif name == "files" and word != "{files}":
-                    self.fault(place, f"{word!r}: the files are words of their own, {{files}} alone.")
-
-    def _strings(self, data: Any, place: str) -> list[str]:
-        items = self.sequence(data, place)
-        if all(isinstance(item, str) for item in items):
-            return items
-        self.fault(place, "This must be a list of texts.")
-        return []
-
-    def _string(self, values: Mapping[str, Any], name: str, place: str) -> str:
-        value = values.get(name)
-        if isinstance(value, str) and value:
-            return value
-        self.fault(f"{place}.{name}".lstrip("."), "This is needed.")
-        return ""
+        return _WORKFLOW.validate_python(data, context=data.get("stages"))
+    except ValidationError as error:
+        problems = [
+            (place or "declaration", f"{what} (line {parsed.lines[place]})" if place in parsed.lines else what)
+            for place, whats in problems_of(error).items()
+            for what in whats
+        ]
+        raise DeclarationError(problems) from error

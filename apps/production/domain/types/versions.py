@@ -11,7 +11,7 @@ from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields
-from apps.production.domain.types.builtin import STATES, builtin_texts
+from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import DeclarationError, Workflow, read_declaration
 from apps.production.enums import PORTAL
 from apps.production.models import WorkflowType, WorkflowVersion
@@ -26,7 +26,7 @@ def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principa
         return newest
     number = newest.number + 1 if newest else 1
     try:
-        workflow = read_declaration(declaration, key=workflow_type.key, number=number, states=STATES)
+        workflow = read_declaration(declaration, key=workflow_type.key, number=number)
     except DeclarationError as error:
         raise InvalidFields({"declaration": [f"{place}: {what}" for place, what in error.problems]}) from error
     version = WorkflowVersion.objects.create(
@@ -51,7 +51,7 @@ def load_builtin_workflows(*, at: datetime) -> None:
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
         newest = None if made else workflow_type.versions.order_by("-number").first()
         if made or (newest and newest.created_by == PORTAL and newest.declaration != text):
-            title = read_declaration(text, key=key, states=STATES).title
+            title = read_declaration(text, key=key).title
             values = {"title": title, "declaration": text, "created_at": at, "created_by": PORTAL}
             WorkflowVersion.objects.create(type=workflow_type, number=newest.number + 1 if newest else 1, **values)
 
@@ -109,4 +109,4 @@ def workflow_of(version: WorkflowVersion) -> Workflow:
 
 @lru_cache(maxsize=200)
 def _read(key: str, number: int, declaration: str) -> Workflow:
-    return read_declaration(declaration, key=key, number=number, states=STATES)
+    return read_declaration(declaration, key=key, number=number)

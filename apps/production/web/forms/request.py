@@ -13,46 +13,41 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.production.domain.checks import Problems
-from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent, written
+from apps.production.domain.content.model import FIELDS, MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.domain.types.arguments import Argument, Value
 from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import CORE, StageType, Workflow
+from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
-from apps.production.enums import RequestedPriority
-from apps.production.limits import MAX_STAGES, STAGE_MAX_LENGTH
 
 TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
 BROKEN = "The stages of this form arrived damaged. Nothing was saved: load the page again."
 #: Rows of a form that claims to have more than it may are read no further than this.
 READ_AT_MOST = 2 * MAX_STAGES
-#: Arguments whose length the checks tell, beside those of every other field.
-TEXTS = frozenset(STAGE_MAX_LENGTH)
+#: Fields whose length the checks tell, beside what they find in others.
+TEXTS = frozenset(argument.name for argument in (*REQUEST.values(), *CORE.values()) if argument.kind.is_text)
 
 
 class ArgumentField(forms.CharField):
-    """An argument of a workflow, typed as people write it; empty is None."""
+    """An argument, typed as people write it; empty is None, but for text that every request or stage has."""
 
     def __init__(self, argument: Argument) -> None:
-        super().__init__(
-            required=False,
-            label=argument.title,
-            help_text=argument.help,
-            widget=forms.Textarea(attrs={"rows": 3})
-            if argument.kind.widget == "lines"
-            else _WIDGETS[argument.kind.widget],
-        )
+        widgets = {"lines": forms.Textarea(attrs={"rows": 3}), "date": forms.DateInput(attrs={"type": "date"})}
+        widget = widgets.get(argument.kind.widget, forms.TextInput)
+        super().__init__(required=False, label=argument.title, help_text=argument.help, widget=widget)
         self.argument = argument
-        self.widget.attrs["autocomplete"] = "off"
+        if argument.name not in TEXTS:
+            self.widget.attrs["autocomplete"] = "off"
 
     def clean(self, value: Any) -> Value | None:
-        text = super().clean(value).replace("\r\n", "\n")
+        # Browsers send lines with CR LF; one text must not differ from itself.
+        text = str(super().clean(value)).replace("\r\n", "\n")
+        if self.argument.name in TEXTS:
+            return text
         try:
             return self.argument.parse(text)
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
-
-
-_WIDGETS: dict[str, Any] = {"line": forms.TextInput, "date": forms.DateInput(attrs={"type": "date"})}
 
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
@@ -63,11 +58,12 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
             unknown = {"invalid_choice": "The portal knows no service “%(value)s”."}
             return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
         case "choice":
-            return forms.ChoiceField(choices=[("", "–"), *((choice, choice) for choice in argument.choices)], **words)
+            none = [] if argument.name in REQUEST else [("", "–")]
+            return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **words)
         case "yes_no":
             return YesNoField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
-        case _ if argument.name in TEXTS:
-            return forms.CharField(**words)
+        case "date" if argument.name in REQUEST:
+            return forms.DateField(widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}), **words)
     return ArgumentField(argument)
 
 
@@ -81,31 +77,11 @@ class YesNoField(forms.ChoiceField):
 class RequestForm(forms.Form):
     """A request without its stages. Nothing is required here: a draft may be incomplete."""
 
-    title = forms.CharField(required=False, help_text="What others will recognise it by.")
-    deadline = forms.DateField(
-        required=False, label="Needed by", widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"})
-    )
-    requested_priority = forms.ChoiceField(
-        choices=RequestedPriority, label="Priority asked for", help_text="Above normal needs a reason."
-    )
-    priority_reason = forms.CharField(
-        required=False, label="Why this priority", help_text="Who waits, and what is late without it."
-    )
-    purpose = forms.CharField(
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="The analysis that it is for, and what it replaces or adds to.",
-    )
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.arguments = [argument.name for argument in workflow.arguments]
-        self.fields.update({argument.name: field_of(argument) for argument in workflow.arguments})
-
-    def clean_purpose(self) -> str:
-        # Browsers send lines with CR LF; one text must not differ from itself.
-        return str(self.cleaned_data["purpose"]).replace("\r\n", "\n")
+        self.fields.update({a.name: field_of(a) for a in (*REQUEST.values(), *workflow.arguments)})
 
 
 class NewRequestForm(RequestForm):
@@ -347,8 +323,7 @@ def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
 
 
 def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:
-    row = {name: [written(name, getattr(stage, name))] for name in STAGE_FIELDS if kind.argument(name)}
-    row |= {a.name: [a.write(stage.arguments.get(a.name))] for a in kind.arguments if a.name not in CORE}
+    row = {a.name: [a.write(stage.value(a.name))] for a in kind.arguments if a.name != "services"}
     return row | {"kind": [stage.kind], "services": list(stage.services)}
 
 

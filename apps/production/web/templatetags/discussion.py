@@ -5,7 +5,7 @@ from typing import Any
 from django import template
 
 from apps.production.domain.content.model import FIELDS
-from apps.production.domain.types.declaration import CORE
+from apps.production.domain.types.fields import CORE
 
 register = template.Library()
 

@@ -18,6 +18,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.checks import Severity, messages_of
 from apps.production.domain.checks.report import Checked
 from apps.production.domain.content.changes import may_change
+from apps.production.domain.content.model import MAX_STAGES
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.lifecycle.moves import submit_request
@@ -28,7 +29,6 @@ from apps.production.domain.requests.form_keys import save_new
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
-from apps.production.limits import MAX_STAGES
 from apps.production.models import Request
 from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments

@@ -1,0 +1,31 @@
+"""What every request and every stage has, whatever its type declares, by name: read from `fields.yaml`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from apps.production.domain.types.arguments import Argument
+from apps.production.domain.yaml_text import parse_yaml
+
+_TEXT = Path(__file__).with_name("fields.yaml").read_text(encoding="utf-8")
+_FIELDS = TypeAdapter(dict[str, list[Argument]]).validate_python(parse_yaml(_TEXT).data)
+
+REQUEST: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["request"]}
+#: Arguments of a stage that have a column of their own; a declaration names them, and may change their words.
+CORE: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["stage"]}
+#: An argument of a request has another name.
+TAKEN = {
+    *REQUEST,
+    *CORE,
+    "do",
+    "id",
+    "key",
+    "kind",
+    "stages",
+    "state",
+    "arguments",
+    "experiment",
+    "version",
+    "workflow",
+}
