@@ -41,7 +41,7 @@ ROLES = {
 #: All routes of these are visited, but for those that begin as in NOT: they are of other parts, or no pages.
 PARTS = ("production:", "submission:", "notifications:", "quality:", "portal:", "api:")
 ALSO = (
-    "jobs:", "diagnosis:request-report", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
+    "jobs:", "progress:request", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
     "accounts:settings", "archive:jobs", "statusboard:board", "statusboard:service-detail", "statusboard:sources",
     "statusboard:report-incident", "statusboard:schedule-window", "statusboard:post-announcement",
 )  # fmt: skip

@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("apps.portal.web.urls")),
     path("", include("apps.archive.web.urls")),
     path("", include("apps.diagnosis.web.urls")),
+    path("", include("apps.progress.web.urls")),
     path("", include("apps.quality.web.urls")),
     path("", include("apps.notifications.web.urls")),
     path("", include("apps.submission.web.urls")),

@@ -168,12 +168,9 @@ EXPECTED = {
     "diagnosis:failures": ALL,
     "diagnosis:harvest-again": OF_EXPERIMENT,
     "diagnosis:log": OF_EXPERIMENT,
-    "diagnosis:frozen-report": NONE,  # none of that hash
-    "diagnosis:request-report": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,
     "jobs:list": ALL,
     "jobs:reports": ALL,
-    "jobs:request-progress": OF_EXPERIMENT,
     "notifications:add-webhook": ALL,
     "notifications:change-webhook": "hhhyyy",  # an experiment's
     "notifications:feed-address": ALL,
@@ -220,6 +217,9 @@ EXPECTED = {
     "production:templates": ALL,
     "production:workflow": ALL,
     "production:workflows": ALL,
+    "progress:frozen-report": NONE,  # none of that hash
+    "progress:request-progress": OF_EXPERIMENT,
+    "progress:request-report": OF_EXPERIMENT,
     "quality:again": "hyhyyn",
     "quality:request": OF_EXPERIMENT,
     "quality:waiting": ALL,

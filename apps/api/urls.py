@@ -5,9 +5,7 @@ from rest_framework.routers import DefaultRouter
 from apps.api.views import SchemaView
 from apps.archive.api.capture import ReceiveJobs, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
-from apps.diagnosis.api.reports import RequestReportViewSet
 from apps.diagnosis.api.views import VerdictViewSet
-from apps.jobs.api.progress import ProgressViewSet
 from apps.jobs.api.views import JobViewSet
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
@@ -20,6 +18,8 @@ from apps.production.api.queue import QueueViewSet, SharesPreview, SharesView
 from apps.production.api.requests import RequestViewSet
 from apps.production.api.templates import TemplateViewSet
 from apps.production.api.types import WorkflowViewSet
+from apps.progress.api.progress import ProgressViewSet
+from apps.progress.api.reports import RequestReportViewSet
 from apps.quality.api.views import QualityViewSet
 from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
 from apps.submission.api.views import SubmissionViewSet

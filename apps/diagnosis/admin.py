@@ -15,7 +15,6 @@ from apps.diagnosis.models import (
     Evidence,
     LogExcerpt,
     LogHarvest,
-    RequestReport,
     Verdict,
 )
 
@@ -64,11 +63,6 @@ class CauseTotalsAdmin(ReadOnlyAdmin):
     list_display = ["hour", "cluster", "experiment", "verdict", "cause", "service", "jobs", "wall_seconds"]
     list_filter = ["verdict"]
     ordering = ["-hour"]
-
-
-@admin.register(RequestReport)
-class RequestReportAdmin(ReadOnlyAdmin):
-    list_display = ["request", "sha256", "frozen_at"]
 
 
 @admin.register(DirtyCauseHour)

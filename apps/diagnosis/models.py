@@ -8,7 +8,6 @@ from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import Advice, Category, Confidence, HarvestState, Role, Stream, VerdictKind
 from apps.jobs.models import Job
-from apps.production.models import Request
 
 
 class LogHarvest(models.Model):
@@ -173,15 +172,3 @@ class DirtyCauseHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H}h"
-
-
-class RequestReport(models.Model):
-    """How a request ran, as it was known when it was closed. Never changed: its address is the hash of its content."""
-
-    request = models.OneToOneField(Request, on_delete=models.PROTECT, related_name="report")
-    sha256 = models.CharField(max_length=64, unique=True)
-    content = models.TextField(help_text="JSON, as it was hashed.")
-    frozen_at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"report of {self.request}"

@@ -3,10 +3,8 @@
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
 from apps.diagnosis.domain.harvest import queue_harvests
-from apps.diagnosis.domain.request_report import freeze_report
 from apps.diagnosis.domain.verdicts import follow_experiments
 from apps.jobs.models import Job
-from apps.production.models import Request
 
 
 @subscribe("diagnosis.queue_harvests", "jobs.linked")
@@ -25,11 +23,3 @@ def on_jobs_linked(event: Event) -> None:
 @subscribe("diagnosis.follow_experiments", "account.mapped")
 def on_account_mapped(event: Event) -> None:
     follow_experiments()
-
-
-@subscribe("diagnosis.freeze_report", "request.done", "request.done_partial", "request.cancel", "request.supersede")
-def on_request_closed(event: Event) -> None:
-    """Keep how it ran for good; one that never had its signatures has not run."""
-    request = Request.objects.filter(pk=event.target_id, approved_at__isnull=False).first()
-    if request is not None:
-        freeze_report(request=request, at=event.at)

@@ -5,7 +5,6 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.core.domain.queue import enqueue
-from apps.jobs.domain import following, share_use, stage_history
 from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
 
@@ -27,20 +26,3 @@ def collect_cluster(*, cluster_id: int) -> None:
 @shared_task
 def recompute_totals() -> None:
     recompute_dirty_hours(at=timezone.now())
-
-
-@shared_task
-def count_stage_history() -> None:
-    """Count what the jobs of requests took, where they have changed; estimates rest on it."""
-    stage_history.count_changed(at=timezone.now())
-
-
-@shared_task
-def follow_requests() -> None:
-    following.follow_requests(at=timezone.now())
-
-
-@shared_task
-def count_share_use() -> None:
-    """Sum what each experiment used of production lately."""
-    share_use.count_share_use(at=timezone.now())

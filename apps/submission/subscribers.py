@@ -1,17 +1,16 @@
 """What submissions tell of requests where production asks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Count, F, Max, Q, Sum
 from django.db.models.functions import Coalesce
 
-from apps.jobs.domain.totals import SENT_AGAIN, SENT_HERE
 from apps.production.domain.lifecycle.sent import STUCK, STUCK_SINCE, sign_of_work
 from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Assignment, Submission
+from apps.submission.models import Submission
 
 #: So long a verdict and the next turn are waited for before a person is.
 _MAY_BE_SENT_AGAIN = timedelta(minutes=30)
@@ -22,27 +21,6 @@ def requests_with_submissions(keys: Sequence[int]) -> Iterable[int]:
     """Keep the requests of which jobs were sent, or are to be."""
     rows = Submission.objects.filter(request__in=keys)
     return rows.order_by().values_list("request_id", flat=True).distinct()
-
-
-def count_sent_again(keys: Sequence[int]) -> Mapping[tuple[int, int], int]:
-    """Count the jobs of arrays that repeat failed ones; what the scheduler refused repeats nothing."""
-    rows = Submission.objects.filter(request__in=keys, is_test=False).exclude(retry_of=None)
-    rows = rows.exclude(state=SubmissionState.FAILED).order_by()
-    sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
-    return {(request, position): jobs for request, position, jobs in sums}
-
-
-SENT_AGAIN.append(count_sent_again)
-
-
-def requests_sent_here(keys: Sequence[int]) -> Iterable[int]:
-    """Keep the requests whose production the portal has sent, or will: they are on a cluster to which it submits."""
-    sent = Submission.objects.filter(request__in=keys, is_test=False).order_by().values_list("request_id", flat=True)
-    chosen = Assignment.objects.filter(request__in=keys, cluster__submits=True)
-    return sent.union(chosen.values_list("request_id", flat=True))
-
-
-SENT_HERE.append(requests_sent_here)
 
 
 def stuck_requests(at: datetime | None) -> set[int]:

@@ -10,12 +10,12 @@ from playwright.sync_api import Page, expect
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.core import tasks
-from apps.jobs.domain.following import follow_requests
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.production.domain.outputs.counts import count_reports, report_output
 from apps.production.models import Request, Stage
 from apps.production.tasks import check_waiting
+from apps.progress.domain.transitions import follow_requests
 from apps.quality.tasks import check_all
 from tests.jobs.accounting import failed, record, store
 from tests.production.test_gathering import history

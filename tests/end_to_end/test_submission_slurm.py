@@ -14,19 +14,20 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.domain import ensure_cluster
 from apps.core import tasks as core_tasks
 from apps.core.models import Event
-from apps.diagnosis.domain.request_report import read_frozen
 from apps.diagnosis.enums import HarvestState
-from apps.diagnosis.models import LogHarvest, RequestReport
+from apps.diagnosis.models import LogHarvest
 from apps.diagnosis.tasks import harvest_log
 from apps.jobs.domain.collection import LAG, collect_finished_jobs
-from apps.jobs.domain.following import follow_requests
-from apps.jobs.domain.progress import progress_now
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.production.domain.outputs.counts import count_reports
 from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
+from apps.progress.domain.production_report import read_frozen
+from apps.progress.domain.progress import progress_now
+from apps.progress.domain.transitions import follow_requests
+from apps.progress.models import ProductionReport
 from apps.quality import tasks as quality_tasks
 from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
@@ -197,7 +198,7 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     moves = [f"request.{verb}" for verb in ("test", "start", "complete", "review", "done")]
     assert list(events.filter(kind__in=moves).order_by("pk").values_list("kind", flat=True)) == moves
     assert set(events.filter(kind__in=moves).values_list("actor", flat=True)) == {"opsportal"}
-    frozen = RequestReport.objects.get(request=request)
+    frozen = ProductionReport.objects.get(request=request)
     stages = {one["stage"]: one for one in read_frozen(frozen)["stages"]}
     assert stages["sim"]["failed"] == 1
     assert client.get(f"/reports/frozen/{frozen.sha256}/").status_code == 200

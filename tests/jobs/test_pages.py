@@ -9,18 +9,14 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import escape
 
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.jobs import array_siblings, jobs_for_list, other_attempts, totals_as_of
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.totals import production_now, wasted_hours
+from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import Job
-from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.requests.drafts import create_draft
-from apps.production.models import Request
 from tests.jobs.accounting import AT, failed, record, store
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ x }}"
@@ -42,6 +38,10 @@ def listed(client, **query):
     answer = client.get(reverse("jobs:list"), query)
     assert answer.status_code == 200
     return [job.job_id for job in answer.context["page"].rows]
+
+
+def listed_at(client, address):
+    return [job.job_id for job in client.get(reverse("jobs:list") + address).context["page"].rows]
 
 
 def test_list_shows_only_jobs_of_own_experiments(alps, nova, dune, as_liaison):
@@ -179,70 +179,6 @@ def test_why_a_cluster_cannot_be_asked_is_told_to_the_opg_alone(alps, client, sh
         assert ("/secret/place" in page) is told
 
 
-# Progress
-
-
-@pytest.fixture
-def request_of_nova(nova, liaison):
-    stages = (StageContent(name="simulation", jobs=4), StageContent(name="reco"))
-    return create_draft(experiment=nova, content=RequestContent(title="Rock muons", stages=stages), by=liaison, at=AT)
-
-
-def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, dune, request_of_nova, as_liaison):
-    jobs = store(alps, record(1), record(2), failed(3), record(4, account="dune"), record(5))
-    stages = ["simulation", "SIMULATION", "simulation", "simulation", ""]
-    attach_origin(
-        origins={job.pk: (request_of_nova.key, stage) for job, stage in zip(jobs, stages, strict=True)}, at=AT
-    )
-    recompute_dirty_hours(at=AT)
-    answer = as_liaison.get(reverse("jobs:request-progress", args=[request_of_nova.key]))
-    found = [stage.row for stage in answer.context["progress"].stages]
-    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, r.percent) for r in found]
-    assert rows == [("simulation", 4, 2, 1, 50.0), ("reco", None, 0, 0, None), ("", None, 1, 0, None)]
-    row = found[0]
-    assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
-    assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]
-    assert listed_at(as_liaison, found[2].sums.completed_address) == ["5"]
-    core_hours = f'<a href="/jobs/{escape(row.sums.address)}">{row.sums.core_seconds / 3600:.0f}</a>'
-    assert core_hours in answer.content.decode()
-    assert sorted(listed_at(as_liaison, row.sums.address)) == ["1", "2", "3"]
-
-
-def listed_at(client, address):
-    return [job.job_id for job in client.get(reverse("jobs:list") + address).context["page"].rows]
-
-
-def test_progress_of_another_experiment_is_not_found(request_of_nova, client, other_liaison):
-    client.force_login(other_liaison)
-    assert client.get(reverse("jobs:request-progress", args=[request_of_nova.key])).status_code == 404
-
-
-def test_progress_answers_htmx_with_the_panel_alone(request_of_nova, as_liaison):
-    address = reverse("jobs:request-progress", args=[request_of_nova.key])
-    assert b"<html" in as_liaison.get(address).content
-    assert b"<html" not in as_liaison.get(address, headers={"HX-Request": "true"}).content
-
-
-def test_production_now_is_empty_without_approved_requests(request_of_nova, liaison):
-    assert production_now(liaison) == []
-
-
-def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, liaison, other_liaison, approver):
-    (job,) = store(alps, failed(1))
-    attach_origin(origins={job.pk: (request_of_nova.key, "simulation")}, at=AT)
-    recompute_dirty_hours(at=AT)
-    stamps = {"submitted_at": AT, "submitted_by": liaison, "approved_at": AT, "approved_by": approver}
-    Request.objects.filter(pk=request_of_nova.pk).update(state="queued", **stamps)
-    rows = production_now(liaison)
-    assert [(row.request.key, row.stage, row.sums.failed) for row in rows] == [
-        (request_of_nova.key, "simulation", 1),
-        (request_of_nova.key, "reco", 0),
-    ]
-    page = render_to_string("jobs/_production_now.html", {"production": rows, "as_of": AT})
-    assert page.count("Rock muons") == 1
-    assert production_now(other_liaison) == []
-
-
 # Report
 
 
@@ -295,9 +231,8 @@ def test_report_reads_totals_and_never_jobs(alps, nova, as_liaison):
 def test_home_parts_render_with_their_documented_context(alps, nova, liaison):
     store(alps, failed(1))
     recompute_dirty_hours(at=AT)
-    context = {"waste": wasted_hours(liaison, at=AT), "as_of": totals_as_of(), "production": []}
+    context = {"waste": wasted_hours(liaison, at=AT), "as_of": totals_as_of()}
     assert "2.0 h of 2.0 h" in render_to_string("jobs/_wasted_hours.html", context)
-    assert "No request is approved" in render_to_string("jobs/_production_now.html", context)
 
 
 def test_facts_tell_efficiency_and_escape_everything(alps, nova, liaison):

@@ -9,10 +9,10 @@ from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.totals import progress_of
 from apps.jobs.models import DirtyHour, HourlyTotals, Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
+from apps.progress.domain.stage_counts import progress_of
 from tests.jobs import accounting
 from tests.production.written import AT
 from tests.quality.conftest import LATER, QUEUED_AT

@@ -7,10 +7,7 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.diagnosis.domain.request_report import report_of
-from apps.jobs.domain.following import complete_ended, has_ended
 from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.progress import progress_now
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueReading
 from apps.production.domain.approvals.inbox import waiting_for
@@ -21,6 +18,9 @@ from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.domain.outputs.counts import say_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
+from apps.progress.domain.production_report import report_of
+from apps.progress.domain.progress import progress_now
+from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.standing import standing_of
 from apps.submission.domain import dispatch
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition
-from apps.jobs.domain.following import complete_ended
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
+from apps.progress.domain.transitions import complete_ended
 from apps.submission.domain import dispatch
 from apps.submission.domain.acceptance import accept_stage
 from apps.submission.domain.assignment import assign_request

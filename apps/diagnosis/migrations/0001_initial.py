@@ -12,7 +12,6 @@ class Migration(migrations.Migration):
         ('accounts', '0001_initial'),
         ('clusters', '0001_initial'),
         ('jobs', '0001_initial'),
-        ('production', '0001_initial'),
     ]
 
     operations = [
@@ -65,16 +64,6 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'evidence',
             },
-        ),
-        migrations.CreateModel(
-            name='RequestReport',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sha256', models.CharField(max_length=64, unique=True)),
-                ('content', models.TextField(help_text='JSON, as it was hashed.')),
-                ('frozen_at', models.DateTimeField()),
-                ('request', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='report', to='production.request')),
-            ],
         ),
         migrations.CreateModel(
             name='Verdict',

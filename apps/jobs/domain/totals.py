@@ -1,6 +1,6 @@
-"""Reading the hourly totals: progress of requests, hours lost, the week's report. Never counts jobs."""
+"""Reading the hourly totals: by stage of requests, hours lost, the week's report. Never counts jobs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
@@ -11,22 +11,14 @@ from django.db.models.functions import TruncDate
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.delivered import LeftOut, left_out
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, NONE
 from apps.jobs.models import HourlyEnds, HourlyTotals
-from apps.production.domain.queue.order import by_place, startable
-from apps.production.enums import IN_PRODUCTION
-from apps.production.models import Request, Stage
-
-#: Apps above that send jobs again: of requests, how many, by the request's primary key and the stage's position.
-SENT_AGAIN: list[Callable[[Sequence[int]], Mapping[tuple[int, int], int]]] = []
-#: Apps above that send jobs: each keeps, of primary keys of requests, those whose jobs it sends.
-SENT_HERE: list[Callable[[Sequence[int]], Iterable[int]]] = []
+from apps.production.models import Request
 
 DAYS = 7
-#: How many rows a table of stages and how many requests the home page shows.
-MOST_STAGES, MOST_REQUESTS = 12, 12
+#: How many rows a table of stages shows.
+MOST_STAGES = 12
 
 
 @dataclass
@@ -79,79 +71,15 @@ class Sums:
         self.last_ended_at = max(filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None)
 
 
-@dataclass
-class StageProgress:
-    """How far one stage of a request is; `wanted` is None where the request does not say how many jobs it takes.
+def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
+    """Return the sums of the stages that jobs of these requests name, in one query.
 
-    `sums` are of all its jobs, by attempts; `completed` and `ended` of those of production, each job once.
+    They are by the request's primary key, then by the stage's name in small letters, in its order.
     """
-
-    request: Request
-    stage: str
-    wanted: int | None
-    sums: Sums
-    asked: Stage | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
-
-    @property
-    def completed(self) -> int:
-        return max(0, self.sums.completed - self.left_out.completed)
-
-    @property
-    def ended(self) -> int:
-        return max(0, self.sums.jobs - self.sums.retried - self.left_out.ended)
-
-    @property
-    def percent(self) -> float | None:
-        return min(100.0, 100 * self.completed / self.wanted) if self.wanted else None
-
-
-def progress_of(request: Request) -> list[StageProgress]:
-    """Return the progress of each stage in order, then of stages that only its jobs name."""
-    stages = request.stages.select_related("location").order_by("position")
-    return _progress([request], {request.pk: list(stages)})[request.pk]
-
-
-def sent_again(requests: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Return how many jobs were sent again as jobs of their own, which accounting takes for first attempts."""
-    found: dict[tuple[int, int], int] = {}
-    for ask in SENT_AGAIN if requests else ():
-        for place, jobs in ask(requests).items():
-            found[place] = found.get(place, 0) + jobs
-    return found
-
-
-def sent_here(requests: Sequence[int]) -> set[int]:
-    """Keep, of primary keys of requests, those whose jobs the portal sends, so that it knows of each failed one."""
-    return {pk for ask in SENT_HERE for pk in ask(requests)} if requests else set()
-
-
-def production_now(user: User) -> list[StageProgress]:
-    """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
-    visible, named = Request.objects.visible_to(user), ("key", "title", "experiment")
-    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
-    requests = list(started.only(*named)[:MOST_REQUESTS])
-    requests += startable().filter(pk__in=visible).only(*named)[: MOST_REQUESTS - len(requests)]
-    stages = Stage.objects.only("request", "position", "name", "jobs")
-    return [row for rows in progress_of_many(requests, stages).values() for row in rows]
-
-
-def progress_of_many(requests: list[Request], stages: QuerySet[Stage] | None = None) -> dict[int, list[StageProgress]]:
-    """Return the progress of each request by its primary key, stage by stage, in a fixed number of queries.
-
-    `stages` says what to read of them, if not all.
-    """
-    found: dict[int, list[Stage]] = {request.pk: [] for request in requests}
-    rows = Stage.objects.all() if stages is None else stages
-    for stage in rows.filter(request__in=requests).order_by("request", "position"):
-        found[stage.request_id].append(stage)
-    return _progress(requests, found)
-
-
-def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[int, list[StageProgress]]:
-    found: dict[tuple[str, int | None], dict[str, Sums]] = {}
+    requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
+    found: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
     totals = (
-        HourlyTotals.objects.filter(request_key__in=[request.key for request in requests])
+        HourlyTotals.objects.filter(request_key__in={key for key, _ in requests_by})
         .values("request_key", "experiment_id", "stage", "state")
         .annotate(
             jobs=Sum("jobs"),
@@ -162,22 +90,10 @@ def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[i
         .order_by("stage")
     )
     for total in totals:
-        named = found.setdefault((total["request_key"], total["experiment_id"]), {})
-        named.setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
-    progress, again, without = {}, sent_again([request.pk for request in requests]), left_out(requests)
-    for request in requests:
-        left = found.get((request.key, request.experiment_id), {})
-        rows = [
-            StageProgress(request, stage.name, stage.jobs, left.pop(stage.name.casefold(), Sums(stage.name)), stage)
-            for stage in stages[request.pk]
-        ]
-        rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
-        for row in rows:
-            row.sums.query = {"request": request.key, "stage": row.stage or NONE}
-            row.sums.retried += again.get((request.pk, row.asked.position), 0) if row.asked else 0
-            row.left_out = without.get((request.key, row.stage.casefold()), LeftOut())
-        progress[request.pk] = rows
-    return progress
+        request = requests_by.get((total["request_key"], total["experiment_id"]))
+        if request is not None:
+            found[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
+    return found
 
 
 @dataclass

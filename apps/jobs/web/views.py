@@ -1,7 +1,7 @@
-"""The job list, the progress of a request, and the week's report. One job's own page is in `portal`."""
+"""The job list and the week's report. One job's own page is in `portal`."""
 
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -10,10 +10,8 @@ from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of
-from apps.jobs.domain.progress import progress_now
 from apps.jobs.filters import JobFilter
 from apps.jobs.web.charts import HEIGHT, WIDTH, columns
-from apps.production.models import Request
 
 
 @require_safe
@@ -29,15 +27,6 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         "sees_errors": is_opg(request.user),
     }
     return render(request, "jobs/job_list.html", context)
-
-
-@require_safe
-def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Answer with the panel alone where htmx asks, else with a page around it."""
-    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    context = {"object": wanted, "progress": progress_now(wanted, at=timezone.now())}
-    template = "jobs/_progress.html" if request.headers.get("HX-Request") else "jobs/progress.html"
-    return render(request, template, context)
 
 
 @require_safe

@@ -19,10 +19,11 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.totals import production_now, wasted_hours
+from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.holds import wide_holds
+from apps.progress.domain.stage_counts import production_now
 from apps.statusboard.domain.announcements import announcements_for
 from apps.statusboard.domain.board import Row, board
 

@@ -11,13 +11,13 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.totals import StageProgress, progress_of
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.known_facts import UNCLAIMED
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import QUANTITIES, Counted, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, catalogue_of
 from apps.production.models import Request, Stage
+from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.quality.checks.facts import Catalogued, Facts, Files, Histogram, JobSums, LogSample, Posted, StageFacts
 from apps.quality.domain.log_samples import samples_of
 from apps.quality.enums import Outcome

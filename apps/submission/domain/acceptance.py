@@ -9,8 +9,9 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.progress import Waiting, waiting_of
-from apps.jobs.domain.totals import progress_of
+from apps.jobs.domain.delivered import LeftOut, left_out
+from apps.jobs.domain.queue import Waiting, waiting_of
+from apps.jobs.domain.totals import Sums, stage_sums
 from apps.production.domain.outputs.acceptance import accept_as_it_is, acceptances_of
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
@@ -87,18 +88,15 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
 
 def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Shortfall]:
     """Judge stages whose jobs were sent by hand, by what accounting and the queues tell."""
-    waiting = waiting_of(request)
-    return [
-        Shortfall(
-            row.asked,
-            row.wanted or 0,
-            row.completed,
-            _in_queue(waiting.get(row.stage.casefold(), Waiting()).all) or _figures(row.wanted or 0, row.completed),
-            accepted.get(row.asked.pk),
-        )
-        for row in progress_of(request)
-        if row.asked
-    ]
+    waiting, sums, without = waiting_of(request), stage_sums([request])[request.pk], left_out([request])
+    found = []
+    for stage in request.stages.all():
+        name, asked = stage.name.casefold(), stage.jobs or 0
+        counted = sums.get(name, Sums()).completed - without.get((request.key, name), LeftOut()).completed
+        completed = max(0, counted)
+        obstacle = _in_queue(waiting.get(name, Waiting()).all) or _figures(asked, completed)
+        found.append(Shortfall(stage, asked, completed, obstacle, accepted.get(stage.pk)))
+    return found
 
 
 def _in_queue(jobs: int) -> str:

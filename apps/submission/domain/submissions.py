@@ -46,6 +46,29 @@ def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     return waiting.order_by(*by_place("request__"), "number")
 
 
+def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Return how many jobs of these requests repeat failed ones, by the request's primary key and the stage's position.
+
+    They are jobs of their own, which accounting takes for first attempts. What the scheduler refused repeats nothing.
+    """
+    rows = Submission.objects.filter(request__in=requests, is_test=False).exclude(retry_of=None)
+    rows = rows.exclude(state=SubmissionState.FAILED).order_by()
+    sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
+    return {(request, position): jobs for request, position, jobs in sums}
+
+
+def sent_here(requests: Iterable[int]) -> set[int]:
+    """Keep, of primary keys of requests, those whose production the portal sends: it knows of each failed job of them.
+
+    It has sent jobs, or will: a cluster is chosen to which it submits.
+    """
+    sent = (
+        Submission.objects.filter(request__in=requests, is_test=False).order_by().values_list("request_id", flat=True)
+    )
+    chosen = Assignment.objects.filter(request__in=requests, cluster__submits=True)
+    return set(sent.union(chosen.values_list("request_id", flat=True)))
+
+
 def cancellable() -> Q:
     """Keep submissions whose jobs the scheduler has, or may have, and was not told to end."""
     return Q(state__in=ABROAD, settled_at=None, cancel_asked_at=None, cancelled_at=None)

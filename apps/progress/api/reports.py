@@ -8,9 +8,9 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest
-from apps.diagnosis.domain.request_report import read_frozen, report_of
-from apps.diagnosis.models import RequestReport
 from apps.production.api.routes import OfRequests
+from apps.progress.domain.production_report import read_frozen, report_of
+from apps.progress.models import ProductionReport
 
 
 class RequestReportReader(serializers.Serializer[Any]):
@@ -29,6 +29,6 @@ class RequestReportViewSet(OfRequests):
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return how one request ran: as of now, or as it was frozen when the request was closed."""
         wanted = self.get_object()
-        kept = RequestReport.objects.filter(request=wanted).first()
+        kept = ProductionReport.objects.filter(request=wanted).first()
         content = read_frozen(kept) if kept else report_of(wanted, at=timezone.now())
         return Response(RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data)

@@ -6,11 +6,11 @@ from statistics import median
 import pytest
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain import stage_history
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.production.models import StageHistory
+from apps.progress.domain import stage_history
 from tests.jobs.accounting import AT, record, store
 from tests.production.written import draft
 

@@ -11,12 +11,13 @@ from django.db.models import Aggregate, Count, F, FloatField, Max, Q, QuerySet, 
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
-from apps.diagnosis.models import RequestReport, Verdict
-from apps.jobs.domain.totals import sent_again
+from apps.diagnosis.models import Verdict
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.models import Request
+from apps.progress.models import ProductionReport
+from apps.submission.domain.submissions import sent_again
 
 #: How many rows a table of causes, sites and slowest jobs has.
 MOST = 20
@@ -65,20 +66,20 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
 
 
 @transaction.atomic
-def freeze_report(*, request: Request, at: datetime) -> RequestReport:
+def freeze_report(*, request: Request, at: datetime) -> ProductionReport:
     """Keep the report as it is now for good, under the hash of its content; one that is kept already stays."""
     Request.objects.select_for_update().get(pk=request.pk)
-    kept = RequestReport.objects.filter(request=request).first()
+    kept = ProductionReport.objects.filter(request=request).first()
     if kept is not None:
         return kept
     content = json.dumps(report_of(request, at=at), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     digest = digest_of(content)
-    report = RequestReport.objects.create(request=request, sha256=digest, content=content, frozen_at=at)
+    report = ProductionReport.objects.create(request=request, sha256=digest, content=content, frozen_at=at)
     publish(kind="report.frozen", target=report, by="opsportal", at=at, new=digest)
     return report
 
 
-def read_frozen(report: RequestReport) -> dict[str, Any]:
+def read_frozen(report: ProductionReport) -> dict[str, Any]:
     """Return the content of a frozen report. Raises `ValueError` where it is not what was hashed."""
     if digest_of(report.content) != report.sha256:
         raise ValueError(f"{report} was changed: its content is not that of its address")

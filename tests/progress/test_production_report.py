@@ -10,12 +10,13 @@ from django.utils.html import strip_tags
 
 from apps.clusters.models import Cluster, Site
 from apps.core import tasks
-from apps.diagnosis.domain.request_report import digest_of, freeze_report, read_frozen, report_of
-from apps.diagnosis.models import RequestReport, Verdict
+from apps.diagnosis.models import Verdict
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
+from apps.progress.domain.production_report import digest_of, freeze_report, read_frozen, report_of
+from apps.progress.models import ProductionReport
 from tests.jobs.accounting import AT, failed, record, store
 from tests.production.written import pass_quality, request_in
 
@@ -55,25 +56,25 @@ def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
     stages = [stage["stage"] for stage in report_of(ran, at=AT)["stages"]]
     assert stages == ["generation", "simulation", "a_stage_of_no_request"]
     client.force_login(liaison)
-    text = client.get(reverse("diagnosis:request-report", args=[ran.key])).content.decode()
+    text = client.get(reverse("progress:request-report", args=[ran.key])).content.decode()
     assert "6 of 7 jobs completed." in strip_tags(text)
 
 
 def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, liaison, other_liaison, client):
     client.force_login(liaison)
-    page = reverse("diagnosis:request-report", args=[ran.key])
+    page = reverse("progress:request-report", args=[ran.key])
     assert b"as of" in client.get(page).content
     pass_quality(ran, approver)
     SERVICES[Verb.DONE](request=ran, by=approver, at=AT + timedelta(days=1))
     for _ in range(3):
         tasks.deliver_waiting()
-    kept = RequestReport.objects.get()
+    kept = ProductionReport.objects.get()
     before = read_frozen(kept)
     late = store(Cluster.objects.get(), record(9))
     attach_origin(origins={late[0].pk: (ran.key, "generation")}, at=AT)
     assert freeze_report(request=ran, at=AT + timedelta(days=2)) == kept
     assert (before["total"]["jobs"], report_of(ran, at=AT)["total"]["jobs"]) == (4, 5)
-    address = reverse("diagnosis:frozen-report", args=[kept.sha256])
+    address = reverse("progress:frozen-report", args=[kept.sha256])
     assert client.get(page).headers["Location"] == address
     assert kept.sha256[:12] in client.get(address).content.decode()
     answer = client.get(reverse("api:request-report-detail", args=[ran.key])).json()
@@ -84,16 +85,16 @@ def test_report_is_frozen_when_the_request_is_closed_and_stays(ran, approver, li
 
 def test_changed_report_is_not_shown_as_frozen(ran):
     kept = freeze_report(request=ran, at=AT)
-    RequestReport.objects.update(content=kept.content.replace('"jobs":4', '"jobs":5'))
+    ProductionReport.objects.update(content=kept.content.replace('"jobs":4', '"jobs":5'))
     with pytest.raises(ValueError, match="was changed"):
-        read_frozen(RequestReport.objects.get())
+        read_frozen(ProductionReport.objects.get())
 
 
 def test_request_that_was_never_approved_has_no_report(nova, liaison, approver):
     request_in("cancelled", by=liaison, experiment=nova, approver=approver)
     for _ in range(3):
         tasks.deliver_waiting()
-    assert not RequestReport.objects.exists()
+    assert not ProductionReport.objects.exists()
 
 
 def test_report_keeps_its_query_count(ran, django_assert_max_num_queries):
@@ -153,7 +154,7 @@ def cells_of(page: str, heading: str) -> dict[str, list[tuple[str, str, str]]]:
 @pytest.mark.parametrize("who", ["liaison", "shifter"])
 def test_each_number_leads_to_as_many_jobs(who, ran_everywhere, client, request):
     client.force_login(request.getfixturevalue(who))
-    page = client.get(reverse("diagnosis:request-report", args=[ran_everywhere.key])).content.decode()
+    page = client.get(reverse("progress:request-report", args=[ran_everywhere.key])).content.decode()
     counts = []
     for address, title, text in links_of(page):
         assert title == ""
@@ -165,7 +166,7 @@ def test_each_number_leads_to_as_many_jobs(who, ran_everywhere, client, request)
 
 def test_rows_lead_to_their_own_jobs(ran_everywhere, liaison, client):
     client.force_login(liaison)
-    page = client.get(reverse("diagnosis:request-report", args=[ran_everywhere.key])).content.decode()
+    page = client.get(reverse("progress:request-report", args=[ran_everywhere.key])).content.decode()
 
     def listed(heading: str, row: str) -> list[list[str]]:
         found = [rows_at(client, address) for address, _, _ in cells_of(page, heading)[row]]
@@ -185,7 +186,7 @@ def test_numbers_of_a_frozen_report_say_that_the_jobs_are_as_of_now(ran_everywhe
     late = store(Cluster.objects.get(), record(31))
     attach_origin(origins={late[0].pk: (ran_everywhere.key, "generation")}, at=AT)
     client.force_login(liaison)
-    page = client.get(reverse("diagnosis:frozen-report", args=[kept.sha256])).content.decode()
+    page = client.get(reverse("progress:frozen-report", args=[kept.sha256])).content.decode()
     links = links_of(page)
     assert {title for _, title, _ in links} == {"Jobs as of now"}
     assert "its numbers lead to lists of jobs as of now" in page
@@ -196,6 +197,6 @@ def test_numbers_of_a_frozen_report_say_that_the_jobs_are_as_of_now(ran_everywhe
 def test_nought_leads_nowhere(ran, liaison, client):
     Job.objects.filter(state="failed").delete()
     client.force_login(liaison)
-    page = client.get(reverse("diagnosis:request-report", args=[ran.key])).content.decode()
+    page = client.get(reverse("progress:request-report", args=[ran.key])).content.decode()
     assert "0 failed" in strip_tags(page)
     assert not any(text in {"0", "0.0"} or "any_failure" in address for address, _, text in links_of(page))

@@ -4,27 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.jobs.domain.expected_end import Expected, expected_ends, is_done
 from apps.jobs.domain.jobs import totals_as_of
-from apps.jobs.domain.totals import StageProgress, progress_of, sent_here
-from apps.jobs.models import Collection, QueueCount, QueueReading
+from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import Counted, counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """Jobs that have not ended."""
-
-    queued: int = 0
-    running: int = 0
-    held: int = 0
-
-    @property
-    def all(self) -> int:
-        return self.queued + self.running + self.held
+from apps.progress.domain.expected_end import Expected, expected_ends, is_done
+from apps.progress.domain.stage_counts import StageProgress, progress_of
+from apps.submission.domain.submissions import sent_here
 
 
 @dataclass(frozen=True)
@@ -94,7 +82,7 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     """Return the progress of a request, in a fixed number of queries."""
     as_of = totals_as_of()
     rows, counted = progress_of(request), counts_of(request)
-    queue_as_of, unknown = _queue_known()
+    queue_as_of, unknown = queue_known()
     waiting = waiting_of(request)
     accepted = acceptances_of([request])
     stages = []
@@ -115,23 +103,6 @@ def _is_short(request: Request, stages: Iterable[StageNow]) -> bool:
         for stage in stages
         if stage.row.wanted is not None
     )
-
-
-def _queue_known() -> tuple[datetime | None, list[str]]:
-    """Return the oldest moment of the readings there are, and the clusters that have not said anything."""
-    collected = set(Collection.objects.filter(cluster__collects=True).values_list("cluster__name", flat=True))
-    answered = QueueReading.objects.filter(cluster__collects=True).values_list("cluster__name", "at")
-    read = {name: at for name, at in answered if at is not None}
-    return min(read.values(), default=None), sorted(collected - set(read))
-
-
-def waiting_of(request: Request) -> dict[str, Waiting]:
-    """Return the jobs of each stage that have not ended, as the queues said last, by its name in small letters."""
-    sums: dict[str, Waiting] = {}
-    for row in QueueCount.objects.filter(request=request):
-        one = sums.get(row.stage.casefold(), Waiting())
-        sums[row.stage.casefold()] = Waiting(one.queued + row.queued, one.running + row.running, one.held + row.held)
-    return sums
 
 
 def _burn(row: StageProgress) -> Burn:

@@ -8,16 +8,16 @@ import pytest
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
-from apps.jobs.domain.following import SETTLED, follow_requests
 from apps.jobs.domain.jobs import TOTALS_HEART
 from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.progress import progress_now
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.outputs.counts import say_located
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
+from apps.progress.domain.progress import progress_now
+from apps.progress.domain.transitions import SETTLED, follow_requests
 from tests.jobs.accounting import AT, failed, record, store
 from tests.production.written import request_in
 from tests.production.written import stage as written_stage

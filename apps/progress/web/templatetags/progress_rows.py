@@ -10,7 +10,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.web.templatetags.look import number, when
-from apps.jobs.domain.totals import StageProgress
+from apps.progress.domain.stage_counts import StageProgress
 
 register = template.Library()
 

@@ -6,17 +6,17 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.jobs.domain.progress import progress_now
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.outputs.acceptance import accept_as_it_is
 from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage
+from apps.progress.domain.progress import progress_now
 from tests.jobs.accounting import failed, record
-from tests.jobs.test_following import END, SENT, ran
 from tests.production.test_gathering import history
 from tests.production.written import request_in, stage
+from tests.progress.test_transitions import END, SENT, ran
 
 CHAIN = ("generation", "simulation", "merge")
 PACE = [50.0, 50.0, 100.0, 200.0, 200.0]

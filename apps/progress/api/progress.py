@@ -8,8 +8,8 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest
-from apps.jobs.domain.progress import StageNow, progress_now
 from apps.production.api.routes import OfRequests
+from apps.progress.domain.progress import StageNow, progress_now
 
 
 class AcceptanceReader(serializers.Serializer[StageNow]):

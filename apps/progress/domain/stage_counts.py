@@ -1,0 +1,91 @@
+"""How far the stages of requests are, from the hourly totals and what the portal has sent. Never counts jobs."""
+
+from dataclasses import dataclass, field
+
+from django.db.models import QuerySet
+
+from apps.accounts.models import User
+from apps.jobs.domain.delivered import LeftOut, left_out
+from apps.jobs.domain.totals import Sums, stage_sums
+from apps.jobs.enums import NONE
+from apps.production.domain.queue.order import by_place, startable
+from apps.production.enums import IN_PRODUCTION
+from apps.production.models import Request, Stage
+from apps.submission.domain.submissions import sent_again
+
+#: How many requests the home page shows.
+MOST_REQUESTS = 12
+
+
+@dataclass
+class StageProgress:
+    """How far one stage of a request is; `wanted` is None where the request does not say how many jobs it takes.
+
+    `sums` are of all its jobs, by attempts; `completed` and `ended` of those of production, each job once.
+    """
+
+    request: Request
+    stage: str
+    wanted: int | None
+    sums: Sums
+    asked: Stage | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    @property
+    def completed(self) -> int:
+        return max(0, self.sums.completed - self.left_out.completed)
+
+    @property
+    def ended(self) -> int:
+        return max(0, self.sums.jobs - self.sums.retried - self.left_out.ended)
+
+    @property
+    def percent(self) -> float | None:
+        return min(100.0, 100 * self.completed / self.wanted) if self.wanted else None
+
+
+def progress_of(request: Request) -> list[StageProgress]:
+    """Return the progress of each stage in order, then of stages that only its jobs name."""
+    stages = request.stages.select_related("location").order_by("position")
+    return _progress([request], {request.pk: list(stages)})[request.pk]
+
+
+def production_now(user: User) -> list[StageProgress]:
+    """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
+    visible, named = Request.objects.visible_to(user), ("key", "title", "experiment")
+    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
+    requests = list(started.only(*named)[:MOST_REQUESTS])
+    requests += startable().filter(pk__in=visible).only(*named)[: MOST_REQUESTS - len(requests)]
+    stages = Stage.objects.only("request", "position", "name", "jobs")
+    return [row for rows in progress_of_many(requests, stages).values() for row in rows]
+
+
+def progress_of_many(requests: list[Request], stages: QuerySet[Stage] | None = None) -> dict[int, list[StageProgress]]:
+    """Return the progress of each request by its primary key, stage by stage, in a fixed number of queries.
+
+    `stages` says what to read of them, if not all.
+    """
+    found: dict[int, list[Stage]] = {request.pk: [] for request in requests}
+    rows = Stage.objects.all() if stages is None else stages
+    for stage in rows.filter(request__in=requests).order_by("request", "position"):
+        found[stage.request_id].append(stage)
+    return _progress(requests, found)
+
+
+def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[int, list[StageProgress]]:
+    totals, without = stage_sums(requests), left_out(requests)
+    again = sent_again([request.pk for request in requests])
+    progress = {}
+    for request in requests:
+        left = totals[request.pk]
+        rows = [
+            StageProgress(request, stage.name, stage.jobs, left.pop(stage.name.casefold(), Sums(stage.name)), stage)
+            for stage in stages[request.pk]
+        ]
+        rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
+        for row in rows:
+            row.sums.query = {"request": request.key, "stage": row.stage or NONE}
+            row.sums.retried += again.get((request.pk, row.asked.position), 0) if row.asked else 0
+            row.left_out = without.get((request.key, row.stage.casefold()), LeftOut())
+        progress[request.pk] = rows
+    return progress

@@ -1,0 +1,51 @@
+"""The progress of a request, and how it ran: live while it is open, its frozen report afterwards."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.request import AuthenticatedRequest
+from apps.production.models import Request
+from apps.progress.domain.production_report import read_frozen, report_of
+from apps.progress.domain.progress import progress_now
+from apps.progress.models import ProductionReport
+from apps.progress.web.report_links import with_links
+
+
+@require_safe
+def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """Answer with the panel alone where htmx asks, else with a page around it."""
+    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    context = {"object": wanted, "progress": progress_now(wanted, at=timezone.now())}
+    template = "progress/_progress.html" if request.headers.get("HX-Request") else "progress/progress.html"
+    return render(request, template, context)
+
+
+@require_safe
+def report_now(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """Show the report as of now, or go to the frozen one."""
+    visible = Request.objects.visible_to(request.user).select_related("experiment")
+    wanted: Request = get_object_or_404(visible, key=key)
+    kept = ProductionReport.objects.filter(request=wanted).first()
+    if kept is not None:
+        return redirect("progress:frozen-report", digest=kept.sha256)
+    now = timezone.now()
+    return _page(
+        request, {"object": wanted, "report": with_links(report_of(wanted, at=now), request=wanted), "as_of": now}
+    )
+
+
+@require_safe
+def frozen_report(request: AuthenticatedRequest, digest: str) -> HttpResponse:
+    """Show a report by the hash of its content."""
+    visible = ProductionReport.objects.filter(request__in=Request.objects.visible_to(request.user))
+    kept: ProductionReport = get_object_or_404(visible.select_related("request__experiment"), sha256=digest)
+    report = with_links(read_frozen(kept), request=kept.request)
+    return _page(request, {"object": kept.request, "report": report, "as_of": kept.frozen_at, "digest": kept.sha256})
+
+
+def _page(request: AuthenticatedRequest, context: dict[str, Any]) -> HttpResponse:
+    return render(request, "progress/report.html", context)
