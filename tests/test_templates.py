@@ -22,17 +22,14 @@ FROM_THE_FRAME = {"link.url", "place.url"}
 EXCEPTIONS = {
     # The page of a request moves to the portal.
     "production/request_detail.html": {
-        "jobs:request-progress",
+        "progress:request-progress",
         "jobs:list",
-        "diagnosis:request-report",
+        "progress:request-report",
         "quality/_panel.html",
         "notifications:request",
         "submission:request",
     },
     "production/_move.html": {"sent_jobs"},
-    # The report and the progress of a request move to an app above submission.
-    "jobs/_progress.html": {"diagnosis:request-report", "submission:request"},
-    "diagnosis/request_report.html": {"portal:job"},
 }
 
 

@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE, NONE, NOT_COMPLETED
+from apps.jobs.models import Job
 from apps.production.models import Request
 
 
@@ -22,6 +23,7 @@ def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]
         ],
         "sites": [{**row, "links": _to_jobs({**of_request, "site": row["site"] or NONE})} for row in report["sites"]],
         "causes": [{**row, "links": {"jobs": _to_judged(of_request, row)}} for row in report["causes"]],
+        "slowest": [{**row, "url": Job(pk=row["id"]).get_absolute_url()} for row in report["slowest"]],
     }
 
 
