@@ -124,7 +124,8 @@ class Filler:
         ]
         since = self.at - timedelta(days=400)
         Service.objects.bulk_create(
-            Service(slug=f"service-{n}", name=f"Service {n}", watch="people", watched_since=since) for n in range(12)
+            Service(slug=f"service-{n}", name=f"Service {n}", monitoring="manual", monitored_since=since)
+            for n in range(12)
         )
         self.services = list(Service.objects.order_by("pk"))
         window = DowntimeWindow.objects.create(

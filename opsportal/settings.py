@@ -284,7 +284,7 @@ SPECTACULAR_SETTINGS = {
         "ExternalOutcomeEnum": "apps.quality.enums.External.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
         "ServiceStateEnum": "apps.statusboard.enums.State.choices",
-        "TroubleEnum": [("down", "Down"), ("degraded", "Degraded")],
+        "IncidentStateEnum": [("down", "Down"), ("degraded", "Degraded")],
         "VerdictEnum": "apps.diagnosis.enums.VerdictKind.choices",
     },
 }

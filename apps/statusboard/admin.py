@@ -20,10 +20,10 @@ from apps.statusboard.models import (
     DowntimeWindow,
     Incident,
     LabelRule,
+    MonitoringGap,
     MonitoringSource,
     RawPayload,
     Service,
-    SourceSilence,
     StateInterval,
     UnmappedAlert,
 )
@@ -31,8 +31,8 @@ from apps.statusboard.models import (
 
 @admin.register(Service)
 class ServiceAdmin(PortalAdmin):
-    list_display = ["name", "slug", "kind", "parent", "watch", "source"]
-    list_filter = ["watch", "source"]
+    list_display = ["name", "slug", "kind", "parent", "monitoring", "source"]
+    list_filter = ["monitoring", "source"]
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
 
@@ -45,15 +45,23 @@ class ServiceAdmin(PortalAdmin):
 class MonitoringSourceAdmin(PortalAdmin):
     """Sources are made, with their token, by `manage.py monitoring_source add`."""
 
-    list_display = ["name", "slug", "feed", "last_heard_at", "covered_until", "silence_seconds", "lease_seconds"]
-    readonly_fields = ["slug", "last_heard_at", "covered_until", "sends_heartbeats"]
+    list_display = [
+        "name",
+        "slug",
+        "feed",
+        "last_seen_at",
+        "covered_until",
+        "heartbeat_timeout_seconds",
+        "lease_seconds",
+    ]
+    readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["read_again"]
     never = ("add",)
 
     def save_model(self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool) -> None:
-        before = form.initial.get("watched_since") or obj.watched_since
+        before = form.initial.get("monitored_since") or obj.monitored_since
         obj.save(update_fields=[name for name in form.changed_data if name in form.fields])
-        rebuild_services_of(source=obj, since=min(before, obj.watched_since))
+        rebuild_services_of(source=obj, since=min(before, obj.monitored_since))
 
     @admin.action(description="Read payloads that failed, or had alerts of no service, again")
     def read_again(self, request: HttpRequest, sources: QuerySet[MonitoringSource]) -> None:
@@ -89,8 +97,8 @@ class RawPayloadAdmin(ReadOnlyAdmin):
 
 @admin.register(Incident)
 class IncidentAdmin(ReadOnlyAdmin):
-    list_display = ["started_at", "ended_at", "service", "state", "title", "source", "closing"]
-    list_filter = ["state", "closing", "source", "service"]
+    list_display = ["started_at", "ended_at", "service", "state", "title", "source", "resolution"]
+    list_filter = ["state", "resolution", "source", "service"]
     search_fields = ["title", "dedup_key"]
 
 
@@ -110,11 +118,11 @@ class StateIntervalAdmin(ReadOnlyAdmin):
     list_filter = ["state", "service"]
 
 
-@admin.register(SourceSilence)
-class SourceSilenceAdmin(ReadOnlyAdmin):
+@admin.register(MonitoringGap)
+class MonitoringGapAdmin(ReadOnlyAdmin):
     list_display = ["source", "started_at", "ended_at"]
 
 
 @admin.register(UnmappedAlert)
 class UnmappedAlertAdmin(ReadOnlyAdmin):
-    list_display = ["title", "source", "labels", "times", "last_heard_at"]
+    list_display = ["title", "source", "labels", "count", "last_seen_at"]

@@ -1,4 +1,4 @@
-"""States of services, what decides them, and the states of incidents and payloads."""
+"""States of services, incidents and payloads. `docs/glossary.md` lists the values and labels."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class State(models.TextChoices):
-    """How a service is, worst first."""
+    """State of a service, worst first."""
 
     DOWN = "down", "Down"
     DEGRADED = "degraded", "Degraded"
@@ -15,46 +15,48 @@ class State(models.TextChoices):
     UP = "up", "Up"
 
 
-#: The states of an incident.
-TROUBLE = (State.DOWN, State.DEGRADED)
+#: States that a service can have in an incident.
+INCIDENT_STATES = (State.DOWN, State.DEGRADED)
 
 _SEVERITY = {state: place for place, state in enumerate(State)}
 
 
 def worst(states: Iterable[str]) -> State:
-    """Return the worst of several states; of none: unknown. What is unknown is worse than up, never up."""
+    """Return the worst of several states; `UNKNOWN` for none. Unknown is worse than up."""
     return State(min(states, key=lambda state: _SEVERITY[State(state)], default=State.UNKNOWN))
 
 
-class Watch(models.TextChoices):
-    """How it is known that a service is up."""
+class Monitoring(models.TextChoices):
+    """How a service is monitored."""
 
-    FEED = "feed", "A monitoring source"
-    PEOPLE = "people", "People look after it"
-    NOBODY = "nobody", "Nobody watches it"
+    FEED = "feed", "Monitoring feed"
+    MANUAL = "manual", "Manual updates"
+    NONE = "none", "Not monitored"
 
 
 class Cause(models.TextChoices):
-    """Why a service is held to be in a state."""
+    """What puts a service in its state."""
 
-    INCIDENT = "incident", "incident"
-    WINDOW = "window", "planned window"
-    LAPSED = "lapsed", "incident not heard of any more"
-    SILENCE = "silence", "monitoring is silent"
-    NOBODY = "nobody", "nobody watches it"
-    FEED = "feed", "monitoring reports nothing wrong"
-    PEOPLE = "people", "nothing wrong reported"
+    INCIDENT = "incident", "Incident"
+    WINDOW = "window", "Planned downtime"
+    STALE = "stale", "Stale incident"
+    NO_DATA = "no_data", "No data from monitoring"
+    NOT_MONITORED = "not_monitored", "Not monitored"
+    FEED = "feed", "No active alerts"
+    MANUAL = "manual", "No incident reported"
 
 
-class Closing(models.TextChoices):
-    """How an incident came to its end."""
+class Resolution(models.TextChoices):
+    """How an incident was closed."""
 
-    RESOLVED = "resolved", "resolved by the monitoring source"
-    SUPERSEDED = "superseded", "followed by a new episode of the same alert"
-    HAND = "hand", "closed by hand"
+    RESOLVED = "resolved", "Resolved by monitoring"
+    SUPERSEDED = "superseded", "Superseded by a new alert"
+    MANUAL = "manual", "Closed manually"
 
 
 class PayloadState(models.TextChoices):
+    """Processing state of a payload from a monitoring source."""
+
     RECEIVED = "received", "Received"
     PARSED = "parsed", "Parsed"
     FAILED = "failed", "Failed"

@@ -11,7 +11,7 @@ from django.db.models import F, Func, Q
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.statusboard.enums import TROUBLE, Cause, Closing, PayloadState, State, Watch
+from apps.statusboard.enums import INCIDENT_STATES, Cause, Monitoring, PayloadState, Resolution, State
 
 
 class Period(Func):
@@ -40,8 +40,8 @@ class MonitoringSource(models.Model):
     name = models.CharField(max_length=100)
     feed = models.CharField(max_length=64, help_text="The format that it posts: alertmanager, …")
     token_hashes = ArrayField(models.CharField(max_length=64), default=list, editable=False)
-    watched_since = models.DateTimeField()
-    silence_seconds = models.PositiveIntegerField(
+    monitored_since = models.DateTimeField()
+    heartbeat_timeout_seconds = models.PositiveIntegerField(
         default=900, help_text="How long a sign of life holds. After that, its services are unknown."
     )
     lease_seconds = models.PositiveIntegerField(
@@ -51,7 +51,7 @@ class MonitoringSource(models.Model):
         default=False, editable=False, help_text="Once a heartbeat was heard, only heartbeats are signs of life."
     )
     covered_until = models.DateTimeField(editable=False)
-    last_heard_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_seen_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["name"]
@@ -67,11 +67,11 @@ class Service(models.Model):
     name = models.CharField(max_length=100)
     kind = models.CharField(max_length=64, blank=True, help_text="What it is, in two words: data catalogue, storage, …")
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
-    watch = models.CharField(max_length=16, choices=Watch, default=Watch.NOBODY)
+    monitoring = models.CharField(max_length=16, choices=Monitoring, default=Monitoring.NONE)
     source = models.ForeignKey(
         MonitoringSource, on_delete=models.PROTECT, null=True, blank=True, related_name="services"
     )
-    watched_since = models.DateTimeField(null=True, blank=True)
+    monitored_since = models.DateTimeField(null=True, blank=True)
     advice = models.TextField(
         blank=True, help_text="Shown while it is down: “Jobs that declare files will fail: do not submit.”"
     )
@@ -80,10 +80,10 @@ class Service(models.Model):
         ordering = ["name"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(watch=Watch.NOBODY)
-                | Q(watch=Watch.PEOPLE, watched_since__isnull=False)
-                | Q(watch=Watch.FEED, watched_since__isnull=False, source__isnull=False),
-                name="service_watch",
+                condition=Q(monitoring=Monitoring.NONE)
+                | Q(monitoring=Monitoring.MANUAL, monitored_since__isnull=False)
+                | Q(monitoring=Monitoring.FEED, monitored_since__isnull=False, source__isnull=False),
+                name="service_monitoring",
             ),
         ]
 
@@ -106,16 +106,16 @@ class Incident(models.Model):
     dedup_key = models.CharField(max_length=200)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
-    state = models.CharField(max_length=16, choices=[(state.value, state.label) for state in TROUBLE])
+    state = models.CharField(max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES])
     title = models.CharField(max_length=200)
     text = models.TextField(blank=True)
     url = models.URLField(max_length=2000, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)
-    lapsed_at = models.DateTimeField(null=True, blank=True, help_text="From then on nobody knows whether it lasts.")
+    stale_at = models.DateTimeField(null=True, blank=True, help_text="From then on nobody knows whether it lasts.")
     flap_count = models.PositiveIntegerField(default=0, help_text="How often it came back soon after its end.")
     opened_by = models.CharField(max_length=150)
     closed_by = models.CharField(max_length=150, blank=True)
-    closing = models.CharField(max_length=16, choices=Closing, blank=True)
+    resolution = models.CharField(max_length=16, choices=Resolution, blank=True)
 
     objects = SpanQuerySet.as_manager()
 
@@ -127,10 +127,10 @@ class Incident(models.Model):
                 condition=Q(ended_at=None) | Q(ended_at__gte=F("started_at")), name="incident_ends_after_start"
             ),
             models.CheckConstraint(
-                condition=Q(ended_at=None, closing="") | Q(ended_at__isnull=False, closing__in=Closing.values),
-                name="incident_closing",
+                condition=Q(ended_at=None, resolution="") | Q(ended_at__isnull=False, resolution__in=Resolution.values),
+                name="incident_resolution",
             ),
-            models.CheckConstraint(condition=Q(state__in=TROUBLE), name="incident_state"),
+            models.CheckConstraint(condition=Q(state__in=INCIDENT_STATES), name="incident_state"),
         ]
         indexes = [
             models.Index(fields=["service", "started_at"]),
@@ -147,7 +147,7 @@ class Incident(models.Model):
     @property
     def unknown_from(self) -> datetime | None:
         """When its last lease runs out, or ran out without a word that it lasted longer."""
-        return self.lease_expires_at if self.is_open else self.lapsed_at
+        return self.lease_expires_at if self.is_open else self.stale_at
 
 
 class DowntimeWindow(models.Model):
@@ -261,10 +261,10 @@ class StateInterval(models.Model):
         return f"{self.service_id} {self.state} from {self.started_at:%Y-%m-%d %H:%M}"
 
 
-class SourceSilence(models.Model):
+class MonitoringGap(models.Model):
     """A time in which a source gave no sign of life; one that goes on has no end."""
 
-    source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="silences")
+    source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="gaps")
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -272,7 +272,7 @@ class SourceSilence(models.Model):
 
     class Meta:
         ordering = ["-started_at"]
-        constraints = [models.UniqueConstraint(fields=["source", "started_at"], name="silence_once")]
+        constraints = [models.UniqueConstraint(fields=["source", "started_at"], name="monitoring_gap_once")]
 
     def __str__(self) -> str:
         return f"silence of source {self.source_id} from {self.started_at:%Y-%m-%d %H:%M}"
@@ -288,7 +288,7 @@ class LabelRule(models.Model):
     )
     state = models.CharField(
         max_length=16,
-        choices=[(state.value, state.label) for state in TROUBLE],
+        choices=[(state.value, state.label) for state in INCIDENT_STATES],
         blank=True,
         help_text="Empty: down if the severity is critical, else degraded.",
     )
@@ -312,11 +312,11 @@ class UnmappedAlert(models.Model):
     dedup_key = models.CharField(max_length=200)
     labels = models.JSONField(default=dict)
     title = models.CharField(max_length=200, blank=True)
-    times = models.PositiveIntegerField(default=0)
-    last_heard_at = models.DateTimeField()
+    count = models.PositiveIntegerField(default=0)
+    last_seen_at = models.DateTimeField()
 
     class Meta:
-        ordering = ["-last_heard_at", "-pk"]
+        ordering = ["-last_seen_at", "-pk"]
         constraints = [models.UniqueConstraint(fields=["source", "dedup_key"], name="unmapped_once")]
 
     def __str__(self) -> str:

@@ -34,8 +34,8 @@ def replay(*, source_id: int) -> None:
 def watch_clock() -> None:
     """Say what has become unknown: incidents not heard of any more, and sources that fell silent."""
     now = timezone.now()
-    alerts.lapse_incidents(at=now)
-    sources.note_silences(at=now)
+    alerts.mark_stale_incidents(at=now)
+    sources.record_gaps(at=now)
 
 
 @shared_task

@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.windows import schedule_window
-from apps.statusboard.enums import State, Watch
+from apps.statusboard.enums import Monitoring, State
 from apps.statusboard.models import Incident
 from tests.statusboard.factories import alert, post, service, source, watchdog
 
@@ -27,13 +27,13 @@ PAGES = {
 def board(transactional_db, shifter):
     """Services in every state, with a history, a window, an announcement and an alert of no service."""
     now = timezone.now()
-    prometheus = source(now - 2000 * HOUR, name="Prometheus", silence_seconds=100 * 3600)
-    data = service("data", now, Watch.NOBODY)
+    prometheus = source(now - 2000 * HOUR, name="Prometheus", heartbeat_timeout_seconds=100 * 3600)
+    data = service("data", now, Monitoring.NONE)
     advice = "Jobs that declare files will fail: do not submit before it is back."
     samweb = service("samweb", now - 1900 * HOUR, kind="data catalogue", source=prometheus, parent=data, advice=advice)
     dcache = service("dcache", now - 900 * HOUR, kind="storage", source=prometheus, parent=data)
     cvmfs = service("cvmfs", now - 1900 * HOUR, kind="software")
-    service("beam-db", now, Watch.NOBODY, kind="database")
+    service("beam-db", now, Monitoring.NONE, kind="database")
     for ago in range(1900, 0, -90):
         post(prometheus, now - ago * HOUR, watchdog(now))
     begun = now - 41 * timedelta(minutes=1)

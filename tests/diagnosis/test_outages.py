@@ -12,12 +12,14 @@ from apps.production.domain.types.versions import newest_version
 from apps.production.models import Request, Stage
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.tree import ensure_service
-from apps.statusboard.enums import State, Watch
+from apps.statusboard.enums import Monitoring, State
 
 
 @pytest.fixture
 def samweb(db, at):
-    return ensure_service(slug="samweb", name="SAM web", watch=Watch.PEOPLE, by="test", at=at - timedelta(days=30))
+    return ensure_service(
+        slug="samweb", name="SAM web", monitoring=Monitoring.MANUAL, by="test", at=at - timedelta(days=30)
+    )
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.domain.tree import ensure_service
-from apps.statusboard.enums import Watch
+from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import MonitoringSource, Service, StateInterval
 
 
-def service(slug: str, at: datetime, watch: Watch = Watch.PEOPLE, **more) -> Service:
-    return ensure_service(slug=slug, name=slug, by="test", at=at, watch=watch, **more)
+def service(slug: str, at: datetime, monitoring: Monitoring = Monitoring.MANUAL, **more) -> Service:
+    return ensure_service(slug=slug, name=slug, by="test", at=at, monitoring=monitoring, **more)
 
 
 def source(at: datetime, slug: str = "prometheus", **more) -> MonitoringSource:

@@ -32,7 +32,7 @@ def test_rule_is_made(back_office, at):
 def test_service_cannot_be_a_part_of_one_of_its_parts(back_office, at):
     top = service("storage", at)
     part = service("tape", at, parent=top)
-    data = {"slug": "storage", "name": "storage", "watch": "nobody", "parent": part.pk}
+    data = {"slug": "storage", "name": "storage", "monitoring": "none", "parent": part.pk}
     page = back_office.post(f"/admin/statusboard/service/{top.pk}/change/", data)
     assert b"A service cannot be a part of itself" in page.content
     top.refresh_from_db()
@@ -47,13 +47,13 @@ def test_watch_that_begins_later_makes_what_was_before_unknown(back_office, at):
     data = {
         "name": "prometheus",
         "feed": "alertmanager",
-        "watched_since_0": f"{later:%Y-%m-%d}",
-        "watched_since_1": f"{later:%H:%M:%S}",
-        "silence_seconds": 900,
+        "monitored_since_0": f"{later:%Y-%m-%d}",
+        "monitored_since_1": f"{later:%H:%M:%S}",
+        "heartbeat_timeout_seconds": 900,
         "lease_seconds": 3600,
     }
     assert back_office.post(f"/admin/statusboard/monitoringsource/{prometheus.pk}/change/", data).status_code == 302
-    assert MonitoringSource.objects.get().watched_since == later
+    assert MonitoringSource.objects.get().monitored_since == later
     assert states(samweb, at) == [("unknown", None), ("up", 5), ("unknown", 15)]
 
 

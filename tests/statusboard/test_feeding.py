@@ -29,7 +29,7 @@ def samweb(at, prometheus):
 
 
 def incidents():
-    fields = ("dedup_key", "started_at", "ended_at", "closing")
+    fields = ("dedup_key", "started_at", "ended_at", "resolution")
     return list(Incident.objects.order_by("started_at", "dedup_key").values_list(*fields))
 
 
@@ -91,7 +91,7 @@ def test_incident_closed_by_hand_stays_closed(at, prometheus, samweb, shifter):
     close_incident(incident=Incident.objects.get(), by=shifter, at=at + 5 * MINUTE, reason="Seen to work")
     post(prometheus, at + 6 * MINUTE, alert(at, service="samweb"))
     post(prometheus, at + 9 * MINUTE, alert(at, at + 8 * MINUTE, service="samweb"))
-    assert incidents() == [("f404", at, at + 5 * MINUTE, "hand")]
+    assert incidents() == [("f404", at, at + 5 * MINUTE, "manual")]
 
 
 def test_new_episode_ends_the_one_that_nobody_ended(at, prometheus, samweb):
@@ -153,7 +153,7 @@ def test_alert_of_no_service_is_listed_and_found_when_a_rule_is_added(
     settings.CELERY_TASK_ALWAYS_EAGER = True
     payload = post(prometheus, at, alert(at, job="sam"))
     assert payload.unmapped == 1
-    assert list(UnmappedAlert.objects.values_list("labels__job", "times")) == [("sam", 1)]
+    assert list(UnmappedAlert.objects.values_list("labels__job", "count")) == [("sam", 1)]
     add_rule(source=prometheus, matchers={"job": "sam"}, service=samweb, by=shifter, at=at)
     assert not UnmappedAlert.objects.exists()
     assert replay_payloads(source=prometheus) == 1

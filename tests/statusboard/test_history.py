@@ -5,13 +5,13 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.alerts import lapse_incidents
+from apps.statusboard.domain.alerts import mark_stale_incidents
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.incidents import close_incident, open_incident
-from apps.statusboard.domain.sources import note_silences
+from apps.statusboard.domain.sources import record_gaps
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.domain.windows import cancel_window, schedule_window
-from apps.statusboard.enums import Cause, State, Watch
+from apps.statusboard.enums import Cause, Monitoring, State
 from apps.statusboard.models import Service, StateInterval
 from tests.statusboard.factories import alert, post, service, source, states, watchdog
 
@@ -27,11 +27,11 @@ def test_service_watched_by_people_is_unknown_before_and_up_since(at, db):
     samweb = service("samweb", at)
     assert states(samweb, at) == [("up", 0)]
     first = StateInterval.objects.filter(service=samweb).earliest("started_at")
-    assert (first.state, first.started_at, first.cause) == ("unknown", BEGINNING, "nobody")
+    assert (first.state, first.started_at, first.cause) == ("unknown", BEGINNING, "not_monitored")
 
 
 def test_service_watched_by_nobody_is_unknown(at, db):
-    assert states(service("samweb", at, Watch.NOBODY), at) == [("unknown", None)]
+    assert states(service("samweb", at, Monitoring.NONE), at) == [("unknown", None)]
 
 
 def test_incident_takes_a_service_down_until_it_is_closed(at, shifter):
@@ -77,7 +77,7 @@ def test_window_cancelled_before_it_begins_leaves_no_trace(at, shifter):
 
 
 def test_silent_source_makes_its_services_unknown_never_up(at, db):
-    prometheus = source(at, silence_seconds=600)
+    prometheus = source(at, heartbeat_timeout_seconds=600)
     samweb = service("samweb", at, source=prometheus)
     assert states(samweb, at) == [("unknown", None)]
     post(prometheus, at, watchdog(at))
@@ -86,27 +86,27 @@ def test_silent_source_makes_its_services_unknown_never_up(at, db):
     post(prometheus, at + 60 * MINUTE, watchdog(at))
     assert states(samweb, at) == [("up", 0), ("unknown", 15), ("up", 60), ("unknown", 70)]
     unknown = StateInterval.objects.get(service=samweb, started_at=at + 15 * MINUTE)
-    assert unknown.cause == Cause.SILENCE
+    assert unknown.cause == Cause.NO_DATA
 
 
 def test_silence_is_noted_once_and_ends_with_the_next_sign_of_life(at, db):
-    prometheus = source(at, silence_seconds=600)
+    prometheus = source(at, heartbeat_timeout_seconds=600)
     post(prometheus, at, watchdog(at))
-    assert note_silences(at=at + 9 * MINUTE) == 0
-    assert note_silences(at=at + 11 * MINUTE) == 1
-    assert note_silences(at=at + 12 * MINUTE) == 0
+    assert record_gaps(at=at + 9 * MINUTE) == 0
+    assert record_gaps(at=at + 11 * MINUTE) == 1
+    assert record_gaps(at=at + 12 * MINUTE) == 0
     post(prometheus, at + 30 * MINUTE, watchdog(at))
-    silence = prometheus.silences.get()
+    silence = prometheus.gaps.get()
     assert (silence.started_at, silence.ended_at) == (at + 10 * MINUTE, at + 30 * MINUTE)
 
 
 def test_late_sign_of_life_splits_the_silence_and_keeps_the_one_of_now(at, db):
-    prometheus = source(at, silence_seconds=600)
+    prometheus = source(at, heartbeat_timeout_seconds=600)
     post(prometheus, at, watchdog(at))
     post(prometheus, at + 60 * MINUTE, watchdog(at))
-    note_silences(at=at + 80 * MINUTE)
+    record_gaps(at=at + 80 * MINUTE)
     post(prometheus, at + 30 * MINUTE, watchdog(at))
-    spans = [(s.started_at, s.ended_at) for s in prometheus.silences.order_by("started_at")]
+    spans = [(s.started_at, s.ended_at) for s in prometheus.gaps.order_by("started_at")]
     assert spans == [
         (at + 10 * MINUTE, at + 30 * MINUTE),
         (at + 40 * MINUTE, at + 60 * MINUTE),
@@ -115,7 +115,7 @@ def test_late_sign_of_life_splits_the_silence_and_keeps_the_one_of_now(at, db):
 
 
 def test_after_a_heartbeat_other_alerts_are_no_sign_of_life(at, db):
-    prometheus = source(at, silence_seconds=600)
+    prometheus = source(at, heartbeat_timeout_seconds=600)
     samweb = service("samweb", at, source=prometheus)
     post(prometheus, at, watchdog(at))
     post(prometheus, at + 20 * MINUTE, alert(at + MINUTE, at + 2 * MINUTE, service="samweb"))
@@ -123,16 +123,16 @@ def test_after_a_heartbeat_other_alerts_are_no_sign_of_life(at, db):
 
 
 def test_open_incident_becomes_unknown_when_its_lease_ends_and_down_again_when_repeated(at, db):
-    prometheus = source(at, silence_seconds=7200, lease_seconds=1800)
+    prometheus = source(at, heartbeat_timeout_seconds=7200, lease_seconds=1800)
     samweb = service("samweb", at, source=prometheus)
     post(prometheus, at, alert(at, service="samweb"))
     assert states(samweb, at) == [("down", 0), ("unknown", 30)]
-    assert lapse_incidents(at=at + 31 * MINUTE) == 1
-    assert lapse_incidents(at=at + 32 * MINUTE) == 0
+    assert mark_stale_incidents(at=at + 31 * MINUTE) == 1
+    assert mark_stale_incidents(at=at + 32 * MINUTE) == 0
     post(prometheus, at + 40 * MINUTE, alert(at, service="samweb"))
     assert states(samweb, at) == [("down", 0), ("unknown", 70)]
     incident = samweb.incidents.get()
-    assert incident.lapsed_at is None
+    assert incident.stale_at is None
     post(prometheus, at + 80 * MINUTE, alert(at, at + 75 * MINUTE, service="samweb"))
     assert states(samweb, at) == [("down", 0), ("up", 75), ("unknown", 200)]
 

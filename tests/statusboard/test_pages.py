@@ -99,7 +99,7 @@ def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb)
     assert client.post(address + "close/", {"reason": ""}).status_code == 400
     assert client.post(address + "close/", {"reason": "It answers"}).status_code == 302
     incident.refresh_from_db()
-    assert (incident.closing, incident.closed_by) == ("hand", "shift-one")
+    assert (incident.resolution, incident.closed_by) == ("manual", "shift-one")
     again = client.post(address + "close/", {"reason": "It answers"}, follow=True).content.decode()
     assert "closed already" in again
 
@@ -166,7 +166,7 @@ def forms(outage, samweb, now):
     )
     announcement = Announcement.objects.create(title="x", starts_at=now, posted_by="opg-one")
     stray = UnmappedAlert.objects.create(
-        source=source(now, "second"), dedup_key="x", labels={"job": "sam"}, last_heard_at=now
+        source=source(now, "second"), dedup_key="x", labels={"job": "sam"}, last_seen_at=now
     )
     reason = {"reason": "x"}
     later = {"starts_at": local(now + HOUR), "ends_at": local(now + 2 * HOUR)}

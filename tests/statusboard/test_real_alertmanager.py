@@ -16,7 +16,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from apps.statusboard.api import views
-from apps.statusboard.domain.alerts import lapse_incidents
+from apps.statusboard.domain.alerts import mark_stale_incidents
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.enums import PayloadState
@@ -139,7 +139,7 @@ def test_alert_opens_and_closes_an_incident_with_its_own_times(alertmanager, sou
 
     end = timezone.now()
     alertmanager.tell("SamwebDown", start, end, service="samweb", severity="critical")
-    wait(lambda: Incident.objects.filter(closing="resolved").exists(), "its end")
+    wait(lambda: Incident.objects.filter(resolution="resolved").exists(), "its end")
     incident.refresh_from_db()
     assert abs(incident.ended_at - end) < timedelta(milliseconds=1)
     assert [state for state, _ in states(samweb, start)] == ["down", "up", "unknown"]
@@ -167,7 +167,7 @@ def test_alert_silenced_before_its_end_lapses_to_unknown_and_is_never_up(alertma
     wait(lambda: True, "what is still to be read")
     incident = Incident.objects.get()
     assert incident.is_open
-    assert lapse_incidents(at=incident.lease_expires_at) == 1
+    assert mark_stale_incidents(at=incident.lease_expires_at) == 1
     assert [state for state, _ in states(samweb, incident.lease_expires_at)] == ["unknown"]
 
 

@@ -8,7 +8,7 @@ from apps.statusboard.domain.board import board, daily, stretches_of, strip, tro
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.windows import schedule_window
-from apps.statusboard.enums import State, Watch
+from apps.statusboard.enums import Monitoring, State
 from tests.statusboard.factories import alert, post, service, source, watchdog
 
 MINUTE = timedelta(minutes=1)
@@ -78,7 +78,7 @@ def test_maintenance_is_an_outage(at, shifter):
 
 
 def test_silent_monitoring_is_unknown_not_no(at, db):
-    prometheus = source(at, silence_seconds=600)
+    prometheus = source(at, heartbeat_timeout_seconds=600)
     samweb = service("samweb", at, source=prometheus)
     post(prometheus, at, watchdog(at))
     post(prometheus, at + 30 * MINUTE, watchdog(at))
@@ -90,7 +90,7 @@ def test_silent_monitoring_is_unknown_not_no(at, db):
 
 
 def test_service_that_nobody_watches_is_unknown(at, db):
-    [found] = outages_during([service("samweb", at, Watch.NOBODY).pk], at, at + MINUTE, at)
+    [found] = outages_during([service("samweb", at, Monitoring.NONE).pk], at, at + MINUTE, at)
     assert found.answer == "unknown"
 
 
@@ -119,21 +119,21 @@ def test_board_counts_the_worst_part_in(at, shifter):
 
 
 def test_group_that_nobody_watches_has_the_state_of_its_parts(at, db):
-    group = service("data", at, Watch.NOBODY)
+    group = service("data", at, Monitoring.NONE)
     service("samweb", at, parent=group)
     empty, _ = board(at)
     assert (empty.state, empty.has_own_state) == ("up", False)
 
 
 def test_group_with_an_unknown_part_is_unknown_never_up(at, db):
-    group = service("data", at, Watch.NOBODY)
+    group = service("data", at, Monitoring.NONE)
     service("samweb", at, parent=group)
-    service("dcache", at, Watch.NOBODY, parent=group)
+    service("dcache", at, Monitoring.NONE, parent=group)
     assert board(at)[0].state == "unknown"
 
 
 def test_board_tells_since_when_and_who_says_so(at, db):
-    prometheus = source(at, silence_seconds=600, lease_seconds=600, name="Prometheus")
+    prometheus = source(at, heartbeat_timeout_seconds=600, lease_seconds=600, name="Prometheus")
     service("samweb", at, source=prometheus)
     post(prometheus, at, watchdog(at), alert(at + MINUTE, service="samweb"))
     told = []
@@ -151,7 +151,7 @@ def test_maintenance_tells_until_when(at, shifter):
     samweb = service("samweb", at)
     schedule_window(services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at)
     [row] = board(at + MINUTE)
-    assert (row.state, row.until, row.says) == ("maintenance", at + 9 * MINUTE, "planned window")
+    assert (row.state, row.until, row.says) == ("maintenance", at + 9 * MINUTE, "Planned downtime")
 
 
 def test_board_takes_the_same_queries_for_one_and_three_services(at, shifter, django_assert_num_queries):

@@ -52,12 +52,12 @@ def brute(given):
 
 @given(st.lists(claims(), max_size=12))
 def test_timeline_equals_a_recount_of_every_second(given):
-    assert by_second(build(given, Cause.NOBODY)) == brute(given)
+    assert by_second(build(given, Cause.NOT_MONITORED)) == brute(given)
 
 
 @given(st.lists(claims(), max_size=12))
 def test_timeline_is_ordered_without_gap_and_neighbours_differ(given):
-    found = build(given, Cause.NOBODY)
+    found = build(given, Cause.NOT_MONITORED)
     assert found[0].started_at == BEGINNING
     assert found[-1].ended_at is None
     for one, other in pairwise(found):
@@ -69,20 +69,20 @@ def test_timeline_is_ordered_without_gap_and_neighbours_differ(given):
 @given(st.lists(claims(), max_size=8).flatmap(lambda given: st.tuples(st.just(given), st.permutations(given))))
 def test_timeline_does_not_depend_on_the_order_of_its_inputs(pair):
     given, shuffled = pair
-    assert build(given, Cause.NOBODY) == build(shuffled, Cause.NOBODY)
+    assert build(given, Cause.NOT_MONITORED) == build(shuffled, Cause.NOT_MONITORED)
 
 
 @given(st.lists(claims(), max_size=8), st.integers(0, SECONDS - 1))
 def test_timeline_from_a_later_moment_is_the_rest_of_the_whole(given, second):
-    whole = [(c.started_at, c.state) for c in build(given, Cause.NOBODY) if c.started_at > at(second)]
-    rest = [(c.started_at, c.state) for c in build(given, Cause.NOBODY, at(second))]
+    whole = [(c.started_at, c.state) for c in build(given, Cause.NOT_MONITORED) if c.started_at > at(second)]
+    rest = [(c.started_at, c.state) for c in build(given, Cause.NOT_MONITORED, at(second))]
     assert rest[1:] == whole
 
 
 def test_timeline_in_a_planned_window_is_maintenance_even_when_down():
     down = Claim(at(5), at(25), State.DOWN, Cause.INCIDENT, 1)
     window = Claim(at(10), at(20), State.MAINTENANCE, Cause.WINDOW, 2)
-    assert [(c.state, c.ref) for c in build([down, window], Cause.NOBODY)] == [
+    assert [(c.state, c.ref) for c in build([down, window], Cause.NOT_MONITORED)] == [
         ("unknown", None),
         ("down", 1),
         ("maintenance", 2),
@@ -101,11 +101,11 @@ def test_subtract_leaves_every_second_outside_the_holes(span, holes):
 
 @given(st.lists(spans(open_ended=False), max_size=6))
 def test_signs_of_life_in_any_order_cover_what_they_cover_together(signs):
-    silences, covered_until = [], at(0)
+    gaps, covered_until = [], at(0)
     for sign in signs:
-        silences, covered_until = hear(silences, covered_until, sign)
+        gaps, covered_until = hear(gaps, covered_until, sign)
     for second in range(SECONDS):
-        heard = at(second) < covered_until and not any(covers(silence, second) for silence in silences)
+        heard = at(second) < covered_until and not any(covers(silence, second) for silence in gaps)
         assert heard == any(covers(sign, second) for sign in signs)
 
 

@@ -7,31 +7,33 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.sources import add_token, create_source, note_life, rebuild_services_of
+from apps.statusboard.domain.sources import add_token, create_source, rebuild_services_of, record_heartbeat
 from apps.statusboard.domain.tree import ensure_service
 from apps.statusboard.domain.windows import schedule_window
-from apps.statusboard.enums import Watch
+from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service
 
 SOURCE = "farm-monitoring"
 _SILENCE = timedelta(minutes=15)
 
-#: Slug, name, kind, parent, watch, advice while it is down.
-_TREE: tuple[tuple[str, str, str, str, Watch, str], ...] = (
-    ("data", "Data handling", "", "", Watch.NOBODY, ""),
-    ("samweb", "samweb", "data catalogue", "data", Watch.FEED,
+#: Slug, name, kind, parent, monitoring, advice while it is down.
+_TREE: tuple[tuple[str, str, str, str, Monitoring, str], ...] = (
+    ("data", "Data handling", "", "", Monitoring.NONE, ""),
+    ("samweb", "samweb", "data catalogue", "data", Monitoring.FEED,
      "Jobs that fetch or declare files will fail: do not submit before it is back."),
-    ("dcache", "dCache", "storage", "data", Watch.FEED, "Transfers will fail: do not submit before it is back."),
-    ("tape", "Tape library", "mass storage", "data", Watch.PEOPLE, "Input that is only on tape will not be staged."),
-    ("software", "Software", "", "", Watch.NOBODY, ""),
-    ("cvmfs", "CVMFS", "software", "software", Watch.FEED, "Jobs cannot start: do not submit before it is back."),
-    ("databases", "Databases", "", "", Watch.NOBODY, ""),
-    ("conditions-db", "Conditions DB", "database", "databases", Watch.FEED,
+    ("dcache", "dCache", "storage", "data", Monitoring.FEED, "Transfers will fail: do not submit before it is back."),
+    ("tape", "Tape library", "mass storage", "data", Monitoring.MANUAL,
+     "Input that is only on tape will not be staged."),
+    ("software", "Software", "", "", Monitoring.NONE, ""),
+    ("cvmfs", "CVMFS", "software", "software", Monitoring.FEED, "Jobs cannot start: do not submit before it is back."),
+    ("databases", "Databases", "", "", Monitoring.NONE, ""),
+    ("conditions-db", "Conditions DB", "database", "databases", Monitoring.FEED,
      "Simulation and reconstruction will fail: do not submit these."),
-    ("beam-db", "Beam DB", "database", "databases", Watch.NOBODY, ""),
-    ("compute", "Compute", "", "", Watch.NOBODY, ""),
-    ("farm", "Worker nodes", "compute", "compute", Watch.FEED, "Jobs wait in the queue; those that ran are requeued."),
-    ("tokens", "Token issuer", "identity", "", Watch.PEOPLE, "Nothing can be submitted without new tokens."),
+    ("beam-db", "Beam DB", "database", "databases", Monitoring.NONE, ""),
+    ("compute", "Compute", "", "", Monitoring.NONE, ""),
+    ("farm", "Worker nodes", "compute", "compute", Monitoring.FEED,
+     "Jobs wait in the queue; those that ran are requeued."),
+    ("tokens", "Token issuer", "identity", "", Monitoring.MANUAL, "Nothing can be submitted without new tokens."),
 )  # fmt: skip
 
 
@@ -40,20 +42,20 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
     """Make what is missing of the board, watched since `since`, and a token for the monitoring source."""
     source = _load_source(token_file, since, at)
     services: dict[str, Service] = {}
-    for slug, name, kind, parent, watch, advice in _TREE:
+    for slug, name, kind, parent, monitoring, advice in _TREE:
         services[slug] = ensure_service(
             slug=slug,
             name=name,
             kind=kind,
             parent=services.get(parent),
-            watch=watch,
-            source=source if watch is Watch.FEED else None,
-            watched_since=since,
+            monitoring=monitoring,
+            source=source if monitoring is Monitoring.FEED else None,
+            monitored_since=since,
             advice=advice,
             by="demo",
             at=at,
         )
-    if source.last_heard_at is None:
+    if source.last_seen_at is None:
         _hear_history(source, since, at)
     if not DowntimeWindow.objects.exists():
         _load_windows(services, users["shifter"], at)
@@ -69,8 +71,8 @@ def _load_source(token_file: Path, since: datetime, at: datetime) -> MonitoringS
             name="Monitoring of the farm",
             by="demo",
             at=at,
-            silence_seconds=int(_SILENCE.total_seconds()),
-            watched_since=since,
+            heartbeat_timeout_seconds=int(_SILENCE.total_seconds()),
+            monitored_since=since,
         )
     elif token_file.exists():
         return source
@@ -86,9 +88,9 @@ def _hear_history(source: MonitoringSource, since: datetime, at: datetime) -> No
     """Let the source have been heard all through the history that the simulated cluster begins with."""
     moment = since
     while moment < at:
-        note_life(source=source, heartbeat=True, at=moment)
+        record_heartbeat(source=source, heartbeat=True, at=moment)
         moment += _SILENCE
-    note_life(source=source, heartbeat=True, at=at)
+    record_heartbeat(source=source, heartbeat=True, at=at)
     rebuild_services_of(source=source, since=since)
 
 

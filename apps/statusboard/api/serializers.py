@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.statusboard.domain.board import Row
-from apps.statusboard.enums import TROUBLE, Closing, State
+from apps.statusboard.enums import INCIDENT_STATES, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
 
@@ -32,12 +32,12 @@ class ServiceSerializer(serializers.Serializer[Any]):
 
 
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
-    """An incident; `lapsed_at`: not heard of since, so from then on nobody knows."""
+    """An incident; `stale_at`: not heard of since, so from then on nobody knows."""
 
     service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
     url = serializers.CharField(read_only=True)  # or empty
-    closing = serializers.ChoiceField(choices=Closing.choices, read_only=True, allow_blank=True)
+    resolution = serializers.ChoiceField(choices=Resolution.choices, read_only=True, allow_blank=True)
 
     class Meta:
         model = Incident
@@ -53,18 +53,18 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
             "started_at",
             "ended_at",
             "lease_expires_at",
-            "lapsed_at",
+            "stale_at",
             "flap_count",
             "opened_by",
             "closed_by",
-            "closing",
+            "resolution",
         ]
         read_only_fields = fields
 
 
 class NewIncidentSerializer(serializers.Serializer[Incident]):
     service: Any = serializers.SlugRelatedField(slug_field="slug", queryset=Service.objects.all())
-    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in TROUBLE])
+    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in INCIDENT_STATES])
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
@@ -74,7 +74,7 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
 class UpdateIncidentSerializer(serializers.Serializer[Incident]):
     """What is said of it from now on; what is not sent stays."""
 
-    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in TROUBLE], required=False)
+    state = serializers.ChoiceField(choices=[(state.value, state.label) for state in INCIDENT_STATES], required=False)
     title = serializers.CharField(max_length=200, required=False)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)

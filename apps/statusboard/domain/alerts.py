@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.core.domain.events import publish
-from apps.statusboard.enums import Closing, State
+from apps.statusboard.enums import Resolution, State
 from apps.statusboard.feeds.base import Alert, Status
 from apps.statusboard.models import Incident, MonitoringSource, Service
 
@@ -57,9 +57,9 @@ def _open(said: _Said) -> set[int]:
         flap_count=_flaps(said),
     )
     if alert.status is Status.RESOLVED:
-        _end(incident, _end_of(said), Closing.RESOLVED, source.slug)
+        _end(incident, _end_of(said), Resolution.RESOLVED, source.slug)
     elif following := episodes.filter(started_at__gt=alert.started_at).order_by("started_at").first():
-        _end(incident, following.started_at, Closing.SUPERSEDED, source.slug)
+        _end(incident, following.started_at, Resolution.SUPERSEDED, source.slug)
     incident.save()
     data = {"service": said.service.slug, "source": source.slug}
     publish(kind="incident.opened", target=incident, by=str(source), at=said.at, new=incident.state, data=data)
@@ -72,7 +72,7 @@ def _supersede(said: _Said) -> set[int]:
     """End earlier episodes of the same alert whose end nobody told: one alert fires once at a time."""
     start = said.alert.started_at
     earlier = Incident.objects.select_related("service").filter(
-        Q(ended_at=None) | Q(closing=Closing.SUPERSEDED, ended_at__gt=start),
+        Q(ended_at=None) | Q(resolution=Resolution.SUPERSEDED, ended_at__gt=start),
         source=said.source,
         dedup_key=said.alert.dedup_key,
         started_at__lt=start,
@@ -80,7 +80,7 @@ def _supersede(said: _Said) -> set[int]:
     touched = set()
     for row in earlier:
         was_open = row.is_open
-        _end(row, start, Closing.SUPERSEDED, said.source.slug)
+        _end(row, start, Resolution.SUPERSEDED, said.source.slug)
         row.save()
         touched.add(row.service_id)
         if was_open:
@@ -91,23 +91,23 @@ def _supersede(said: _Said) -> set[int]:
 def _follow(incident: Incident, said: _Said) -> bool:
     """Apply one more word on a known episode; return whether anything changed."""
     before = _content(incident)
-    was_open, was_lapsed = incident.is_open, incident.lapsed_at is not None
+    was_open, was_stale = incident.is_open, incident.stale_at is not None
     incident.service = said.service
-    if incident.closing != Closing.HAND:
+    if incident.resolution != Resolution.MANUAL:
         incident.state = said.state
         if said.alert.status is Status.RESOLVED:
             end = _end_of(said)
-            if incident.closing == Closing.RESOLVED and incident.ended_at:
+            if incident.resolution == Resolution.RESOLVED and incident.ended_at:
                 end = max(end, incident.ended_at)
-            _end(incident, end, Closing.RESOLVED, said.source.slug)
-        elif incident.closing != Closing.RESOLVED:
+            _end(incident, end, Resolution.RESOLVED, said.source.slug)
+        elif incident.resolution != Resolution.RESOLVED:
             _prolong(incident, said)
     if _content(incident) == before:
         return False
     incident.save()
     if was_open and not incident.is_open:
         _publish_closed(incident, said)
-    elif was_lapsed and incident.is_open and incident.lapsed_at is None:
+    elif was_stale and incident.is_open and incident.stale_at is None:
         publish(kind="incident.revived", target=incident, by=str(said.source), at=said.at, new=incident.state)
     return True
 
@@ -117,8 +117,8 @@ def _content(incident: Incident) -> tuple[object, ...]:
         incident.service_id,
         incident.state,
         incident.ended_at,
-        incident.closing,
-        incident.lapsed_at,
+        incident.resolution,
+        incident.stale_at,
         incident.lease_expires_at,
         incident.title,
         incident.text,
@@ -134,16 +134,16 @@ def _prolong(incident: Incident, said: _Said) -> None:
         for name, value in _words(said.alert).items():
             setattr(incident, name, value)
     if incident.ended_at is not None:
-        _end(incident, incident.ended_at, Closing.SUPERSEDED, said.source.slug)
-    elif lease > (incident.lapsed_at or lease):
-        incident.lapsed_at = None
+        _end(incident, incident.ended_at, Resolution.SUPERSEDED, said.source.slug)
+    elif lease > (incident.stale_at or lease):
+        incident.stale_at = None
 
 
-def _end(incident: Incident, ended_at: datetime, closing: Closing, by: str) -> None:
-    incident.ended_at, incident.closing, incident.closed_by = ended_at, closing, by
+def _end(incident: Incident, ended_at: datetime, resolution: Resolution, by: str) -> None:
+    incident.ended_at, incident.resolution, incident.closed_by = ended_at, resolution, by
     lease = incident.lease_expires_at
-    untold = closing is Closing.SUPERSEDED and lease is not None and lease < ended_at
-    incident.lapsed_at = lease if untold else None
+    untold = resolution is Resolution.SUPERSEDED and lease is not None and lease < ended_at
+    incident.stale_at = lease if untold else None
 
 
 def _end_of(said: _Said) -> datetime:
@@ -175,12 +175,12 @@ def _publish_closed(incident: Incident, said: _Said) -> None:
 
 
 @transaction.atomic
-def lapse_incidents(*, at: datetime) -> int:
+def mark_stale_incidents(*, at: datetime) -> int:
     """Mark open incidents of which nothing was heard for the length of their lease; return how many."""
     expired = Incident.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
-    rows = list(expired.filter(ended_at=None, lapsed_at=None, lease_expires_at__lte=at))
+    rows = list(expired.filter(ended_at=None, stale_at=None, lease_expires_at__lte=at))
     for row in rows:
-        row.lapsed_at = row.lease_expires_at
-        row.save(update_fields=["lapsed_at"])
+        row.stale_at = row.lease_expires_at
+        row.save(update_fields=["stale_at"])
         publish(kind="incident.lapsed", target=row, by=str(row.source or ""), at=at, old=row.state, new=State.UNKNOWN)
     return len(rows)

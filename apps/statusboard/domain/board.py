@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from apps.accounts.models import User
 from apps.statusboard.domain.timeline import BEGINNING
-from apps.statusboard.enums import Cause, State, Watch, worst
+from apps.statusboard.enums import Cause, Monitoring, State, worst
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, StateInterval
 
 DAYS = 90
@@ -84,9 +84,9 @@ class Row:
         """Say in a few words who or what holds it to be in its own state."""
         if self.incident is not None:
             source = self.incident.source.name if self.incident.source else self.incident.opened_by
-            return f"{source}, not heard of since" if self.cause == Cause.LAPSED else source
-        if self.service.source is not None and self.cause in (Cause.SILENCE, Cause.FEED):
-            return f"{self.service.source.name}{' is silent' if self.cause == Cause.SILENCE else ''}"
+            return f"{source}, not heard of since" if self.cause == Cause.STALE else source
+        if self.service.source is not None and self.cause in (Cause.NO_DATA, Cause.FEED):
+            return f"{self.service.source.name}{' is silent' if self.cause == Cause.NO_DATA else ''}"
         return self.cause.label
 
 
@@ -129,7 +129,7 @@ def _branch(
     own = State(row.state) if row else State.UNKNOWN
     states = [found.state for found in below if found.depth == depth + 1]
     # A service that nobody watches and that has parts is a name for them: it has no state of its own.
-    is_group = bool(states) and service.watch == Watch.NOBODY and own == State.UNKNOWN
+    is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
     return [
         Row(
             service=service,
@@ -138,7 +138,7 @@ def _branch(
             own=own,
             since=row.started_at if row and row.started_at > BEGINNING else None,
             until=row.ended_at if row and row.state == State.MAINTENANCE else None,
-            cause=Cause(row.cause) if row else Cause.NOBODY,
+            cause=Cause(row.cause) if row else Cause.NOT_MONITORED,
             incident=row.incident if row else None,
             next_window=read.windows.get(service.pk),
             days=read.days.get(service.pk, ()),

@@ -8,10 +8,14 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, subtract
-from apps.statusboard.enums import Cause, State, Watch
-from apps.statusboard.models import DowntimeWindow, Incident, MonitoringSource, Service, SourceSilence, StateInterval
+from apps.statusboard.enums import Cause, Monitoring, State
+from apps.statusboard.models import DowntimeWindow, Incident, MonitoringGap, MonitoringSource, Service, StateInterval
 
-_OTHERWISE = {Watch.FEED: Cause.SILENCE, Watch.PEOPLE: Cause.NOBODY, Watch.NOBODY: Cause.NOBODY}
+_OTHERWISE = {
+    Monitoring.FEED: Cause.NO_DATA,
+    Monitoring.MANUAL: Cause.NOT_MONITORED,
+    Monitoring.NONE: Cause.NOT_MONITORED,
+}
 
 
 @transaction.atomic
@@ -33,7 +37,9 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
     for service in services:
         wanted = {
             _key(row): row
-            for row in _rows(service, build(claims[service.pk], _OTHERWISE[Watch(service.watch)], begins[service.pk]))
+            for row in _rows(
+                service, build(claims[service.pk], _OTHERWISE[Monitoring(service.monitoring)], begins[service.pk])
+            )
         }
         present = {_key(row): row.pk for row in stored[service.pk]}
         stale += [pk for key, pk in present.items() if key not in wanted]
@@ -59,7 +65,7 @@ def _rows(service: Service, claims: Iterable[Claim]) -> list[StateInterval]:
             started_at=claim.started_at,
             ended_at=claim.ended_at,
             cause=claim.cause,
-            incident_id=claim.ref if claim.cause in (Cause.INCIDENT, Cause.LAPSED) else None,
+            incident_id=claim.ref if claim.cause in (Cause.INCIDENT, Cause.STALE) else None,
             window_id=claim.ref if claim.cause == Cause.WINDOW else None,
         )
         for claim in claims
@@ -84,12 +90,12 @@ def _claims(
             claims[plan.service_id].append(
                 Claim(window.starts_at, window.over_at, State.MAINTENANCE, Cause.WINDOW, window.pk)
             )
-    silences: dict[int, list[Span]] = defaultdict(list)
-    for silence in SourceSilence.objects.filter(source__in=sources).overlapping(since, None):
-        silences[silence.source_id].append(Span(silence.started_at, silence.ended_at))
+    gaps: dict[int, list[Span]] = defaultdict(list)
+    for silence in MonitoringGap.objects.filter(source__in=sources).overlapping(since, None):
+        gaps[silence.source_id].append(Span(silence.started_at, silence.ended_at))
     for service in services:
         source = sources.get(service.source_id or 0)
-        claims[service.pk] += _claims_of_watch(service, source, silences[service.source_id or 0])
+        claims[service.pk] += _claims_of_watch(service, source, gaps[service.source_id or 0])
     return claims
 
 
@@ -101,15 +107,15 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
     unknown = max(start, unknown)
     return [
         Claim(start, unknown, State(incident.state), Cause.INCIDENT, incident.pk),
-        Claim(unknown, end, State.UNKNOWN, Cause.LAPSED, incident.pk),
+        Claim(unknown, end, State.UNKNOWN, Cause.STALE, incident.pk),
     ]
 
 
-def _claims_of_watch(service: Service, source: MonitoringSource | None, silences: Iterable[Span]) -> list[Claim]:
+def _claims_of_watch(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:
     """Return when a service counts as up unless something is reported."""
-    if service.watched_since is None or service.watch == Watch.NOBODY:
+    if service.monitored_since is None or service.monitoring == Monitoring.NONE:
         return []
-    if service.watch == Watch.PEOPLE or source is None:
-        return [Claim(service.watched_since, None, State.UP, Cause.PEOPLE)]
-    watched = Span(max(service.watched_since, source.watched_since), source.covered_until)
-    return [Claim(s.started_at, s.ended_at, State.UP, Cause.FEED) for s in subtract(watched, silences)]
+    if service.monitoring == Monitoring.MANUAL or source is None:
+        return [Claim(service.monitored_since, None, State.UP, Cause.MANUAL)]
+    watched = Span(max(service.monitored_since, source.monitored_since), source.covered_until)
+    return [Claim(s.started_at, s.ended_at, State.UP, Cause.FEED) for s in subtract(watched, gaps)]

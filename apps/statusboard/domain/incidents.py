@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.enums import TROUBLE, Closing, State
+from apps.statusboard.enums import INCIDENT_STATES, Resolution, State
 from apps.statusboard.models import Incident, Service
 from apps.statusboard.permissions import may_run_board
 
@@ -80,9 +80,9 @@ def close_incident(
         raise InvalidFields({"ended_at": ["This is before it began."]})
     if not reason.strip():
         raise InvalidFields({"reason": ["Say how you know that it is over."]})
-    row.lapsed_at = row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
-    row.ended_at, row.closed_by, row.closing = end, by.username, Closing.HAND
-    row.save(update_fields=["ended_at", "closed_by", "closing", "lapsed_at"])
+    row.stale_at = row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
+    row.ended_at, row.closed_by, row.resolution = end, by.username, Resolution.MANUAL
+    row.save(update_fields=["ended_at", "closed_by", "resolution", "stale_at"])
     publish(
         kind="incident.closed",
         target=row,
@@ -119,5 +119,5 @@ def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) 
 
 def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
     """Return incidents that nobody has closed, newest first."""
-    incidents = Incident.objects.filter(ended_at=None, state__in=TROUBLE).select_related("source", "service")
+    incidents = Incident.objects.filter(ended_at=None, state__in=INCIDENT_STATES).select_related("source", "service")
     return incidents if services is None else incidents.filter(service__in=services)

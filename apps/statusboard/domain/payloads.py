@@ -12,7 +12,7 @@ from apps.core.domain.plugins import UnknownPlugin
 from apps.core.domain.queue import enqueue
 from apps.statusboard.domain.alerts import record_episode
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.domain.sources import note_life
+from apps.statusboard.domain.sources import record_heartbeat
 from apps.statusboard.enums import PayloadState, State
 from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.registry import FEEDS
@@ -80,7 +80,7 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     source = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
     touched = _Touched()
     heartbeat = any(alert.status is Status.HEARTBEAT for alert in message.alerts)
-    if since := note_life(source=source, heartbeat=heartbeat, at=at):
+    if since := record_heartbeat(source=source, heartbeat=heartbeat, at=at):
         touched.add(set(source.services.values_list("pk", flat=True)), since)
     rules = list(LabelRule.objects.filter(source=source).select_related("service"))
     by_slug = {service.slug: service for service in Service.objects.filter(slug__in=_named(message.alerts))}
@@ -119,7 +119,7 @@ def _note_unmapped(source: MonitoringSource, alert: Alert, at: datetime) -> None
     row, created = UnmappedAlert.objects.get_or_create(
         source=source,
         dedup_key=alert.dedup_key,
-        defaults={"labels": dict(alert.labels), "title": alert.title[:200], "last_heard_at": at, "times": 1},
+        defaults={"labels": dict(alert.labels), "title": alert.title[:200], "last_seen_at": at, "count": 1},
     )
-    if not created and row.last_heard_at < at:
-        UnmappedAlert.objects.filter(pk=row.pk).update(times=F("times") + 1, last_heard_at=at)
+    if not created and row.last_seen_at < at:
+        UnmappedAlert.objects.filter(pk=row.pk).update(count=F("count") + 1, last_seen_at=at)

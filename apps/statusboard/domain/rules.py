@@ -67,7 +67,7 @@ def replay_payloads(*, source: MonitoringSource) -> int:
 @transaction.atomic
 def drop_old_payloads(*, at: datetime) -> int:
     """Delete what was heard long ago: payloads, but those still waiting, and alerts that led nowhere."""
-    UnmappedAlert.objects.filter(last_heard_at__lt=at - KEEP).delete()
+    UnmappedAlert.objects.filter(last_seen_at__lt=at - KEEP).delete()
     old = RawPayload.objects.filter(state=PayloadState.PARSED, received_at__lt=at - KEEP)
     failed = RawPayload.objects.filter(state=PayloadState.FAILED, received_at__lt=at - KEEP_FAILED)
     return old.delete()[0] + failed.delete()[0]

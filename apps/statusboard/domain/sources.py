@@ -14,8 +14,8 @@ from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.timeline import Span, hear
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import (
+    MonitoringGap,
     MonitoringSource,
-    SourceSilence,
 )
 
 
@@ -27,9 +27,9 @@ def create_source(
     at: datetime,
     name: str = "",
     feed: str = "alertmanager",
-    silence_seconds: int = 900,
+    heartbeat_timeout_seconds: int = 900,
     lease_seconds: int = 3600,
-    watched_since: datetime | None = None,
+    monitored_since: datetime | None = None,
 ) -> tuple[MonitoringSource, str]:
     """Make a source; return it with its token, of which only a hash is kept. Raises `InvalidFields`."""
     problems: dict[str, list[str]] = {}
@@ -39,14 +39,14 @@ def create_source(
         problems["slug"] = [f"There is a source “{slug}” already."]
     if problems:
         raise InvalidFields(problems)
-    since = watched_since or at
+    since = monitored_since or at
     source = MonitoringSource.objects.create(
         slug=slug,
         name=name or slug,
         feed=feed,
-        silence_seconds=silence_seconds,
+        heartbeat_timeout_seconds=heartbeat_timeout_seconds,
         lease_seconds=lease_seconds,
-        watched_since=since,
+        monitored_since=since,
         covered_until=since,
     )
     publish(kind="source.created", target=source, by=by, at=at, new=feed)
@@ -73,47 +73,47 @@ def source_of(*, slug: str, token: str) -> MonitoringSource | None:
     return source if any(right) else None
 
 
-def note_life(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:
+def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:
     """Take note of a payload of a source whose row is locked; return from when on its services are to be rebuilt.
 
     Once a source has sent a heartbeat, other payloads are no signs of life: Alertmanager goes on talking, and resolves
     everything, when the Prometheus behind it is dead.
     """
-    source.last_heard_at = max(source.last_heard_at or at, at)
+    source.last_seen_at = max(source.last_seen_at or at, at)
     source.sends_heartbeats = source.sends_heartbeats or heartbeat
     since = None
     if heartbeat or not source.sends_heartbeats:
         since = min(at, source.covered_until)
-        _cover(source, Span(at, at + timedelta(seconds=source.silence_seconds)), at)
-    source.save(update_fields=["last_heard_at", "sends_heartbeats", "covered_until"])
+        _cover(source, Span(at, at + timedelta(seconds=source.heartbeat_timeout_seconds)), at)
+    source.save(update_fields=["last_seen_at", "sends_heartbeats", "covered_until"])
     return since
 
 
 def _cover(source: MonitoringSource, heard: Span, at: datetime) -> None:
-    rows = list(SourceSilence.objects.filter(source=source).overlapping(heard.started_at, None))
+    rows = list(MonitoringGap.objects.filter(source=source).overlapping(heard.started_at, None))
     before = source.covered_until
     spans, source.covered_until = hear([Span(row.started_at, row.ended_at) for row in rows], before, heard)
     wanted = set(spans)
     if source.covered_until == before:  # a late word of long ago does not end the silence of now
         wanted |= {Span(row.started_at, None) for row in rows if row.ended_at is None}
     stale = [row for row in rows if Span(row.started_at, row.ended_at) not in wanted]
-    SourceSilence.objects.filter(pk__in=[row.pk for row in stale]).delete()
+    MonitoringGap.objects.filter(pk__in=[row.pk for row in stale]).delete()
     known = {Span(row.started_at, row.ended_at) for row in rows}
-    SourceSilence.objects.bulk_create(
-        SourceSilence(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in wanted - known
+    MonitoringGap.objects.bulk_create(
+        MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in wanted - known
     )
     if any(row.ended_at is None for row in stale) and source.covered_until > at:
         publish(kind="source.heard", target=source, by=str(source), at=at)
 
 
 @transaction.atomic
-def note_silences(*, at: datetime) -> int:
+def record_gaps(*, at: datetime) -> int:
     """Write down which sources have fallen silent, once each; return how many."""
-    noted = Exists(SourceSilence.objects.filter(source=OuterRef("pk"), ended_at=None))
+    noted = Exists(MonitoringGap.objects.filter(source=OuterRef("pk"), ended_at=None))
     locked = MonitoringSource.objects.select_for_update(no_key=True, skip_locked=True)
     silent = list(locked.filter(~noted, covered_until__lte=at).order_by("pk"))
     for source in silent:
-        SourceSilence.objects.create(source=source, started_at=source.covered_until)
+        MonitoringGap.objects.create(source=source, started_at=source.covered_until)
         publish(kind="source.silent", target=source, by=str(source), at=at)
     return len(silent)
 
@@ -127,5 +127,5 @@ def rebuild_services_of(*, source: MonitoringSource, since: datetime) -> None:
 def sources_with_counts() -> QuerySet[MonitoringSource]:
     """Return the monitoring sources, each with how many services it covers and alerts it has that lead to none."""
     return MonitoringSource.objects.annotate(
-        covered=Count("services", distinct=True), strays=Count("unmapped", distinct=True)
+        covered=Count("services", distinct=True), unmapped_alerts=Count("unmapped", distinct=True)
     )

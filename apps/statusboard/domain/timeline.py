@@ -83,15 +83,15 @@ def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:
     return left
 
 
-def hear(silences: Iterable[Span], covered_until: datetime, heard: Span) -> tuple[list[Span], datetime]:
-    """Add a sign of life that covers `heard` (it has an end); return the silences, and until when all is covered.
+def hear(gaps: Iterable[Span], covered_until: datetime, heard: Span) -> tuple[list[Span], datetime]:
+    """Add a sign of life that covers `heard` (it has an end); return the gaps, and until when all is covered.
 
-    Signs may come in any order: a late one shortens or splits silences already noted. The silence after
+    Signs may come in any order: a late one shortens or splits gaps already noted. The silence after
     `covered_until` is not among them.
     """
     if heard.ended_at is None:
         raise ValueError("a sign of life covers a time that ends")
-    noted = [silence for silence in silences if silence.ended_at is not None]
+    noted = [silence for silence in gaps if silence.ended_at is not None]
     if heard.ended_at > covered_until:
         noted.append(Span(covered_until, heard.ended_at))
         covered_until = heard.ended_at

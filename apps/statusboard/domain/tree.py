@@ -7,7 +7,7 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.enums import Watch
+from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import MonitoringSource, Service
 
 
@@ -20,28 +20,28 @@ def ensure_service(
     at: datetime,
     kind: str = "",
     parent: Service | None = None,
-    watch: Watch = Watch.NOBODY,
+    monitoring: Monitoring = Monitoring.NONE,
     source: MonitoringSource | None = None,
-    watched_since: datetime | None = None,
+    monitored_since: datetime | None = None,
     advice: str = "",
 ) -> Service:
     """Return the service of this slug, made if it was not there; watched since now unless said otherwise."""
     if source is not None:
-        watch = Watch.FEED
-    since = None if watch == Watch.NOBODY else watched_since or at
+        monitoring = Monitoring.FEED
+    since = None if monitoring == Monitoring.NONE else monitored_since or at
     service, created = Service.objects.get_or_create(
         slug=slug,
         defaults={
             "name": name,
             "kind": kind,
             "parent": parent,
-            "watch": watch,
+            "monitoring": monitoring,
             "source": source,
-            "watched_since": since,
+            "monitored_since": since,
             "advice": advice,
         },
     )
     if created:
-        publish(kind="service.created", target=service, by=by, at=at, new=watch)
+        publish(kind="service.created", target=service, by=by, at=at, new=monitoring)
         rebuild(service_ids=[service.pk])
     return service

@@ -6,13 +6,13 @@ from django import forms
 
 from apps.accounts.models import Experiment
 from apps.core.web.moments import MomentField
-from apps.statusboard.enums import TROUBLE
+from apps.statusboard.enums import INCIDENT_STATES
 from apps.statusboard.models import Service, UnmappedAlert
 
 #: The choice of a rule that leads its alerts nowhere; no slug looks like it.
 NO_SERVICE = ":none"
 
-_STATES = [(state.value, state.label) for state in TROUBLE]
+_STATES = [(state.value, state.label) for state in INCIDENT_STATES]
 
 
 class Moment(MomentField):

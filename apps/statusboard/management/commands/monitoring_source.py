@@ -21,7 +21,7 @@ class Command(BaseCommand):
         add.add_argument("--slug", required=True)
         add.add_argument("--name", default="")
         add.add_argument("--feed", default="alertmanager")
-        add.add_argument("--silence-seconds", type=int, default=900, help="how long a sign of life holds")
+        add.add_argument("--heartbeat-timeout-seconds", type=int, default=900, help="how long a sign of life holds")
         add.add_argument("--lease-seconds", type=int, default=3600, help="how long an open alert holds unless repeated")
         token = verbs.add_parser("token", help="print a new token of a source")
         token.add_argument("--slug", required=True)
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _add(self, options: dict[str, Any]) -> None:
-        names = ("slug", "name", "feed", "silence_seconds", "lease_seconds")
+        names = ("slug", "name", "feed", "heartbeat_timeout_seconds", "lease_seconds")
         given = {name: options[name] for name in names}
         source, token = create_source(by="monitoring_source", at=timezone.now(), **given)
         self._tell(source, token)
@@ -57,5 +57,5 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         for source in MonitoringSource.objects.all():
-            heard = f"{source.last_heard_at:%Y-%m-%d %H:%M:%SZ}" if source.last_heard_at else "never"
+            heard = f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}" if source.last_seen_at else "never"
             self.stdout.write(f"{source.slug}\t{source.feed}\theard {heard}\t{source.services.count()} services")
