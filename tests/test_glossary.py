@@ -6,8 +6,27 @@ import pytest
 from django.conf import settings
 
 from apps.accounts.enums import Role
-from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.enums import Advice, Confidence, HarvestState, VerdictKind
+from apps.diagnosis.enums import Role as ErrorRole
+from apps.jobs.enums import STATE_CHOICES
 from apps.production.enums import RequestState, Verb
+from apps.statusboard.enums import Cause, Monitoring, Resolution, State
+
+CHOICES = {
+    "States of a request": RequestState.choices,
+    "Moves of a request": Verb.choices,
+    "Roles": Role.choices,
+    "States of a job": STATE_CHOICES,
+    "Verdicts on a failed job": VerdictKind.choices,
+    "Advice on a failed job": Advice.choices,
+    "Confidence of a verdict": Confidence.choices,
+    "Roles of a known error": ErrorRole.choices,
+    "States of a log analysis": HarvestState.choices,
+    "States of a service": State.choices,
+    "Monitoring of a service": Monitoring.choices,
+    "Causes of a service's state": Cause.choices,
+    "Resolutions of an incident": Resolution.choices,
+}
 
 
 def rows(heading):
@@ -18,17 +37,11 @@ def rows(heading):
     return [[cell.strip() for cell in line] for line in lines[2:]]
 
 
-@pytest.mark.parametrize(
-    ("heading", "choices"), [("States of a request", RequestState), ("Moves of a request", Verb), ("Roles", Role)]
-)
-def test_terms_of_the_glossary_are_those_of_the_enum(heading, choices):
-    assert [(value, label) for value, label, _ in rows(heading)] == [(f"`{c.value}`", str(c.label)) for c in choices]
-
-
-def test_verdicts_of_the_glossary_are_those_of_the_enum():
-    assert [value for value, _ in rows("Verdicts on a failed job")] == [f"`{kind}`" for kind in VerdictKind]
+@pytest.mark.parametrize("heading", CHOICES)
+def test_terms_of_the_glossary_are_those_of_the_enum(heading):
+    choices = [(f"`{value}`", str(label)) for value, label in CHOICES[heading]]
+    assert [(value, label) for value, label, _ in rows(heading)] == choices
 
 
 def test_each_term_has_a_meaning():
-    headings = ("States of a request", "Moves of a request", "Roles", "Verdicts on a failed job", "Other terms")
-    assert all(row[-1] for heading in headings for row in rows(heading))
+    assert all(row[-1] for heading in (*CHOICES, "Other terms") for row in rows(heading))
