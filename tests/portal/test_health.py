@@ -15,13 +15,14 @@ from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery
 from apps.jobs.models import Collection
 from apps.portal.pages import health
+from tests.pages import text_of
 
 
 def page_of(client, user) -> str:
     client.force_login(user)
     response = client.get("/health/")
     assert response.status_code == 200
-    return response.content.decode()
+    return text_of(response)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from apps.production.web.templatetags.requests import places
+from tests.pages import text_of
 from tests.production.test_gathering import history
 from tests.production.written import AT, S, content, draft, request_in, stage
 
@@ -43,7 +44,7 @@ def past(nova, liaison, approver):
 
 def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
     page = form.post(NEW, post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA", do="check"))
-    text = page.content.decode()
+    text = text_of(page)
     assert page.status_code == 200
     assert "1 thing that must be mended" in text
     assert "1 thing that should be mended" in text
@@ -55,7 +56,7 @@ def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
 
 def test_panel_for_what_is_typed(nova, form, past):
     page = form.post(NEW_CHECK, post_of(content(stages=TWO_RELEASES), experiment="NOVA"))
-    text = page.content.decode()
+    text = text_of(page)
     assert "<html" not in text
     assert "should be mended" in text
     assert re.search(r"<b>generation</b>: .*Rests on 100 past jobs of NOVA-0001", text)
@@ -65,7 +66,7 @@ def test_panel_for_what_is_typed(nova, form, past):
 
 def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
     empty = (stage("generation", release=""), stage("simulation", release=""))
-    text = form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")).content.decode()
+    text = text_of(form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")))
     assert text.count("Say which software release runs.") == 1
     assert 'href="#id_stages-0-release"' in text
     assert 'href="#id_stages-1-release"' in text
@@ -132,7 +133,7 @@ def test_warnings_do_not_block_and_approvers_read_them(nova, liaison, approver, 
 
 
 def test_page_of_a_request_shows_its_estimate_or_that_there_is_none(nova, liaison, form, past):
-    text = form.get(draft(liaison, nova).get_absolute_url()).content.decode()
+    text = text_of(form.get(draft(liaison, nova).get_absolute_url()))
     assert "Rests on 100 past jobs of NOVA-0001: same release and configuration" in text
     other = draft(liaison, nova, stages=(stage("skim"),))
     assert "no past jobs" in form.get(other.get_absolute_url()).content.decode()

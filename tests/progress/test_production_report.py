@@ -147,8 +147,8 @@ def rows_at(client, address: str) -> list:
 def cells_of(page: str, heading: str) -> dict[str, list[tuple[str, str, str]]]:
     """Return the links in each row of a table by the row's first words."""
     table = page.split(f"<h2>{heading}</h2>")[1].split("</table>", maxsplit=1)[0]
-    rows = re.findall(r"<tr>(<t[dh].*?)</tr>", table, re.DOTALL)
-    return {strip_tags(row.split("</t")[0]).strip(): links_of(row) for row in rows if "<td" in row}
+    rows = re.findall(r"<tr>\s*(<t[dh].*?)</tr>", table, re.DOTALL)
+    return {" ".join(strip_tags(row.split("</t")[0]).split()): links_of(row) for row in rows if "<td" in row}
 
 
 @pytest.mark.parametrize("who", ["liaison", "shifter"])
