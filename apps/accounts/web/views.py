@@ -13,7 +13,7 @@ from apps.accounts import domain
 from apps.accounts.models import User
 from apps.accounts.web.forms import SettingsForm, TokenForm
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields
+from apps.core.web.errors import show_errors
 
 
 @require_http_methods(["GET", "POST"])
@@ -30,14 +30,10 @@ def my_settings(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def create_token(request: AuthenticatedRequest) -> HttpResponse:
     """Make a token and show it once: only its hash is stored."""
-    user = request.user
-    form = TokenForm(request.POST)
+    user, form = request.user, TokenForm(request.POST)
     if form.is_valid():
-        try:
+        with show_errors(request, form):
             token = domain.create_token(user=user, by=user, at=timezone.now(), **form.cleaned_data)
-        except InvalidFields as error:
-            form.add_error("days", error.problems["days"])
-        else:
             return render(request, "accounts/settings.html", _context(user, new_token=token))
     return render(request, "accounts/settings.html", _context(user, token_form=form), status=400)
 

@@ -1,4 +1,4 @@
-"""The form that names another job, to compare with."""
+"""Forms of the page of a job: another one to compare with, and why it is kept."""
 
 from django import forms
 
@@ -21,3 +21,7 @@ class OtherJobForm(forms.Form):
         if found is None:
             self.add_error("job", "No such job is archived that you may see.")
         return found
+
+
+class PinForm(forms.Form):
+    reason = forms.CharField(max_length=200, label="Why is it needed?", help_text="A ticket, or what is discussed.")

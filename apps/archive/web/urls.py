@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.archive.web import pin_views, views
+from apps.archive.web import views
 
 app_name = "archive"
 urlpatterns = [
@@ -10,8 +10,8 @@ urlpatterns = [
     path("archive/<int:pk>/", views.job, name="job"),
     path("archive/<int:pk>/diff/", views.diff, name="diff"),
     path("archive/<int:pk>/line/<int:number>/", views.line, name="line"),
-    path("archive/<int:pk>/pin/", pin_views.pin, name="pin"),
-    path("archive/<int:pk>/unpin/", pin_views.unpin, name="unpin"),
+    path("archive/<int:pk>/pin/", views.pin, name="pin"),
+    path("archive/<int:pk>/unpin/", views.unpin, name="unpin"),
     path("archive/<int:pk>/script/", views.script, name="script"),
     path("archive/<int:pk>/environment/", views.environment, name="environment"),
     path("archive/<int:pk>/description/", views.description, name="description"),

@@ -7,11 +7,13 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.archive.domain.bundle import MOST_JOBS, TooLarge, safe_name
+from apps.archive.domain.bundle import MOST_JOBS, safe_name
 from apps.archive.domain.differences import difference, last_success
+from apps.archive.domain.retention import pin_job, unpin_job
 from apps.archive.domain.search.search import TooWide, hits_in
 from apps.archive.domain.search.word_index import jobs_waiting
 from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob, shown_environment, shown_script
@@ -19,7 +21,9 @@ from apps.archive.filters import LONGEST_LINE, ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
 from apps.archive.web.downloads import asked, chosen_jobs, selected_jobs, tar_response
-from apps.archive.web.forms import OtherJobForm
+from apps.archive.web.forms import OtherJobForm, PinForm
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
@@ -57,7 +61,7 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "sees_environment": sees,
         "environment": shown_environment(archived) if sees else None,
         "success": last_success(archived, user=request.user),
-        "form": OtherJobForm(initial={"cluster": archived.cluster.name}),
+        "form": _compare_form(archived),
     }
     return render(request, "archive/job.html", context)
 
@@ -81,11 +85,12 @@ def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
 def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Compare with the job of `?other=`, with that of `?cluster=…&job=…`, or else with the last success."""
     archived = _job(request, pk)
-    form = OtherJobForm(request.GET) if "job" in request.GET else OtherJobForm(initial=_start(archived))
+    form = OtherJobForm(request.GET) if "job" in request.GET else _compare_form(archived)
     context: dict[str, Any] = {"archived": archived, "form": form, "exact": request.GET.get("exact") == "1"}
     other = None
-    if number := request.GET.get("other", ""):
-        other = _job(request, int(number)) if number.isdecimal() and len(number) < 19 else None
+    if request.GET.get("other"):
+        number = number_in(request.GET, "other")
+        other = _job(request, number) if number is not None else None
     elif form.is_bound:
         other = form.find(request.user)
     elif found := last_success(archived, user=request.user):
@@ -98,8 +103,8 @@ def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return render(request, "archive/diff.html", context)
 
 
-def _start(archived: ArchivedJob) -> dict[str, str]:
-    return {"cluster": archived.cluster.name}
+def _compare_form(archived: ArchivedJob) -> OtherJobForm:
+    return OtherJobForm(initial={"cluster": archived.cluster.name})
 
 
 @require_safe
@@ -116,11 +121,27 @@ def compare(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def tar(request: AuthenticatedRequest) -> HttpResponseBase:
     """Send the jobs that were selected; without any, those that the filters find."""
-    try:
+    with show_errors(request):
         return tar_response(request.user, chosen_jobs(request.user, request.GET))
-    except (TooLarge, TooWide) as error:
-        messages.error(request, str(error))
-        return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+    return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
+
+
+@require_POST
+def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    job, form = _job(request, pk), PinForm(request.POST)
+    if form.is_valid():
+        pin_job(job=job, by=request.user, reason=form.cleaned_data["reason"], at=timezone.now())
+        messages.success(request, "Pinned: the job stays in the archive.")
+    else:
+        messages.error(request, "Say in up to 200 characters why the job is needed.")
+    return redirect("archive:job", pk=pk)
+
+
+@require_POST
+def unpin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    unpin_job(job=_job(request, pk), by=request.user, at=timezone.now())
+    messages.success(request, "No longer pinned: the rules of retention count again.")
+    return redirect("archive:job", pk=pk)
 
 
 @require_safe

@@ -1,21 +1,20 @@
 """Pages and page parts: a job's verdict and log, failures by cause, and the jobs behind each number."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, cast
+from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
-from django_htmx.middleware import HtmxDetails
 
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
-from apps.core.errors import DomainError
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in
 from apps.diagnosis.domain import harvest
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause, last_decided_at
 from apps.diagnosis.domain.log_windows import LINE_CHOICES, log_view
@@ -27,10 +26,6 @@ from apps.diagnosis.permissions import may_judge
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
-
-
-class HtmxRequest(HttpRequest):
-    htmx: HtmxDetails
 
 
 def _job(request: AuthenticatedRequest, pk: int) -> Job:
@@ -56,17 +51,11 @@ def verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    job = _job(request, pk)
-    form = CorrectionForm(request.POST)
+    job, form = _job(request, pk), CorrectionForm(request.POST)
     if form.is_valid():
-        kind = VerdictKind(form.cleaned_data["verdict"])
-        try:
-            override_verdict(
-                job=job, verdict=kind, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"]
-            )
-        except DomainError as error:
-            form.add_error(None, str(error))
-        else:
+        given = {**form.cleaned_data, "verdict": VerdictKind(form.cleaned_data["verdict"])}
+        with show_errors(request, form):
+            override_verdict(job=job, by=request.user, at=timezone.now(), **given)
             messages.success(request, "Your verdict is in force.")
             return redirect(job)
     return render(request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400)
@@ -75,11 +64,8 @@ def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 @require_POST
 def harvest_again(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     job = _job(request, pk)
-    try:
+    with show_errors(request):
         harvest.harvest_again(job=job, by=request.user, at=timezone.now())
-    except DomainError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, "The log is being read again.")
     return redirect(job)
 
@@ -88,8 +74,7 @@ def harvest_again(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show the end of a log, or with `before` or `at` another part; anything odd in the query shows the end."""
     query = request.GET
-    lines = _number(query.get("lines"))
-    before, at = _number(query.get("before")), _number(query.get("at"))
+    lines, before, at = (number_in(query, name) for name in ("lines", "before", "at"))
     stream = Stream(query["stream"]) if query.get("stream") in list(Stream) else None
     view = log_view(
         _job(request, pk), stream=stream, lines=lines if lines in LINE_CHOICES else 50, before=before, at=at
@@ -99,10 +84,6 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     else:
         template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
     return render(request, template, {"log": view, "job": view.job})
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 @dataclass(frozen=True)
@@ -120,11 +101,12 @@ class Group:
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
     """Show failures by verdict and cause, from hourly totals; the window begins and ends with an hour."""
-    totals = cast(QuerySet[CauseTotals], CauseTotals.objects.visible_to(request.user))
-    chosen = Failures(request.GET, totals)
-    start, end = _window(int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24)
+    chosen = Failures(request.GET, CauseTotals.objects.visible_to(request.user))
+    hours = int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24
+    end = hour_of(timezone.now()) + timedelta(hours=1)
+    start = end - timedelta(hours=hours)
     rows = failures_by_cause(chosen.qs.filter(hour__gte=start, hour__lt=end))
-    link = {"start": _iso(start), "end": _iso(end)} | {
+    link = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"} | {
         name: request.GET[name] for name in ("experiment", "cluster") if request.GET.get(name)
     }
     groups = [_group(kind, [row for row in rows if row.verdict == kind], link) for kind in VerdictKind]
@@ -150,21 +132,10 @@ def _group(kind: VerdictKind, rows: list[CauseRow], link: dict[str, str]) -> Gro
     return Group(kind.value, kind.headline, jobs, wall, "?" + urlencode(of_kind), causes)
 
 
-def _window(hours: int) -> tuple[datetime, datetime]:
-    end = hour_of(timezone.now()) + timedelta(hours=1)
-    return end - timedelta(hours=hours), end
-
-
-def _iso(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%MZ}"
-
-
 @require_safe
 def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     """List the jobs behind a number of the failures page, newest end first."""
-    rows = cast(
-        QuerySet[Verdict], Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
-    )
+    rows = Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
     chosen = FailedJobs(request.GET, rows)
     page = newest_first(chosen.qs, by="ended_at", query=request.GET)
     return render(request, "diagnosis/failed_jobs.html", {"filter": chosen, "page": page})

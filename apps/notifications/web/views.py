@@ -1,19 +1,17 @@
 """What one was told of; one's rules, webhooks and feeds; following a request."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.models import Experiment
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
-from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
 from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
 from apps.notifications.domain.feeds import addresses_of
@@ -63,16 +61,12 @@ def read(request: AuthenticatedRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def my_settings(request: AuthenticatedRequest) -> HttpResponse:
-    user = request.user
-    form = PreferencesForm(request.POST if request.method == "POST" else None, user=user)
     if request.method != "POST":
         return _settings(request)
+    form = PreferencesForm(request.POST, user=request.user)
     if form.is_valid():
-        try:
-            save_preferences(user=user, **form.values())
-        except InvalidFields as error:
-            _add(form, error)
-        else:
+        with show_errors(request, form):
+            save_preferences(user=request.user, **form.values())
             messages.success(request, "Saved.")
             return redirect("notifications:settings")
     return _settings(request, 400, form=form)
@@ -94,19 +88,11 @@ def feed_address(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
     """Add a webhook, and show its secret once."""
-    user = request.user
-    form = WebhookForm(request.POST, user=user)
+    form = WebhookForm(request.POST, user=request.user)
     if form.is_valid():
-        experiment = cast("Experiment | None", form.cleaned_data.get("experiment"))
-        try:
-            _, secret = webhooks.add_webhook(
-                url=form.cleaned_data["url"], experiment=experiment, by=user, at=timezone.now()
-            )
-        except NotAllowed as error:
-            raise PermissionDenied(str(error)) from None
-        except InvalidFields as error:
-            _add(form, error)
-        else:
+        with show_errors(request, form):
+            given = {"experiment": None, **form.cleaned_data}
+            _, secret = webhooks.add_webhook(by=request.user, at=timezone.now(), **given)
             return _settings(request, new_secret=secret)
     return _settings(request, 400, webhook_form=form)
 
@@ -141,8 +127,7 @@ def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return redirect(wanted)
     preferences = getattr(user, "notification_preferences", None)
     context = {"object": wanted, "level": level_of(user, wanted), "feeds": addresses_of(preferences, wanted)}
-    partial = getattr(request, "htmx", False)
-    return render(request, "notifications/_follow.html" if partial else "notifications/follow.html", context)
+    return render(request, "notifications/_follow.html" if request.htmx else "notifications/follow.html", context)
 
 
 def _settings(request: AuthenticatedRequest, status: int = 200, **more: Any) -> HttpResponse:
@@ -157,9 +142,3 @@ def _settings(request: AuthenticatedRequest, status: int = 200, **more: Any) -> 
         **more,
     }
     return render(request, "notifications/settings.html", context, status=status)
-
-
-def _add(form: Any, error: InvalidFields) -> None:
-    for name, problems in error.problems.items():
-        for problem in problems:
-            form.add_error(name if name in form.fields else None, problem)

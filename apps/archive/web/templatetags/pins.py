@@ -6,7 +6,7 @@ from django import template
 
 from apps.archive.domain.retention import may_pin
 from apps.archive.models import ArchivedJob, Pin
-from apps.archive.web.pin_forms import PinForm
+from apps.archive.web.forms import PinForm
 
 register = template.Library()
 

@@ -1,0 +1,31 @@
+"""What a domain function refuses, as a page shows it."""
+
+from django.contrib import messages
+from django.forms import BaseForm
+from django.http import HttpRequest
+
+from apps.core.errors import DomainError, InvalidFields, NotAllowed
+
+
+class show_errors:  # noqa: N801 -- as contextlib.suppress
+    """Put problems of fields beside those of the form, and any other refusal on top of the page.
+
+    What follows the refusal in the block is skipped; `form.errors` has the problems, if there are any. `NotAllowed`
+    passes: it is answered with 403.
+    """
+
+    def __init__(self, request: HttpRequest, form: BaseForm | None = None) -> None:
+        self.request, self.form = request, form
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, DomainError) or isinstance(error, NotAllowed):
+            return False
+        if self.form is not None and isinstance(error, InvalidFields):
+            for name, problems in error.problems.items():
+                self.form.add_error(name if name in self.form.fields else None, problems)
+        else:
+            messages.error(self.request, str(error))
+        return True
