@@ -1,4 +1,6 @@
-"""Form fields are written exactly as Django's own templates write them."""
+"""Form fields are read by a browser as those that Django's own templates write."""
+
+from html.parser import HTMLParser
 
 import pytest
 from django import forms
@@ -41,7 +43,30 @@ def test_fields_are_written_as_by_templates(widget):
     for attributes in ATTRIBUTES:
         for value in VALUES:
             by_template = widget.render(NASTY, value, attributes, renderer=DjangoTemplates())
-            assert widget.render(NASTY, value, attributes, renderer=FieldRenderer()) == by_template
+            assert read(widget.render(NASTY, value, attributes, renderer=FieldRenderer())) == read(by_template)
+
+
+class Reader(HTMLParser):
+    """Collects what a browser reads: tags with their attributes, and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, attrs))
+
+    def handle_endtag(self, tag):
+        self.found.append(f"/{tag}")
+
+    def handle_data(self, data):
+        self.found.append(data.strip())
+
+
+def read(html):
+    reader = Reader()
+    reader.feed(html)
+    return [found for found in reader.found if found]
 
 
 def test_all_forms_are_written_so():
