@@ -22,7 +22,7 @@ OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
 NONE = "hhhhhh"
 
-PUBLIC = {"accounts:login", "api:schema", "core:healthz", "core:readyz"}
+PUBLIC = {"accounts:login", "api:schema", "api:version", "core:healthz", "core:readyz"}
 #: Guarded by a token of its own, whoever asks.
 BY_TOKEN = {
     "api:capture-jobs",

@@ -2,7 +2,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
-from apps.api.views import SchemaView
+from apps.api.views import SchemaView, VersionView
 from apps.archive.api.capture import ReceiveJobs, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.views import VerdictViewSet
@@ -66,4 +66,5 @@ urlpatterns = [
     path("capture/jobs/", ReceiveJobs.as_view(), name="capture-jobs"),
     path("capture/report/", Report.as_view(), name="capture-report"),
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
+    path("version/", VersionView.as_view(), name="version"),
 ]

@@ -1,14 +1,18 @@
-"""Where the OpenAPI schema is read."""
+"""What the API says of itself: the OpenAPI schema and the versions."""
 
 from functools import lru_cache
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpResponse
 from drf_spectacular.settings import spectacular_settings
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
+from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 
 class SchemaView(SpectacularAPIView):
@@ -22,6 +26,25 @@ class SchemaView(SpectacularAPIView):
         disposition = f'inline; filename="opsportal.{renderer.format}"'
         headers = {"Content-Disposition": disposition, "Vary": "Accept"}
         return HttpResponse(_written(renderer.media_type), content_type=renderer.media_type, headers=headers)
+
+
+class VersionSerializer(serializers.Serializer[dict[str, str]]):
+    """The versions of the portal and of its API."""
+
+    portal = serializers.CharField(help_text="Version of the portal, such as `0.1.0`.")
+    api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
+
+
+class VersionView(APIView):
+    """The versions, for tools that work with several portals. It needs no login, as the schema needs none."""
+
+    permission_classes = [AllowAny]
+
+    @extend_schema(responses=VersionSerializer)
+    def get(self, request: Request) -> Response:
+        """Return the versions of the portal and of its API."""
+        versions = {"portal": str(settings.PORTAL_VERSION), "api": str(settings.SPECTACULAR_SETTINGS["VERSION"])}
+        return Response(VersionSerializer(versions).data)
 
 
 def write_ahead() -> None:

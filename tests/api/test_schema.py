@@ -27,6 +27,11 @@ def test_schema_names_the_version_of_the_portal_beside_its_own(client):
     assert (info["version"], info["x-portal-version"]) == ("1", VERSION)
 
 
+@pytest.mark.django_db
+def test_versions_are_told_to_anybody(client):
+    assert client.get("/api/v1/version/").json() == {"portal": VERSION, "api": "1"}
+
+
 def test_first_reader_does_not_wait_for_the_schema_to_be_written(rf, monkeypatch):
     monkeypatch.setattr(SchemaView, "throttle_classes", [])  # which ask the cache
     write_ahead()  # without a database: the web server forks after it
