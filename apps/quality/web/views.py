@@ -1,23 +1,21 @@
 """Data quality of a request: the card, all results by stage, waivers, and the list of those that wait for it."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.forms import Form
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from apps.accounts.models import User
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.production.web.forms.moves import add_problems
 from apps.production.web.lookup import request_or_404
 from apps.quality.domain import runs
 from apps.quality.domain.overview import by_stage, runs_of, waiting_for_quality, waivers_of
@@ -30,8 +28,7 @@ from apps.quality.web.forms import WaiveForm, WithdrawForm
 @require_safe
 def waiting(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests that wait for their data quality; `?after=50` shows those that come after so many."""
-    asked = request.GET.get("after", "")
-    after = int(asked) if re.fullmatch("[0-9]{1,9}", asked) else 0
+    after = number_in(request.GET, "after") or 0
     part = waiting_for_quality(request.user, after=after)
     return render(request, "quality/waiting.html", {"part": part, "after": after})
 
@@ -45,12 +42,10 @@ def quality(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_POST
 def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
-    return _do(
-        request,
-        wanted,
-        lambda by: runs.ask_for_run(request=wanted, by=by, at=timezone.now(), reason=request.POST.get("reason", "")),
-        "The checks run again; this takes some seconds.",
-    )
+    with show_errors(request):
+        runs.ask_for_run(request=wanted, by=request.user, at=timezone.now(), reason=request.POST.get("reason", ""))
+        messages.success(request, "The checks run again; this takes some seconds.")
+    return redirect("quality:request", key=key)
 
 
 @require_POST
@@ -68,29 +63,11 @@ def _sign(request: AuthenticatedRequest, key: str, form: Form, service: Callable
     wanted = request_or_404(request.user, key)
     if not may_waive(request.user, wanted):
         raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive its checks.")
-    if not form.is_valid():
-        return _page(request, wanted, form=form)
-    given = form.cleaned_data
-    return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said, form)
-
-
-def _do(
-    request: AuthenticatedRequest, wanted: Request, act: Callable[[User], Any], said: str, form: Any = None
-) -> HttpResponse:
-    try:
-        act(request.user)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except InvalidFields as error:
-        if form is not None:
-            add_problems(form, error.problems)
-            return _page(request, wanted, form=form)
-        messages.error(request, str(error))
-    except InvalidTransition as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, said)
-    return redirect("quality:request", key=wanted.key)
+    if form.is_valid():
+        with show_errors(request, form):
+            service(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, said)
+    return _page(request, wanted, form=form) if form.errors else redirect("quality:request", key=key)
 
 
 def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> HttpResponse:
@@ -104,11 +81,12 @@ def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> H
         "may_waive": waives,
         "may_run": may_run(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY,
     }
-    if request.headers.get("HX-Request"):
+    if request.htmx:
         return render(request, "quality/_card.html", context)
     rated = standing.rated
     if "run" in request.GET:
-        context["shown"] = _older(wanted, request.GET["run"])
+        judged = QualityRun.objects.filter(request=wanted, judged_at__isnull=False)
+        context["shown"] = get_object_or_404(judged, number=number_in(request.GET, "run"))
         rated = tuple(rate(context["shown"]))
         context["may_waive"] = waives and context["shown"] == standing.run
     context |= {
@@ -137,9 +115,3 @@ def _forms(request: AuthenticatedRequest, rated: Any, waives: bool, form: Any) -
         form = form or WithdrawForm(initial={"waiver": signed.waiver.pk})
         return {"signing": "withdraw", "form": form, "chosen": signed}
     return {}
-
-
-def _older(wanted: Request, number: str) -> QualityRun:
-    if not number.isdecimal() or len(number) > 9:
-        raise Http404
-    return get_object_or_404(QualityRun, request=wanted, number=int(number), judged_at__isnull=False)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from django import forms
@@ -14,11 +14,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.models import User
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
-from apps.core.errors import DomainError, InvalidFields, NotAllowed
+from apps.core.web.errors import show_errors
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
 from apps.statusboard.domain.board import DAYS, Row, board, board_row, stretches_of
 from apps.statusboard.domain.incidents import (
@@ -123,61 +122,45 @@ def _incident_page(
 @require_POST
 def end_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     incident, form = _incident(pk), CloseForm(request.POST)
-    done = _act(request, form, lambda by, at: close_incident(incident=incident, by=by, at=at, **form.cleaned_data))
+    done = _act(request, form, close_incident, incident=incident)
     return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, close=form)
 
 
 @require_POST
 def change_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     incident, form = _incident(pk), UpdateForm(request.POST, auto_id="id_update_%s")
-    done = _act(request, form, lambda by, at: update_incident(incident=incident, by=by, at=at, **form.cleaned_data))
+    done = _act(request, form, update_incident, incident=incident)
     return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, update=form)
 
 
 @require_http_methods(["GET", "POST"])
 def report_incident(request: AuthenticatedRequest) -> HttpResponse:
     form = IncidentForm(request.POST or None, initial={"service": request.GET.get("service", "")})
-    return _form_page(
-        request, form, "Report an incident", "Report", lambda by, at: open_incident(by=by, at=at, **form.cleaned_data)
-    )
+    return _form_page(request, form, "Report an incident", "Report", open_incident)
 
 
 @require_http_methods(["GET", "POST"])
 def plan_window(request: AuthenticatedRequest) -> HttpResponse:
     form = WindowForm(request.POST or None, initial={"services": request.GET.getlist("service")})
-    return _form_page(
-        request, form, "Plan a window", "Plan it", lambda by, at: schedule_window(by=by, at=at, **form.cleaned_data)
-    )
+    return _form_page(request, form, "Plan a window", "Plan it", schedule_window)
 
 
 @require_http_methods(["GET", "POST"])
 def announce(request: AuthenticatedRequest) -> HttpResponse:
     form = AnnouncementForm(request.POST or None)
-    return _form_page(
-        request,
-        form,
-        "Post an announcement",
-        "Post it",
-        lambda by, at: post_announcement(by=by, at=at, **form.cleaned_data),
-    )
+    return _form_page(request, form, "Post an announcement", "Post it", post_announcement)
 
 
 @require_POST
 def call_off_window(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    window, form = get_object_or_404(DowntimeWindow, pk=pk), ReasonForm(request.POST)
-    _act(request, form, lambda by, at: cancel_window(window=window, by=by, at=at, **form.cleaned_data))
+    _act(request, ReasonForm(request.POST), cancel_window, window=get_object_or_404(DowntimeWindow, pk=pk))
     return redirect("statusboard:board")
 
 
 @require_POST
 def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     announcement = get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk)
-    form = ReasonForm(request.POST)
-    _act(
-        request,
-        form,
-        lambda by, at: withdraw_announcement(announcement=announcement, by=by, at=at, **form.cleaned_data),
-    )
+    _act(request, ReasonForm(request.POST), withdraw_announcement, announcement=announcement)
     return redirect("statusboard:board")
 
 
@@ -199,7 +182,7 @@ def sources(request: AuthenticatedRequest) -> HttpResponse:
 def map_alert(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     alert = get_object_or_404(UnmappedAlert.objects.select_related("source"), pk=pk)
     form = RuleForm(request.POST, alert=alert, services=_service_choices())
-    _act(request, form, lambda by, at: _add_rule(alert, form.cleaned_data, by, at))
+    _act(request, form, _add_rule, alert=alert)
     return redirect("statusboard:sources")
 
 
@@ -207,47 +190,37 @@ def _service_choices() -> list[tuple[str, str]]:
     return list(Service.objects.values_list("slug", "name"))
 
 
-def _add_rule(alert: UnmappedAlert, data: dict[str, Any], by: User, at: datetime) -> MonitoringSource:
+def _add_rule(*, alert: UnmappedAlert, labels: list[str], service: str, state: str, **given: Any) -> MonitoringSource:
     rule = add_rule(
         source=alert.source,
-        matchers={name: alert.labels[name] for name in data["labels"]},
-        service=None if data["service"] == NO_SERVICE else Service.objects.get(slug=data["service"]),
-        state=State(data["state"]) if data["state"] else None,
-        by=by,
-        at=at,
+        matchers={name: alert.labels[name] for name in labels},
+        service=None if service == NO_SERVICE else Service.objects.get(slug=service),
+        state=State(state) if state else None,
+        **given,
     )
     return rule.source
 
 
 def _form_page(
-    request: AuthenticatedRequest, form: forms.Form, title: str, button: str, act: Callable[[User, datetime], Any]
+    request: AuthenticatedRequest, form: forms.Form, title: str, button: str, service: Callable[..., Any]
 ) -> HttpResponse:
     """A page with one form; once it is done, on to the board."""
     if not may_run_board(request.user):
         raise PermissionDenied
-    if request.method == "POST" and _act(request, form, act):
+    if request.method == "POST" and _act(request, form, service):
         return redirect("statusboard:board")
     context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
     return render(request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200)
 
 
-def _act(request: AuthenticatedRequest, form: forms.Form, act: Callable[[User, datetime], Any]) -> bool:
+def _act(request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any) -> bool:
     """Do what a valid form asks; say how it went: beside the fields, or on top of the next page."""
     if not form.is_valid():
         if not may_run_board(request.user):
             raise PermissionDenied
         messages.error(request, "Nothing was changed: see beside the fields.")
         return False
-    try:
-        done = act(request.user, timezone.now())
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
-    except InvalidFields as error:
-        for name, problems in error.problems.items():
-            form.add_error(name if name in form.fields else None, problems)
-        return False
-    except DomainError as error:
-        messages.error(request, str(error))
-        return True
-    messages.success(request, f"“{done}” is saved.")
-    return True
+    with show_errors(request, form):
+        done = service(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
+        messages.success(request, f"“{done}” is saved.")
+    return not form.errors

@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.models import User
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.errors import InvalidFields
+from apps.core.web.errors import show_errors
 from apps.production.domain.holds import holds_over
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.enums import RequestState, Verb
@@ -44,38 +44,34 @@ def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return _page(request, wanted, assign_form=form)
     given = dict(form.cleaned_data)
     given["verb"] = Verb(given["verb"]) if given["verb"] else None
-    return _do(
-        request,
-        wanted,
-        lambda by: services.assign_request(request=wanted, by=by, at=timezone.now(), **given),
-        f"The jobs of {wanted} go to {given['cluster']}.",
-    )
+    said = f"The jobs of {wanted} go to {given['cluster']}."
+    return _do(request, wanted, said, services.assign_request, request=wanted, **given)
 
 
 @require_POST
 def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    form = RetryForm(request.POST)
-    return _do_as_asked(request, key, form, services.retry_failed, "The failed jobs are sent again.", "retry")
+    said = "The failed jobs are sent again."
+    return _do_as_asked(request, key, said, services.retry_failed, retry=RetryForm(request.POST))
 
 
 @require_POST
 def accept(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Go on without failed jobs."""
-    form = AcceptForm(request.POST)
-    return _do_as_asked(request, key, form, accept_stage, "The request goes on without these jobs.", "accept")
+    said = "The request goes on without these jobs."
+    return _do_as_asked(request, key, said, accept_stage, accept=AcceptForm(request.POST))
 
 
 @require_POST
 def wait_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    form = AcceptForm(request.POST)
-    return _do_as_asked(request, key, form, withdraw_acceptance, "Its missing jobs are waited for again.", "accept")
+    said = "Its missing jobs are waited for again."
+    return _do_as_asked(request, key, said, withdraw_acceptance, accept=AcceptForm(request.POST))
 
 
 @require_POST
 def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Change how many jobs there may be at once."""
     said = "From the next turn on no more jobs are sent than that."
-    return _do_as_asked(request, key, LimitForm(request.POST), set_limit, said, "limit_form")
+    return _do_as_asked(request, key, said, set_limit, limit_form=LimitForm(request.POST))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -86,24 +82,15 @@ def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if not form.is_valid():
         context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
         return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
-    return _do(
-        request,
-        wanted,
-        lambda by: services.cancel_sent(request=wanted, by=by, at=timezone.now(), **form.cleaned_data),
-        f"The jobs of {wanted} that are with a scheduler are ended.",
-    )
+    said = f"The jobs of {wanted} that are with a scheduler are ended."
+    return _do(request, wanted, said, services.cancel_sent, request=wanted, **form.cleaned_data)
 
 
 @require_POST
 def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     wanted = _for_operator(request, key)
     submission = _submission(wanted, number)
-    return _do(
-        request,
-        wanted,
-        lambda by: services.send_refused_again(submission=submission, by=by, at=timezone.now()),
-        f"{submission} is sent again.",
-    )
+    return _do(request, wanted, f"{submission} is sent again.", services.send_refused_again, submission=submission)
 
 
 @require_safe
@@ -122,34 +109,25 @@ def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
     except InvalidFields as error:
         messages.error(request, f"There is no bundle yet. {error}")
         return redirect("submission:request", key=key)
-    return tar_of(wanted, content)
-
-
-def tar_of(wanted: Request, content: bytes) -> HttpResponse:
-    """Answer with the bundle as a file to save."""
     headers = {"Content-Disposition": f'attachment; filename="{wanted.key}.tar"'}
     return HttpResponse(content, content_type="application/x-tar", headers=headers)
 
 
 def _do_as_asked(
-    request: AuthenticatedRequest, key: str, form: forms.Form, service: Callable[..., Any], said: str, kind: str
+    request: AuthenticatedRequest, key: str, said: str, service: Callable[..., Any], **bound: forms.Form
 ) -> HttpResponse:
-    """Do with a request what a form asks for; one with problems comes back in its place."""
-    wanted = _for_operator(request, key)
+    """Do with a request what the one form asks for, which comes back in its place of the page where it has problems."""
+    wanted, (form,) = _for_operator(request, key), bound.values()
     if not form.is_valid():
-        return _page(request, wanted, **{kind: form})
-    given = form.cleaned_data
-    return _do(request, wanted, lambda by: service(request=wanted, by=by, at=timezone.now(), **given), said)
+        return _page(request, wanted, **bound)
+    return _do(request, wanted, said, service, request=wanted, **form.cleaned_data)
 
 
-def _do(request: AuthenticatedRequest, wanted: Request, act: Callable[[User], Any], said: str) -> HttpResponse:
-    try:
-        act(request.user)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except (InvalidTransition, StaleState, InvalidFields) as error:
-        messages.error(request, str(error))
-    else:
+def _do(
+    request: AuthenticatedRequest, wanted: Request, said: str, service: Callable[..., Any], /, **given: Any
+) -> HttpResponse:
+    with show_errors(request):
+        service(by=request.user, at=timezone.now(), **given)
         messages.success(request, said)
     return redirect("submission:request", key=wanted.key)
 
@@ -169,7 +147,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
     }
     context["any_sent"] = any(standing.rows for standing in context["standings"])
     context["to_retry"] = sum(standing.to_retry for standing in context["standings"])
-    if request.headers.get("HX-Request"):
+    if request.htmx:
         return render(request, "submission/_card.html", context)
     context["is_whole"] = True
     if operator and wanted.state in ASSIGNABLE:
