@@ -323,7 +323,7 @@ _EVERY_SECONDS = {
     "apps.archive.tasks.continue_lost_trials": 300,
     "apps.archive.tasks.describe_captured": 60,
     "apps.archive.tasks.delete_expired": 86_400,
-    "apps.diagnosis.tasks.requeue_waiting": 30,
+    "apps.diagnosis.tasks.requeue_overdue": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.statusboard.tasks.parse_waiting": 30,
     "apps.statusboard.tasks.watch_clock": 30,

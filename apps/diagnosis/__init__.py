@@ -1,1 +1,1 @@
-"""Why a job failed: log harvest, known errors, verdicts and failures by cause."""
+"""Diagnosis of failed jobs: log harvest, known errors, verdicts, failures by cause."""

@@ -1,4 +1,4 @@
-"""Harvests, evidence, verdicts and totals, to look at only; a log can be had read again."""
+"""Admin of harvests, evidence, verdicts and totals: read-only, with an action to re-analyse logs."""
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -8,7 +8,7 @@ from django.utils import timezone
 from apps.accounts.admin import user_of
 from apps.core.admin import ReadOnlyAdmin
 from apps.core.errors import DomainError
-from apps.diagnosis.domain.harvest import harvest_again
+from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.models import (
     CauseTotals,
     DirtyCauseHour,
@@ -24,13 +24,13 @@ class LogHarvestAdmin(ReadOnlyAdmin):
     list_display = ["job", "state", "attempts", "due_at", "harvested_at", "last_error"]
     list_filter = ["state"]
     list_select_related = ["job__cluster"]
-    actions = ["read_again"]
+    actions = ["reanalyse"]
 
-    @admin.action(description="Read the logs again")
-    def read_again(self, request: HttpRequest, queryset: QuerySet[LogHarvest]) -> None:
+    @admin.action(description="Re-analyse selected logs")
+    def reanalyse(self, request: HttpRequest, queryset: QuerySet[LogHarvest]) -> None:
         for harvest in queryset.select_related("job"):
             try:
-                harvest_again(job=harvest.job, by=user_of(request), at=timezone.now())
+                reanalyse_log(job=harvest.job, by=user_of(request), at=timezone.now())
             except DomainError as error:
                 messages.error(request, str(error))
 

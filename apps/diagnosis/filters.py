@@ -1,4 +1,4 @@
-"""Filters in the address of the failure pages and the API; a value that makes no sense finds nothing."""
+"""URL filters of the failure pages and the API; an invalid value matches nothing."""
 
 from typing import Any
 
@@ -26,9 +26,9 @@ class _OfExperiment(django_filters.FilterSet):
 
 
 class Failures(_OfExperiment):
-    """Totals of a window, an experiment, a cluster."""
+    """Filters of the totals by cause."""
 
-    hours = django_filters.ChoiceFilter(choices=WINDOWS, method="in_window", label="Window", empty_label=None)
+    hours = django_filters.ChoiceFilter(choices=WINDOWS, method="in_window", label="Period", empty_label=None)
     cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
 
     class Meta:
@@ -36,14 +36,14 @@ class Failures(_OfExperiment):
         fields = ["hours", "experiment", "cluster"]
 
     def in_window(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Leave the window to the page, which needs its bounds for its links as well."""
+        """Leave the window to the view, which also puts its bounds into links."""
         return rows
 
 
 class FailedJobs(_OfExperiment):
-    """Verdicts of a kind, cause and service (`-` for none) on jobs that ended in [start, end), of a request."""
+    """Filters of verdicts; `-` as cause or service matches verdicts without one. The interval is [start, end)."""
 
-    verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any")
+    verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
     cause = django_filters.CharFilter(method="exactly", label="Known error")
     service = django_filters.CharFilter(method="exactly")
     cluster = django_filters.ModelChoiceFilter(

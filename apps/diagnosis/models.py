@@ -11,13 +11,13 @@ from apps.jobs.models import Job
 
 
 class LogHarvest(models.Model):
-    """The reading of the logs of one attempt of a job: how far it is, and why it went no further."""
+    """The analysis of the logs of one attempt of a job: its state and last error."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="harvest")
     state = models.CharField(max_length=16, choices=HarvestState, default=HarvestState.QUEUED)
-    attempts = models.PositiveIntegerField(default=0, help_text="Since it was last asked for.")
+    attempts = models.PositiveIntegerField(default=0, help_text="Attempts since the analysis was last requested.")
     last_error = models.TextField(blank=True)
-    due_at = models.DateTimeField(help_text="When it is next to be started, or, running, when it is held for dead.")
+    due_at = models.DateTimeField(help_text="When it starts next or, if running, when it counts as interrupted.")
     harvested_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -37,15 +37,17 @@ class LogHarvest(models.Model):
 
 
 class LogExcerpt(models.Model):
-    """The end of one log as it was when it was read: whole lines, byte for byte."""
+    """The end of one log as it was analysed: whole lines, byte for byte."""
 
     harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="excerpts")
     stream = models.CharField(max_length=8, choices=Stream)
     path = models.TextField()
-    size_bytes = models.BigIntegerField(help_text="Of the whole log.")
+    size_bytes = models.BigIntegerField(help_text="Size of the whole log.")
     data = models.BinaryField()
-    first_offset = models.BigIntegerField(help_text="Where in the log the excerpt begins.")
-    first_line_number = models.BigIntegerField(null=True, blank=True, help_text="Empty: too far into the log to count.")
+    first_offset = models.BigIntegerField(help_text="Byte offset of the excerpt in the log.")
+    first_line_number = models.BigIntegerField(
+        null=True, blank=True, help_text="Empty if the log is too large to count its lines."
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["harvest", "stream"], name="excerpt_once")]
@@ -55,7 +57,7 @@ class LogExcerpt(models.Model):
 
 
 class Evidence(models.Model):
-    """A known error found in a log. Pattern and service are texts: catalogues change, what was found stays."""
+    """A known error found in a log. Pattern and service are text, since the catalogue changes and evidence does not."""
 
     harvest = models.ForeignKey(LogHarvest, on_delete=models.CASCADE, related_name="evidence")
     stream = models.CharField(max_length=8, choices=Stream)
@@ -78,7 +80,7 @@ class Evidence(models.Model):
 
 
 class VerdictQuerySet(ExperimentQuerySet):
-    """Verdicts; those on jobs of no experiment are seen by the OPG alone."""
+    """Verdicts; those on jobs without an experiment are visible to the OPG only."""
 
     def between(self, start: object, end: object) -> Self:
         """Keep verdicts on jobs that ended in [start, end)."""
@@ -86,10 +88,10 @@ class VerdictQuerySet(ExperimentQuerySet):
 
 
 class Verdict(models.Model):
-    """Whose problem a job's failure is, what to do, and why.
+    """Why a job failed, what to do, and the reasons.
 
-    `verdict` and `advice` are in force; where a person corrected them, `machine_verdict` keeps what the rules say.
-    Experiment and end are the job's, here for fast lists.
+    `verdict` and `advice` are the effective ones. After an override, `machine_verdict` keeps the automatic verdict.
+    `experiment` and `ended_at` copy the job's, for fast lists.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="verdict")
@@ -102,7 +104,7 @@ class Verdict(models.Model):
     machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
     category = models.CharField(max_length=16, choices=Category)
     confidence = models.CharField(max_length=8, choices=Confidence)
-    cause = models.CharField(max_length=64, blank=True, help_text="Id of the known error that decided.")
+    cause = models.CharField(max_length=64, blank=True, help_text="ID of the known error that decided.")
     service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
     summary = models.TextField()
     reasons = models.JSONField(default=list)
@@ -138,7 +140,7 @@ class Verdict(models.Model):
 
 
 class CauseTotals(models.Model):
-    """Sums over the verdicts on jobs that ended in one hour; every figure equals a recount."""
+    """Totals of the verdicts on jobs that ended in one hour; every figure equals a recount."""
 
     hour = models.DateTimeField()
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
@@ -166,7 +168,7 @@ class CauseTotals(models.Model):
 
 
 class DirtyCauseHour(models.Model):
-    """A note that verdicts on jobs of this hour have changed since its totals were counted; several are normal."""
+    """Marks an hour whose totals must be recounted because verdicts changed; several rows per hour are normal."""
 
     hour = models.DateTimeField(db_index=True)
 

@@ -1,18 +1,18 @@
-"""What diagnosis does when something happens elsewhere."""
+"""Events that diagnosis subscribes to."""
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
 from apps.diagnosis.domain.harvest import queue_harvests
-from apps.diagnosis.domain.verdicts import follow_experiments
+from apps.diagnosis.domain.verdicts import assign_experiments
 from apps.jobs.models import Job
 
 
 @subscribe("diagnosis.queue_harvests", "jobs.linked")
 def on_jobs_linked(event: Event) -> None:
-    """Read the logs of collected jobs; read them again where the script arrived after the job.
+    """Analyse the logs of collected jobs; re-analyse those whose script was archived after the job was collected.
 
-    The script tells which services the job needs, and where its logs lie. A job whose script is here before its own
-    turn among the collected has no harvest yet, and is read in that turn.
+    The script names the services that the job needs and its log paths. A script that is archived first starts no
+    harvest: its job gets one when it is collected.
     """
     jobs = Job.objects.filter(pk__in=event.data["jobs"])
     if event.data["after"] == "archive.stored":
@@ -20,6 +20,6 @@ def on_jobs_linked(event: Event) -> None:
     queue_harvests(job_ids=jobs.values_list("pk", flat=True), at=event.at)
 
 
-@subscribe("diagnosis.follow_experiments", "account.mapped")
+@subscribe("diagnosis.assign_experiments", "account.mapped")
 def on_account_mapped(event: Event) -> None:
-    follow_experiments()
+    assign_experiments()

@@ -1,4 +1,4 @@
-"""Celery tasks: reading logs, sending again what waits, and the totals by cause."""
+"""Celery tasks: analyse logs, requeue overdue harvests, recount totals by cause."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -16,8 +16,8 @@ def harvest_log(*, harvest_id: int) -> None:
 
 
 @shared_task
-def requeue_waiting() -> None:
-    harvest_module.requeue_waiting(at=timezone.now())
+def requeue_overdue() -> None:
+    harvest_module.requeue_overdue(at=timezone.now())
 
 
 @shared_task

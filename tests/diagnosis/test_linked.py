@@ -210,6 +210,6 @@ def test_script_that_arrives_while_the_log_is_read_has_it_read_again(readings, m
     assert LogHarvest.objects.get().state == HarvestState.QUEUED
     assert not Verdict.objects.exists()
     read_all()
-    assert LogHarvest.objects.get().state == HarvestState.NO_LOG
+    assert LogHarvest.objects.get().state == HarvestState.LOG_NOT_FOUND
     assert readings == [("1", ""), ("1", "NOVA-0231")]
     assert Verdict.objects.count() == 1

@@ -95,4 +95,4 @@ def test_job_that_never_ran_has_no_log_to_look_for(make_job):
 def test_path_outside_of_the_roots_is_not_read(make_job):
     view = log_view(make_job(log_path="/etc/passwd"))
     assert view.lines == ()
-    assert "outside of the log roots" in view.problem
+    assert "outside the allowed log directories" in view.problem

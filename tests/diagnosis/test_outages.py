@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from apps.diagnosis.domain.facts import needed_services, outages_while
+from apps.diagnosis.domain.facts import needed_services, outages_during_job
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Overlap
 from apps.diagnosis.models import LogHarvest, Verdict
@@ -74,11 +74,11 @@ def test_request_of_another_experiment_is_not_believed(make_job, stage, dune):
 
 def test_service_that_nobody_watches_is_unknown(job, stage, at):
     stage.services.set([ensure_service(slug="tape", name="Tape", by="test", at=at)])
-    assert [(outage.service, outage.overlap) for outage in outages_while(job)] == [("tape", Overlap.UNKNOWN)]
+    assert [(outage.service, outage.overlap) for outage in outages_during_job(job)] == [("tape", Overlap.UNKNOWN)]
 
 
 def test_job_that_never_started_met_no_outage(make_job, stage, outage):
-    assert outages_while(make_job(request_key="NOVA-0001", stage="reco", started_at=None)) == []
+    assert outages_during_job(make_job(request_key="NOVA-0001", stage="reco", started_at=None)) == []
 
 
 def test_service_that_was_up_is_not_to_blame(job, at):

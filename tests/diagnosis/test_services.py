@@ -15,13 +15,13 @@ from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.facts import submission_of
 from apps.diagnosis.domain.harvest import (
     ATTEMPTS,
-    HELD_FOR_DEAD,
-    harvest_again,
+    RUN_TIMEOUT,
     harvest_log,
     queue_harvests,
-    requeue_waiting,
+    reanalyse_log,
+    requeue_overdue,
 )
-from apps.diagnosis.domain.verdicts import follow_experiments, override_verdict
+from apps.diagnosis.domain.verdicts import assign_experiments, override_verdict
 from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
 from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
@@ -112,7 +112,7 @@ def test_completed_jobs_are_not_asked_for_and_others_are(make_job, at):
 
 def test_log_of_a_completed_job_is_read_when_asked_and_judges_nothing(make_job, at, shifter):
     job = make_job(log="all fine\n", state="completed", exit_code=0)
-    row = harvest_again(job=job, by=shifter, at=at)
+    row = reanalyse_log(job=job, by=shifter, at=at)
     harvest_log(harvest=row, at=at)
     assert bytes(LogExcerpt.objects.get().data) == b"all fine\n"
     assert not Verdict.objects.exists()
@@ -120,7 +120,7 @@ def test_log_of_a_completed_job_is_read_when_asked_and_judges_nothing(make_job, 
 
 def test_completed_job_with_a_cause_in_its_log_is_judged(make_job, at, shifter):
     job = make_job(log=FATAL, state="completed", exit_code=0)
-    harvest_log(harvest=harvest_again(job=job, by=shifter, at=at), at=at)
+    harvest_log(harvest=reanalyse_log(job=job, by=shifter, at=at), at=at)
     assert Verdict.objects.get().cause == "XRD-AUTH"
 
 
@@ -185,19 +185,19 @@ def test_excerpt_of_a_large_log_is_its_last_whole_lines(make_job, at):
 
 def test_killed_harvest_starts_again(make_job, at, django_capture_on_commit_callbacks):
     row = queued(make_job(log=FATAL), at)
-    LogHarvest.objects.filter(pk=row.pk).update(state="running", attempts=1, due_at=at + HELD_FOR_DEAD)
-    assert requeue_waiting(at=at + timedelta(minutes=5)) == 0
+    LogHarvest.objects.filter(pk=row.pk).update(state="running", attempts=1, due_at=at + RUN_TIMEOUT)
+    assert requeue_overdue(at=at + timedelta(minutes=5)) == 0
     with django_capture_on_commit_callbacks() as sends:
-        assert requeue_waiting(at=at + timedelta(minutes=13)) == 1
+        assert requeue_overdue(at=at + timedelta(minutes=13)) == 1
     assert len(sends) == 1
     assert harvest_log(harvest=LogHarvest.objects.get(), at=at) is HarvestState.DONE
 
 
 def test_lost_message_is_sent_again_but_not_at_once(make_job, at):
     queued(make_job(log=FATAL), at)
-    assert requeue_waiting(at=at + timedelta(seconds=30)) == 0
-    assert requeue_waiting(at=at + timedelta(seconds=61)) == 1
-    assert requeue_waiting(at=at + timedelta(seconds=62)) == 0
+    assert requeue_overdue(at=at + timedelta(seconds=30)) == 0
+    assert requeue_overdue(at=at + timedelta(seconds=61)) == 1
+    assert requeue_overdue(at=at + timedelta(seconds=62)) == 0
 
 
 def test_harvest_that_keeps_killing_its_worker_is_given_up(make_job, at):
@@ -259,7 +259,7 @@ def test_only_opg_and_own_liaisons_may_judge(make_job, at, other_liaison, shifte
     with pytest.raises(NotAllowed):
         override_verdict(job=job, verdict=VerdictKind.CODE, by=other_liaison, at=at, reason="x")
     with pytest.raises(NotAllowed):
-        harvest_again(job=job, by=other_liaison, at=at)
+        reanalyse_log(job=job, by=other_liaison, at=at)
     override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="x")
 
 
@@ -272,13 +272,13 @@ def test_correction_needs_a_reason_and_a_verdict(make_job, at, shifter):
         override_verdict(job=job, verdict=VerdictKind.CODE, by=shifter, at=at, reason="  ")
 
 
-def test_harvest_again_starts_from_the_first_attempt(make_job, at, shifter):
+def test_reanalysis_starts_from_the_first_attempt(make_job, at, shifter):
     job = make_job(log=FATAL)
     harvest(job, at)
-    row = harvest_again(job=job, by=shifter, at=at)
+    row = reanalyse_log(job=job, by=shifter, at=at)
     assert (row.state, row.attempts) == ("queued", 0)
     with pytest.raises(InvalidTransition):
-        harvest_again(job=job, by=shifter, at=at)
+        reanalyse_log(job=job, by=shifter, at=at)
 
 
 @pytest.mark.parametrize("old", HarvestState)
@@ -312,6 +312,6 @@ def test_verdict_follows_the_experiment_that_its_job_gets_later(make_job, at, no
     harvest(job, at)
     recount_dirty_hours()
     Job.objects.update(experiment=nova)
-    assert follow_experiments() == 1
+    assert assign_experiments() == 1
     assert recount_dirty_hours() == 1
     assert (Verdict.objects.get().experiment, CauseTotals.objects.get().experiment) == (nova, nova)

@@ -56,7 +56,7 @@ def test_last_lines_equal_a_split_of_the_whole(tmp_path_factory, lines, closed, 
         found = read(log, lines=count)
     total = len(expected)
     assert [number for number, _, _ in found] == list(range(max(1, total - count + 1), total + 1))
-    assert [text for _, _, text in found] == [tail._shown(line) for line in expected[-count:]]
+    assert [text for _, _, text in found] == [tail._display_text(line) for line in expected[-count:]]
     assert all(data[offset:].startswith(line) for (_, offset, _), line in zip(found, expected[-count:], strict=True))
 
 

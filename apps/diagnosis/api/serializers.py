@@ -1,4 +1,4 @@
-"""A verdict as the API shows it."""
+"""Verdicts in the API."""
 
 from rest_framework import serializers
 
@@ -13,10 +13,10 @@ class EvidenceSerializer(serializers.ModelSerializer):
 
 
 class CorrectionSerializer(serializers.Serializer):
-    """What a person says instead of the rules, and why."""
+    """The user's verdict, and the reason for it."""
 
     verdict = serializers.ChoiceField(choices=VerdictKind.choices)
-    reason = serializers.CharField(max_length=2000)
+    reason = serializers.CharField(max_length=2000, help_text="Why the automatic verdict is wrong.")
 
 
 class VerdictReasonSerializer(serializers.Serializer):
@@ -61,7 +61,7 @@ class VerdictSerializer(serializers.ModelSerializer):
 
 
 class VerdictDetailSerializer(VerdictSerializer):
-    """With the known errors found in its logs."""
+    """A verdict with its evidence: the known errors found in the job's logs."""
 
     evidence = EvidenceSerializer(source="job.harvest.evidence", many=True)
 

@@ -1,4 +1,4 @@
-"""Verdicts over the API, by the portal's id of their job."""
+"""Verdicts in the API, by the portal's id of their job."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiViewSet, command
 from apps.diagnosis.api.serializers import CorrectionSerializer, VerdictDetailSerializer, VerdictSerializer
-from apps.diagnosis.domain.harvest import harvest_again
+from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.domain.verdicts import override_verdict
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs
@@ -15,7 +15,7 @@ from apps.diagnosis.models import Verdict
 
 
 class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
-    """Whose problem each failed job is, what to do, and why. `POST …/harvest-again/` has its log read anew."""
+    """Verdicts on failed jobs: why a job failed, what to do, and the evidence."""
 
     queryset = Verdict.objects.none()
     serializer_class = VerdictSerializer
@@ -32,10 +32,11 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
 
     @command(CorrectionSerializer, VerdictDetailSerializer)
     def correct(self, found: Verdict, *, verdict: str, **given: Any) -> Verdict:
-        """Say what it is instead of the rules; who of the job's experiment or the OPG may, in their name."""
+        """Override the verdict. For the OPG and liaisons of the job's experiment."""
         override_verdict(job=found.job, verdict=VerdictKind(verdict), **given)
         return self.get_object()
 
     @command(code=202, url_path="harvest-again")
     def harvest_again(self, found: Verdict, **given: Any) -> None:
-        harvest_again(job=found.job, **given)
+        """Re-analyse the job's log. For the OPG and liaisons of the job's experiment."""
+        reanalyse_log(job=found.job, **given)

@@ -1,4 +1,4 @@
-"""Reading what a diagnosis needs, and verdicts and failures by cause for pages. Logs are shown by `log_windows`."""
+"""Totals of failures by cause: recount them when verdicts change, and read them for pages."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Verdict
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """One cause of failures in a window of time."""
+    """Failures by one cause in a period."""
 
     verdict: str
     cause: str
@@ -22,7 +22,7 @@ class CauseRow:
 
 
 def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
-    """Sum totals by verdict, cause and service, the one with most jobs first."""
+    """Sum totals by verdict, cause and service, most jobs first."""
     rows = (
         totals.order_by()
         .values_list("verdict", "cause", "service")
@@ -33,7 +33,7 @@ def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
 
 
 def last_decided_at() -> datetime | None:
-    """Return when the newest verdict was decided."""
+    """Return when the newest verdict was decided; None without verdicts."""
     last: datetime | None = Verdict.objects.aggregate(last=Max("decided_at"))["last"]
     return last
 
@@ -42,12 +42,12 @@ _TOTALS_LOCK = 4_716_011
 
 
 def mark_dirty(hours: Iterable[datetime]) -> None:
-    """Note, in the caller's transaction, that the totals by cause of these hours must be counted anew."""
+    """Mark these hours, in the caller's transaction, for a recount of their totals by cause."""
     DirtyCauseHour.objects.bulk_create([DirtyCauseHour(hour=hour) for hour in sorted(set(hours))])
 
 
 def recount_dirty_hours(*, limit: int = 500) -> int:
-    """Count the totals of changed hours anew, newest first; return how many hours."""
+    """Recount the totals of marked hours, newest first; return how many hours."""
     hours = list(DirtyCauseHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[:limit])
     for hour in hours:
         recount_hour(hour=hour)
@@ -56,9 +56,9 @@ def recount_dirty_hours(*, limit: int = 500) -> int:
 
 @transaction.atomic
 def recount_hour(*, hour: datetime) -> None:
-    """Count one hour's totals anew, and remove the notes that were there before the count.
+    """Recount one hour's totals, and remove the marks that were there before the count.
 
-    A note commits with its verdict, and the count is a later statement than the removal: none is lost.
+    A mark commits with its verdict, and marks are removed before the count: no change is missed.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_TOTALS_LOCK, int(hour.timestamp()) // 3600])

@@ -1,4 +1,4 @@
-"""Reading what a diagnosis needs, and verdicts and failures by cause for pages. Logs are shown by `log_windows`."""
+"""Facts about a job for its diagnosis: scheduler facts, logs, submission, and outages of services it needed."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from apps.statusboard.models import Service
 
 
 def facts_of(job: Job) -> JobFacts:
-    """Return what the scheduler says of a job, as the engine takes it."""
+    """Return the scheduler's facts about a job, as input of the engine."""
     return JobFacts(
         scheduler=job.cluster.scheduler,
         state=JobState(job.state),
@@ -36,13 +36,13 @@ def facts_of(job: Job) -> JobFacts:
 
 
 def log_paths(job: Job) -> list[tuple[Stream, str]]:
-    """Return the job's logs that can exist: none for a job that never started, and none in /dev/null."""
+    """Return the logs that can exist: none for a job that never started, and none at /dev/null."""
     paths = [(Stream.STDOUT, job.log_path), (Stream.STDERR, job.error_log_path)]
     return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
 
 
 def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
-    """Return script and environment as captured; empty where the job was not, or what was stored is damaged."""
+    """Return script and environment as captured; empty if the job was not captured or its content is damaged."""
     archived = archived_job_for(job)
     try:
         script = read_blob(archived.script) if archived else b""
@@ -56,9 +56,9 @@ def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
 
 
 def needed_services(job: Job) -> list[Service]:
-    """Return the services that the job's stage needs, and the one that stands for its cluster.
+    """Return the services that the job's stage needs, and the service of its cluster.
 
-    The environment that names the stage is the job owner's word: only requests of its own experiment count.
+    The job's owner controls the environment that names the stage, so only requests of the job's experiment count.
     """
     stages = Stage.objects.filter(request__key=job.request_key, request__experiment=job.experiment_id, name=job.stage)
     needed = list(Service.objects.filter(stages__in=stages).distinct()) if job.request_key else []
@@ -66,26 +66,26 @@ def needed_services(job: Job) -> list[Service]:
     return needed + ([of_cluster] if of_cluster and of_cluster not in needed else [])
 
 
-def outages_while(job: Job) -> list[Outage]:
-    """Return for each service that the job needs whether it was out while the job ran; none if it never ran."""
+def outages_during_job(job: Job) -> list[Outage]:
+    """Return for each service that the job needs whether it had an outage while the job ran; none if it never ran."""
     if job.started_at is None:
         return []
     ids = [service.pk for service in needed_services(job)]
     found = outages_during(ids, job.started_at, job.ended_at, at=job.ended_at)
-    return [Outage(each.service.slug, Overlap(each.answer), _in_words(each.intervals)) for each in found]
+    return [Outage(each.service.slug, Overlap(each.answer), _outage_text(each.intervals)) for each in found]
 
 
-def _in_words(stretches: Iterable[Stretch]) -> str:
-    """Tell when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`, which pages write as local times.
+def _outage_text(stretches: Iterable[Stretch]) -> str:
+    """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`.
 
-    What goes on past the job is cut there.
+    Pages show the times in local time. Intervals are clipped to the job.
     """
-    told = [
+    parts = [
         f"{stretch.state.value} {_instant(stretch.started_at)} to {_instant(stretch.ended_at)}"
         for stretch in stretches
         if stretch.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
     ]
-    return ", ".join(told[:3]) + (" and more" if len(told) > 3 else "")
+    return ", ".join(parts[:3]) + (" and more" if len(parts) > 3 else "")
 
 
 def _instant(at: datetime | None) -> str:

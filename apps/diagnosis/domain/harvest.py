@@ -1,4 +1,4 @@
-"""Reading the logs of jobs that failed, deciding verdicts, correcting them, and keeping the totals by cause."""
+"""Harvest the logs of failed jobs: read them, and store excerpts, evidence and verdict."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from apps.core.domain.queue import enqueue
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed, StaleState
 from apps.diagnosis.domain.causes import mark_dirty
-from apps.diagnosis.domain.facts import facts_of, outages_while
+from apps.diagnosis.domain.facts import facts_of, outages_during_job
 from apps.diagnosis.domain.log_paths import locate_logs
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.catalogue import built_in
@@ -27,17 +27,17 @@ from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.tail import LogError, LogMissing, LogRefused, open_log
 from apps.diagnosis.enums import TRANSITIONS, Category, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
-from apps.diagnosis.permissions import may_judge
+from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.records import clean_text, hour_of
 from apps.jobs.models import Job
 
 log = logging.getLogger(__name__)
 
-#: File systems lag behind the scheduler: a log that is not there yet is looked for again after these waits.
+#: Waits before a missing log is looked for again: file systems lag behind the scheduler.
 BACK_OFF_SECONDS = (20, 60)
-#: A harvest that runs for longer than this was killed, and starts anew.
-HELD_FOR_DEAD = timedelta(minutes=12)
-#: A message to a worker may be lost; the beat sends again what has waited for this long.
+#: A harvest that runs longer was killed, and is requeued.
+RUN_TIMEOUT = timedelta(minutes=12)
+#: A harvest that waits longer lost its message to the worker, and is requeued.
 GRACE = timedelta(seconds=60)
 EXCERPT_BYTES = 64 * 1024
 EVIDENCE_LIMIT = 200
@@ -45,8 +45,8 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class LogRead:
-    """What came of reading one log: a block of it, or the reason why not."""
+class ReadResult:
+    """Result of reading one log: a block of it, or an error."""
 
     stream: Stream
     path: str
@@ -56,25 +56,25 @@ class LogRead:
 
 @transaction.atomic
 def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
-    """Ask for the logs of those of these jobs that did not complete; return how many. Asking twice does no harm."""
+    """Queue a harvest for each of these jobs that did not complete; return how many. Idempotent."""
     jobs = Job.objects.filter(pk__in=job_ids).exclude(state=JobState.COMPLETED)
     new = [LogHarvest(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
     LogHarvest.objects.bulk_create(new, ignore_conflicts=True)
-    # One whose log was read before is read again: accounting corrected the job, or its script arrived since. One that
-    # is being read now finds that it was asked for again, and stores nothing.
-    asked = LogHarvest.objects.filter(job__in=jobs)
-    asked.update(state=HarvestState.QUEUED, attempts=0, due_at=at)
-    ids = list(asked.values_list("pk", flat=True))
+    # A finished harvest is queued again: accounting corrected the job, or its script arrived meanwhile. A running one
+    # finds itself queued again, and stores nothing.
+    harvests = LogHarvest.objects.filter(job__in=jobs)
+    harvests.update(state=HarvestState.QUEUED, attempts=0, due_at=at)
+    ids = list(harvests.values_list("pk", flat=True))
     for pk in ids:
         enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=pk)
     return len(ids)
 
 
 @transaction.atomic
-def harvest_again(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
-    """Have a job's logs read and its verdict decided anew. Raises `NotAllowed`, `InvalidTransition`, `StaleState`."""
-    if not may_judge(by, job.experiment_id):
-        raise NotAllowed("Only the OPG and the experiment's liaisons may have a log read again.")
+def reanalyse_log(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
+    """Queue a job's logs for another analysis. Raises `NotAllowed`, `InvalidTransition`, `StaleState`."""
+    if not may_correct_verdict(by, job.experiment_id):
+        raise NotAllowed("Only the OPG and liaisons of the experiment can re-analyse a log.")
     harvest, created = LogHarvest.objects.get_or_create(job=job, defaults={"due_at": at})
     if not created:
         move(harvest, to=HarvestState.QUEUED, transitions=TRANSITIONS, attempts=0, due_at=at)
@@ -84,14 +84,14 @@ def harvest_again(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
 
 
 def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
-    """Read the logs of one job and store excerpts, evidence and verdict together; None when another is at it.
+    """Read the logs of one job and store excerpts, evidence and verdict together; None if another worker has it.
 
-    A log that is not there is looked for again a little later. The claim is a row, so that a killed worker's harvest
-    is found and started anew, and a verdict that is in force is replaced by a whole one or not at all.
+    A missing log is retried a little later. The claim is a row: the harvest of a killed worker is found and requeued,
+    and an existing verdict is replaced as a whole or not at all.
     """
     if harvest.state != HarvestState.QUEUED:
         return None
-    attempt, due_at = harvest.attempts + 1, at + HELD_FOR_DEAD
+    attempt, due_at = harvest.attempts + 1, at + RUN_TIMEOUT
     try:
         move(harvest, to=HarvestState.RUNNING, transitions=TRANSITIONS, attempts=attempt, due_at=due_at)
         if attempt > ATTEMPTS:
@@ -99,89 +99,89 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         read = [_read(stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
         errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused)]
         if errors and harvest.job.started_at and attempt <= len(BACK_OFF_SECONDS):
-            return _try_later(harvest, errors, at)
+            return _reschedule(harvest, errors, at)
         return _store(harvest, read, at)
     except StaleState:
         return None
     except DatabaseError:
         raise
-    except Exception as error:  # whatever one log does to the reader must not come back for ever
-        log.exception("the harvest of %s failed", harvest.job)
+    except Exception as error:  # a log that breaks the reader must not be retried forever
+        log.exception("harvest of %s failed", harvest.job)
         with suppress(StaleState):
-            return _give_up(harvest, error, at)
+            return _fail(harvest, error, at)
         return None
 
 
-def _read(stream: Stream, path: str) -> LogRead:
+def _read(stream: Stream, path: str) -> ReadResult:
     try:
         with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
             block = read_log(descriptor, os.fstat(descriptor).st_size)
     except LogError as error:
-        return LogRead(stream, path, error=error)
-    return LogRead(stream, path, block=replace(block, stream=stream))
+        return ReadResult(stream, path, error=error)
+    return ReadResult(stream, path, block=replace(block, stream=stream))
 
 
-def _hold_claim(harvest: LogHarvest) -> None:
-    """Lock the row that this worker has claimed. Raises `StaleState` where it was queued or claimed again since."""
+def _lock_claim(harvest: LogHarvest) -> None:
+    """Lock the row that this worker has claimed. Raises `StaleState` if it was queued or claimed again meanwhile."""
     claimed = LogHarvest.objects.filter(pk=harvest.pk, state=HarvestState.RUNNING, due_at=harvest.due_at)
     if claimed.select_for_update().first() is None:
-        raise StaleState(f"the harvest of {harvest.job} was queued again")
+        raise StaleState(f"harvest of {harvest.job} was queued again")
 
 
 @transaction.atomic
-def _give_up(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
-    """End a harvest that went wrong, with a verdict from the scheduler's facts alone."""
-    _hold_claim(harvest)
-    told = clean_text(f"{type(error).__name__}: {error}", 2000)
-    move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=told, harvested_at=at)
+def _fail(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
+    """Mark a harvest as failed, with a verdict from the scheduler's facts alone."""
+    _lock_claim(harvest)
+    message = clean_text(f"{type(error).__name__}: {error}", 2000)
+    move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=message, harvested_at=at)
     reasons = [Reason(ReasonKind.LOG, "Log analysis failed: internal error of the portal")]
     _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), at)
     return HarvestState.FAILED
 
 
 @transaction.atomic
-def _try_later(harvest: LogHarvest, errors: list[LogError], at: datetime) -> HarvestState:
-    _hold_claim(harvest)
+def _reschedule(harvest: LogHarvest, errors: list[LogError], at: datetime) -> HarvestState:
+    _lock_claim(harvest)
     wait = BACK_OFF_SECONDS[harvest.attempts - 1]
     move(
         harvest,
         to=HarvestState.QUEUED,
         transitions=TRANSITIONS,
         due_at=at + timedelta(seconds=wait),
-        last_error=_told(errors),
+        last_error=_joined(errors),
     )
     enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=harvest.pk, countdown=wait)
     return HarvestState.QUEUED
 
 
-def _told(errors: list[LogError]) -> str:
+def _joined(errors: list[LogError]) -> str:
     return clean_text("; ".join(str(error) for error in errors), 2000)
 
 
 @transaction.atomic
-def _store(harvest: LogHarvest, read: list[LogRead], at: datetime) -> HarvestState:
-    """Keep what was read and decided, in one transaction with the end of the harvest."""
-    _hold_claim(harvest)
+def _store(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> HarvestState:
+    """Store excerpts, evidence and verdict, and finish the harvest, in one transaction."""
+    _lock_claim(harvest)
     job = harvest.job
     errors = [one.error for one in read if one.error]
     state = _state_of(read)
-    move(harvest, to=state, transitions=TRANSITIONS, last_error=_told(errors), harvested_at=at)
+    move(harvest, to=state, transitions=TRANSITIONS, last_error=_joined(errors), harvested_at=at)
     blocks = [one.block for one in read if one.block]
     reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
     if not read:
         why = "Log path unknown" if job.started_at else "Job never started, so it has no log"
         reasons.append(Reason(ReasonKind.LOG, why))
-    found = diagnose(facts_of(job), blocks, classifiers=classifiers(), outages=outages_while(job), reasons=reasons)
+    found = diagnose(facts_of(job), blocks, classifiers=classifiers(), outages=outages_during_job(job), reasons=reasons)
     harvest.excerpts.all().delete()
     LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])
     _store_evidence(harvest, found)
-    # A job that completed, and whose log says nothing else, has nothing to be judged.
+    # A completed job without a known error gets no verdict.
     if job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN:
         _store_verdict(job, found, at)
     return state
 
 
-def _state_of(read: list[LogRead]) -> HarvestState:
+def _state_of(read: list[ReadResult]) -> HarvestState:
     if any(one.block for one in read):
         return HarvestState.DONE
     kinds = [type(one.error) for one in read]
@@ -191,7 +191,7 @@ def _state_of(read: list[LogRead]) -> HarvestState:
 
 
 def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
-    """Keep the last 64 kB of a block, from the start of a line on where there is one."""
+    """Return the last 64 kB of a block, starting at a line where there is one."""
     cut = max(0, len(block.data) - EXCERPT_BYTES)
     if cut:
         line_start = block.data.find(b"\n", cut - 1) + 1
@@ -228,14 +228,14 @@ def _store_evidence(harvest: LogHarvest, found: Diagnosis) -> None:
 
 
 def _store_verdict(job: Job, found: Diagnosis, at: datetime) -> None:
-    """Write the verdict; where a person corrected it, that stays in force and the rest is brought up to date."""
+    """Store the verdict; an override by a user stays effective, everything else is updated."""
     decided = found.verdict
     old = Verdict.objects.select_for_update().filter(job=job).first()
-    in_force = {} if old and old.is_overridden else {"verdict": decided.verdict, "advice": decided.advice}
+    effective = {} if old and old.is_overridden else {"verdict": decided.verdict, "advice": decided.advice}
     verdict, _ = Verdict.objects.update_or_create(
         job=job,
         defaults={
-            **in_force,
+            **effective,
             "experiment_id": job.experiment_id,
             "ended_at": job.ended_at,
             "machine_verdict": decided.verdict,
@@ -264,8 +264,8 @@ def _store_verdict(job: Job, found: Diagnosis, at: datetime) -> None:
         )
 
 
-def requeue_waiting(*, at: datetime, limit: int = 500) -> int:
-    """Send again what was due some time ago: harvests of killed workers and lost messages; return how many."""
+def requeue_overdue(*, at: datetime, limit: int = 500) -> int:
+    """Requeue overdue harvests, of killed workers and lost messages; return how many."""
     dead = LogHarvest.objects.filter(state=HarvestState.RUNNING, due_at__lte=at)
     dead.update(state=HarvestState.QUEUED, due_at=at - GRACE)
     late = LogHarvest.objects.filter(state=HarvestState.QUEUED, due_at__lte=at - GRACE).order_by("due_at")

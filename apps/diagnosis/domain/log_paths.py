@@ -1,4 +1,4 @@
-"""Where the logs of a job lie: what is known, else what the scheduler says."""
+"""Log paths of a job: as stored, else as the scheduler reports them."""
 
 import logging
 from datetime import datetime
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 def locate_logs(*, job: Job, at: datetime) -> list[tuple[Stream, str]]:
-    """Return the job's logs; where they are not known yet, ask its scheduler and keep what it says."""
+    """Return the job's log paths; unknown ones are requested from its scheduler and stored."""
     if job.started_at and not job.log_path:
         script, environment = submission_of(job)
         try:
             locate_log(job=job, script=script, environment=environment, at=at)
         except SchedulerError as error:
-            log.warning("where the log of %s lies is not known: %s", job, error)
+            log.warning("log path of %s unknown: %s", job, error)
     return log_paths(job)

@@ -1,4 +1,4 @@
-"""Windows into a job's logs: the last lines, earlier ones, those around a place, with known errors marked."""
+"""Windows into a job's logs: the last lines, earlier lines or lines around an offset, with known errors marked."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +19,8 @@ WINDOW_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ShownLine:
-    """A line of a log with the known error in it, if there is one."""
+class LineView:
+    """A line of a log, with the known error that matched it, if any."""
 
     line: LogLine
     role: Role | None = None
@@ -30,13 +30,13 @@ class ShownLine:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """A window into one of a job's logs. `problem` says why it is not the log as it is now."""
+    """A window into one of a job's logs. `problem` says why it does not show the current log."""
 
     job: Job
     stream: Stream
     streams: tuple[Stream, ...]
     wanted: int
-    lines: tuple[ShownLine, ...] = ()
+    lines: tuple[LineView, ...] = ()
     size_bytes: int | None = None
     earlier: int | None = None
     at: int | None = None
@@ -54,7 +54,7 @@ def log_view(
     excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
     paths = dict(log_paths(job))
     streams = tuple(each for each in Stream if each in excerpts or each in paths)
-    chosen = stream or _stream_to_show(job, streams)
+    chosen = stream or _default_stream(job, streams)
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)
     block, problem = _window(excerpt, paths.get(chosen, ""), lines, before, at)
@@ -62,13 +62,13 @@ def log_view(
         problem = "It never ran, so it wrote none."
     if block is None:
         return replace(view, problem=problem)
-    shown = _marked(block)
+    shown = _mark_lines(block)
     earlier = block.offset if block.offset > 0 and block.data else None
     return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
 
 
-def _stream_to_show(job: Job, streams: tuple[Stream, ...]) -> Stream:
-    """Show the log in which the cause was found, else the error output where there is one."""
+def _default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
+    """Return the stream in which the cause was found, else the first there is."""
     verdict = Verdict.objects.filter(job=job).first()
     for reason in verdict.reasons if verdict else ():
         name = str(reason.get("target", "")).partition(":")[0]
@@ -84,14 +84,14 @@ def _window(
     if stored is not None:
         return stored, ""
     if not path:
-        return None, "Where its log lies is not known."
+        return None, "Log path unknown."
     try:
         with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
             if at is not None:
                 return read_around(descriptor, at, lines=lines, budget_bytes=WINDOW_BYTES), ""
             return read_back(descriptor, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
     except LogError as error:
-        return (_block_of(excerpt), f"{error}. This is what was kept.") if excerpt else (None, str(error))
+        return (_block_of(excerpt), f"{error}. Showing the stored excerpt.") if excerpt else (None, str(error))
 
 
 def _block_of(excerpt: LogExcerpt) -> Block:
@@ -101,7 +101,7 @@ def _block_of(excerpt: LogExcerpt) -> Block:
 
 
 def _stored_window(excerpt: LogExcerpt, lines: int, before: int | None, at: int | None) -> Block | None:
-    """Return the window from the excerpt; None where it reaches further back than that."""
+    """Return the window from the excerpt; None if it reaches beyond the excerpt."""
     block = _block_of(excerpt)
     end = len(block.data)
     if before is not None:
@@ -135,8 +135,8 @@ def _end_of_lines(data: bytes, position: int, lines: int) -> int:
     return position
 
 
-def _marked(block: Block) -> tuple[ShownLine, ...]:
-    """Mark the lines with known errors, each with its weightiest."""
+def _mark_lines(block: Block) -> tuple[LineView, ...]:
+    """Mark the lines that match known errors, each with the one of most weight."""
     marks: dict[int, Pattern] = {}
     for hit in built_in().classify(JobFacts(), block).hits:
         if hit.pattern.role is not Role.NOISE:
@@ -144,6 +144,6 @@ def _marked(block: Block) -> tuple[ShownLine, ...]:
             if WEIGHT[hit.pattern.role] < WEIGHT[marks[hit.offset].role]:
                 marks[hit.offset] = hit.pattern
     return tuple(
-        ShownLine(line, mark.role, mark.id, mark.service) if (mark := marks.get(line.offset)) else ShownLine(line)
+        LineView(line, mark.role, mark.id, mark.service) if (mark := marks.get(line.offset)) else LineView(line)
         for line in lines_of(block)
     )

@@ -1,4 +1,4 @@
-"""Reading what a diagnosis needs, and verdicts and failures by cause for pages. Logs are shown by `log_windows`."""
+"""Show a job's verdict and let users override it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.enums import ADVICE_OF, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogHarvest, Verdict
-from apps.diagnosis.permissions import may_judge
+from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
 
 @dataclass(frozen=True, slots=True)
-class ShownReason:
-    """A reason of a verdict with the address of what it speaks of; `link` is the words for it."""
+class ReasonView:
+    """A reason of a verdict as shown: with the URL of its evidence and the link text."""
 
     kind: str
     text: str
@@ -28,26 +28,26 @@ class ShownReason:
     link: str = ""
 
 
-def _shown(job: Job, reason: Mapping[str, str]) -> ShownReason:
+def _reason_view(job: Job, reason: Mapping[str, str]) -> ReasonView:
     what, _, where = reason.get("target", "").partition(":")
-    shown = ShownReason(reason.get("kind", ""), reason.get("text", ""))
+    view = ReasonView(reason.get("kind", ""), reason.get("text", ""))
     if what in list(Stream) and where.isdigit():
         url = reverse("diagnosis:log", args=[job.pk])
-        return replace(shown, url=f"{url}?stream={what}&at={where}#b{where}", link="in the log")
+        return replace(view, url=f"{url}?stream={what}&at={where}#b{where}", link="log")
     if what == "service" and where:
-        return replace(shown, url=reverse("statusboard:service-detail", args=[where]), link=where)
-    return shown
+        return replace(view, url=reverse("statusboard:service-detail", args=[where]), link=where)
+    return view
 
 
 @dataclass(frozen=True, slots=True)
 class JobDiagnosis:
-    """All that a job's page shows of its diagnosis. Without a verdict, `harvest` tells how far the log is read."""
+    """A job's diagnosis as its page shows it; without a verdict, `harvest` has the state of the log analysis."""
 
     job: Job
     verdict: Verdict | None
     harvest: LogHarvest | None
     headline: str
-    reasons: tuple[ShownReason, ...] = ()
+    reasons: tuple[ReasonView, ...] = ()
 
     @property
     def is_waiting(self) -> bool:
@@ -55,28 +55,28 @@ class JobDiagnosis:
 
 
 def job_diagnosis(job: Job) -> JobDiagnosis:
-    """Return the verdict on a job and how far its log is read."""
+    """Return a job's verdict and the state of its log analysis."""
     verdict = Verdict.objects.filter(job=job).first()
     harvest = LogHarvest.objects.filter(job=job).first()
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "")
-    reasons = tuple(_shown(job, reason) for reason in verdict.reasons)
+    reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
     return JobDiagnosis(job, verdict, harvest, VerdictKind(verdict.verdict).headline, reasons)
 
 
 @transaction.atomic
 def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datetime, reason: str) -> Verdict:
-    """Put a person's verdict in force; no later reading of the log changes it.
+    """Override the verdict on a job; later analyses of its log keep the override.
 
     Raises `NotAllowed`, and `InvalidFields` without a reason.
     """
-    if not may_judge(by, job.experiment_id):
-        raise NotAllowed("Only the OPG and the experiment's liaisons may correct a verdict.")
+    if not may_correct_verdict(by, job.experiment_id):
+        raise NotAllowed("Only the OPG and liaisons of the experiment can correct a verdict.")
     if not reason.strip():
-        raise InvalidFields({"reason": ["Say why: the next shift reads it."]})
+        raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
     old = Verdict.objects.select_for_update().filter(job=job).first()
     if old is None:
-        raise NotAllowed("This job has no verdict yet; its log is still being read.")
+        raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
     old.verdict, old.advice = verdict, ADVICE_OF[verdict]
     old.overridden_by, old.overridden_at, old.override_reason = str(by)[:150], at, reason.strip()
@@ -89,8 +89,8 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
 
 
 @transaction.atomic
-def follow_experiments() -> int:
-    """Give verdicts of no experiment that of their job, where it has one by now; return how many."""
+def assign_experiments() -> int:
+    """Set the experiment of verdicts whose job was assigned to one meanwhile; return how many."""
     late = Verdict.objects.select_for_update(of=("self",)).filter(experiment=None, job__experiment__isnull=False)
     verdicts = list(late.select_related("job"))
     for verdict in verdicts:

@@ -1,6 +1,6 @@
-"""What the engine's parts hand to each other, and the protocol of a log classifier (a plugin).
+"""Data types of the engine, and the protocol of a log classifier (a plugin).
 
-A third party registers a class with this protocol under the entry point group `opsportal.log_classifiers`.
+Third parties register a class with this protocol under the entry point group `opsportal.log_classifiers`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from apps.diagnosis.enums import Advice, Category, Confidence, Overlap, ReasonKi
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the scheduler says of one attempt of a job. None and "" mean: not known."""
+    """The scheduler's facts about one attempt of a job. None and "" mean unknown."""
 
     scheduler: str = ""
     state: JobState | None = None
@@ -31,9 +31,9 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of whole lines out of a log: bytes as they are, and where in the file they lie.
+    """A block of whole lines of a log: their bytes and their position in the file.
 
-    `first_line` is the number of the first line, counted from 1, or None where the file is too large to count.
+    `first_line` is the number of the first line, counted from 1, or None if the file is too large to count.
     """
 
     data: bytes
@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A known error: one row of a catalogue."""
+    """A known error: one row of the catalogue."""
 
     id: str
     category: Category
@@ -63,7 +63,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A known error found in a log: its line as text, and where. `length` is of the matched part."""
+    """A known error found in a log: its line and position. `length` is the length of the match."""
 
     pattern: Pattern
     line: int | None
@@ -76,7 +76,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Whether a service that the job needs was out while it ran, with the interval in words."""
+    """Whether a service that the job needs had an outage while it ran; `text` describes when."""
 
     service: str
     overlap: Overlap
@@ -85,9 +85,9 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One short sentence of a verdict.
+    """One reason of a verdict, as a short sentence.
 
-    `target` is what to link: `stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or "".
+    `target` is what it links to: `stdout:OFFSET` or `stderr:OFFSET` in the logs, `service:SLUG`, or "".
     """
 
     kind: ReasonKind
@@ -97,7 +97,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whose problem it is, what to do, and why; `cause` is the known error that decided, if one did."""
+    """Why a job failed, what to do, and the reasons; `cause` is the known error that decided, if any."""
 
     verdict: VerdictKind
     advice: Advice
@@ -111,7 +111,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a classifier found: known errors, which are weighed with all others, and reasons to show."""
+    """Result of a classifier: known errors, which are ranked with all others, and reasons to show."""
 
     hits: tuple[Hit, ...] = ()
     reasons: tuple[Reason, ...] = ()
@@ -123,5 +123,5 @@ class LogClassifier(Protocol):
     name: str
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return what is known about `block`; the text in it is hostile and must not be run or trusted."""
+        """Return the findings in `block`. Its text is untrusted input: never execute or trust it."""
         ...

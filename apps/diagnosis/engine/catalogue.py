@@ -1,4 +1,4 @@
-"""The catalogue of known errors: rows of a CSV file, checked at load, matched in linear time by RE2."""
+"""The catalogue of known errors: rows of a CSV file, validated on load, matched in linear time by RE2."""
 
 import csv
 import hashlib
@@ -21,11 +21,11 @@ CHUNK_BYTES = 64 * 1024
 TEXT_BYTES = 1000
 HITS_PER_PATTERN = 20
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
-Word = TypeVar("Word", bound=TextChoices)
+Choice = TypeVar("Choice", bound=TextChoices)
 
 
 class CatalogueError(Exception):
-    """A catalogue cannot be used; the message names file, line and fault."""
+    """A catalogue is invalid; the message names file, line and problem."""
 
 
 def _options() -> re2.Options:
@@ -41,18 +41,17 @@ def _compile(regex: str) -> re2._Regexp:
     return re2.compile(f"(?m){regex}".encode(), _options())
 
 
-def _word(words: type[Word], row: dict[str, str], column: str) -> Word:
+def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
     try:
-        return words(row[column])
+        return choices(row[column])
     except ValueError:
-        known = ", ".join(words)
-        raise CatalogueError(f"{column} {row[column]!r} is none of: {known}") from None
+        raise CatalogueError(f"unknown {column} {row[column]!r}, choose one of: {', '.join(choices)}") from None
 
 
 def _pattern(row: dict[str, str]) -> Pattern:
-    """Make one row a pattern. Raises `CatalogueError` with what is wrong with it."""
+    """Build a pattern from a row. Raises `CatalogueError`."""
     if not row["id"]:
-        raise CatalogueError("no id")
+        raise CatalogueError("id is missing")
     try:
         regex = _compile(row["regex"])
     except re2.error as error:
@@ -63,29 +62,29 @@ def _pattern(row: dict[str, str]) -> Pattern:
         raise CatalogueError(f"regex of {row['id']} does not match its example")
     return Pattern(
         id=row["id"],
-        category=_word(Category, row, "category"),
+        category=_choice(Category, row, "category"),
         service=row["service"],
         regex=row["regex"],
-        advice=_word(Advice, row, "advice"),
-        role=_word(Role, row, "role"),
+        advice=_choice(Advice, row, "advice"),
+        role=_choice(Role, row, "role"),
         where=row["where"],
         example=row["example"],
     )
 
 
 def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
-    """Read and check all rows of a catalogue. Raises `CatalogueError` naming `name` and the line."""
+    """Parse and validate all rows of a catalogue. Raises `CatalogueError` with `name` and the line."""
     rows = csv.DictReader(io.StringIO(text, newline=""))
     if tuple(rows.fieldnames or ()) != COLUMNS:
-        raise CatalogueError(f"{name}, line 1: the columns must be {','.join(COLUMNS)}")
+        raise CatalogueError(f"{name}, line 1: columns must be {','.join(COLUMNS)}")
     patterns: dict[str, Pattern] = {}
     for row in rows:
         try:
             if None in row or None in row.values():
-                raise CatalogueError(f"{len(COLUMNS)} columns are needed")
+                raise CatalogueError(f"row must have {len(COLUMNS)} columns")
             pattern = _pattern(row)
             if pattern.id in patterns:
-                raise CatalogueError(f"id {pattern.id} is there twice")
+                raise CatalogueError(f"duplicate id {pattern.id}")
         except CatalogueError as error:
             raise CatalogueError(f"{name}, line {rows.line_num}: {error}") from None
         patterns[pattern.id] = pattern
@@ -95,7 +94,7 @@ def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
 
 
 class Catalogue:
-    """Checked patterns with their matcher; as a log classifier it is the built-in one."""
+    """Validated patterns with their matcher: the built-in log classifier."""
 
     name = "catalogue"
 
@@ -113,18 +112,18 @@ class Catalogue:
         self._set.Compile()
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the known errors of `block`, in their order in the log, at most 20 of each."""
+        """Return the known errors in `block`, in log order, at most 20 of each pattern."""
         seen: Counter[int] = Counter()
         hits = []
-        for offset, line, number in self._lines_of_hit_chunks(block):
+        for offset, line, number in self._lines_of_matching_chunks(block):
             for index in self._matching(line):
                 seen[index] += 1
                 if seen[index] <= HITS_PER_PATTERN:
                     hits.append(self._hit(index, line, block.offset + offset, number, block.stream))
         return Findings(hits=tuple(hits))
 
-    def _lines_of_hit_chunks(self, block: Block) -> Iterator[tuple[int, bytes, int | None]]:
-        """Yield offset in the block, text and number of each line of each chunk in which something matches."""
+    def _lines_of_matching_chunks(self, block: Block) -> Iterator[tuple[int, bytes, int | None]]:
+        """Yield offset in the block, text and number of each line, for each chunk with a match."""
         data, position, number = block.data, 0, block.first_line
         while position < len(data):
             end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1) + 1 or len(data)
@@ -139,7 +138,7 @@ class Catalogue:
             position = end
 
     def _matching(self, line: bytes) -> list[int]:
-        """Return the patterns that match a line; where one of them is noise, the line is harmless: only those."""
+        """Return the patterns that match a line; if one of them is noise, the line is harmless: only the noise."""
         found = sorted(self._set.Match(line) or ()) if line else []
         noise = [index for index in found if self.patterns[index].role is Role.NOISE]
         return noise or found
@@ -148,12 +147,12 @@ class Catalogue:
         match = self._regexes[index].search(line)
         start, end = match.span()
         fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
-        text = text_of(_around(line, start, end))
+        text = text_of(_excerpt(line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 
 
-def _around(line: bytes, start: int, end: int) -> bytes:
-    """Cut a long line to what stands around its match."""
+def _excerpt(line: bytes, start: int, end: int) -> bytes:
+    """Cut a long line to the text around its match."""
     if len(line) <= TEXT_BYTES:
         return line
     left = max(0, min(start, start - (TEXT_BYTES - (end - start)) // 2))
@@ -161,11 +160,11 @@ def _around(line: bytes, start: int, end: int) -> bytes:
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes of a log as text that a database and a page can hold: what is no UTF-8, or NUL, is replaced."""
+    """Decode bytes of a log as text for database and pages: invalid UTF-8 and NUL are replaced."""
     return data.decode(errors="replace").replace("\x00", "\ufffd")
 
 
 @cache
 def built_in() -> Catalogue:
-    """Return the project's own catalogue, loaded once in a process."""
+    """Return the built-in catalogue, loaded once per process."""
     return Catalogue()

@@ -7,7 +7,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import JobFacts, Reason
 from apps.diagnosis.enums import Category, Confidence, ReasonKind
 
-LIMITS_OF_TIME = frozenset({JobState.TIMEOUT, JobState.DEADLINE})
+TIME_LIMIT_STATES = frozenset({JobState.TIMEOUT, JobState.DEADLINE})
 NEAR_LIMIT = 0.95
 OVER_MEMORY = "Killed for using more memory than requested"
 SLURM_NO_OUTPUT = 53
@@ -58,7 +58,7 @@ class Fact:
     kind: ReasonKind = ReasonKind.SCHEDULER
 
 
-def ended(facts: JobFacts) -> Reason:
+def end_state(facts: JobFacts) -> Reason:
     """Return the end state, exit code and signal as one reason."""
     parts = [f"state {facts.state.replace('_', ' ')}"] if facts.state else []
     parts += [f"exit code {facts.exit_code}"] if facts.exit_code is not None else []

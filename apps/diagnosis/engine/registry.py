@@ -1,4 +1,4 @@
-"""The log classifiers of this installation: the catalogue, and third parties' by entry point."""
+"""Registry of log classifiers: the built-in catalogue and third-party plugins."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from apps.diagnosis.engine.base import LogClassifier
 
 log = logging.getLogger(__name__)
 
-#: A plugin is called without arguments and returns a classifier; a class will do.
+#: A plugin is a callable without arguments that returns a classifier, for example a class.
 REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
     group="opsportal.log_classifiers",
     builtins={"catalogue": "apps.diagnosis.engine.catalogue:built_in"},
@@ -18,12 +18,12 @@ REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
 
 @cache
 def classifiers() -> Mapping[str, LogClassifier]:
-    """Return every classifier that works, made once in a process; a broken one is reported, never fatal."""
+    """Return all working classifiers, created once per process; a broken one is reported, never fatal."""
     made = {}
     for name, make in REGISTRY.working().items():
         try:
             made[name] = make()
         except Exception as error:  # a third party's code may raise anything
-            REGISTRY.problems[name] = f"cannot be made: {type(error).__name__}: {error}"
-            log.exception("log classifier %s cannot be made", name)
+            REGISTRY.problems[name] = f"cannot be created: {type(error).__name__}: {error}"
+            log.exception("log classifier %s cannot be created", name)
     return made

@@ -1,6 +1,6 @@
-"""Reads a log of any size from its end, within a byte budget; opens it only under configured roots.
+"""Read a log of any size from its end, within a byte budget, and only below the configured roots.
 
-Nothing that a job wrote is trusted: neither its log's path, nor its type, nor that it stays as it is while it is read.
+Nothing that a job controls is trusted: not its log's path, not the file type, not that the file stays unchanged.
 """
 
 import errno
@@ -23,24 +23,24 @@ OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LogError(Exception):
-    """A log cannot be read; the message says which and why."""
+    """A log cannot be read; the message names the path and the reason."""
 
 
 class LogMissing(LogError):
-    """There is no such file: not yet, or no more."""
+    """The file does not exist, yet or any more."""
 
 
 class LogRefused(LogError):
-    """The path is none that may be read: outside of the roots, through a symlink, or no regular file."""
+    """The path must not be read: outside the roots, through a symlink, or not a regular file."""
 
 
 class LogUnreadable(LogError):
-    """The file system refused or failed; it may work later."""
+    """The file system failed or denied access; it may work later."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line to show: its place in the file, its number where known, and its text, cut at 8 kB."""
+    """One line to show: its offset in the file, its number if known, and its text, cut at 8 kB."""
 
     offset: int
     number: int | None
@@ -51,8 +51,8 @@ class LogLine:
 def open_log(path: Path, roots: Sequence[Path] | None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor. Raises `LogError`.
 
-    With `roots`, the path must lie under one of them, and no component below the root may be a symlink or `..`.
-    None means: the path comes from an operator, not from a job.
+    With `roots`, the path must be below one of them, and no component below the root may be a symlink or `..`.
+    None means that the path comes from an operator, not from a job.
     """
     try:
         descriptor = os.open(path, OPEN_FILE) if roots is None else _open_beneath(path, roots)
@@ -72,14 +72,14 @@ def _log_error(path: Path, error: OSError) -> LogError:
     if error.errno == errno.ENOENT:
         return LogMissing(f"{path}: no such file")
     if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-        return LogRefused(f"{path}: goes through a symlink, or something that is no directory")
+        return LogRefused(f"{path}: path contains a symlink, or a file used as a directory")
     if error.errno in {errno.ENXIO, errno.ENODEV}:
         return LogRefused(f"{path}: not a regular file")
     return LogUnreadable(f"{path}: {error.strerror}")
 
 
 def _open_beneath(path: Path, roots: Sequence[Path]) -> int:
-    """Open `path` component by component from its root, so that nothing below it can lead out."""
+    """Open `path` component by component from its root, so that nothing below the root leads out of it."""
     root, parts = _split(path, roots)
     directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -93,23 +93,23 @@ def _open_beneath(path: Path, roots: Sequence[Path]) -> int:
 
 def _split(path: Path, roots: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
     if "\x00" in str(path):
-        raise LogRefused(f"{str(path)!r}: a NUL in the path")
+        raise LogRefused(f"{str(path)!r}: NUL byte in the path")
     if not path.is_absolute() or ".." in path.parts:
         raise LogRefused(f"{path}: not an absolute path without '..'")
     for root in roots:
         for spelling in (root, Path(os.path.realpath(root))):
             if path != spelling and path.is_relative_to(spelling):
                 return root, path.relative_to(spelling).parts
-    raise LogRefused(f"{path}: outside of the log roots")
+    raise LogRefused(f"{path}: outside the allowed log directories")
 
 
 def read_back(
     descriptor: int, *, end: int | None = None, lines: int | None = None, budget_bytes: int = BUDGET_BYTES
 ) -> Block:
-    """Read whole lines backwards from `end` (else the file's end) until `lines` or the budget is reached.
+    """Read whole lines backwards from `end` (default: end of file) until `lines` or the budget is reached.
 
-    The line at the front that the budget cut is left out, unless it is the only one. A file that shrinks
-    meanwhile gives what is still there.
+    A first line cut by the budget is left out, unless it is the only one. If the file shrinks meanwhile, the
+    remaining part is returned.
     """
     size = os.fstat(descriptor).st_size
     stop = size if end is None else max(0, min(end, size))
@@ -119,7 +119,7 @@ def read_back(
     while start > floor and (lines is None or newlines <= lines):
         begin = max(floor, start - STEP_BYTES)
         data = _pread(descriptor, begin, start)
-        if len(data) < start - begin:  # the file was cut: what was read behind this is gone too
+        if len(data) < start - begin:  # the file was truncated: what was read after this offset is gone
             steps, newlines, stop = [], 0, begin + len(data)
         steps.append(data)
         newlines += data.count(b"\n")
@@ -131,7 +131,7 @@ def read_back(
 
 
 def read_around(descriptor: int, offset: int, *, lines: int, budget_bytes: int = BUDGET_BYTES) -> Block:
-    """Read about `lines` whole lines around the one that begins at `offset`, half of them after it."""
+    """Read about `lines` whole lines around the one at `offset`, half of them after it."""
     size = os.fstat(descriptor).st_size
     offset = max(0, min(offset, size))
     after = _pread(descriptor, offset, min(size, offset + budget_bytes // 2))
@@ -155,7 +155,7 @@ def _pread(descriptor: int, begin: int, end: int) -> bytes:
 
 
 def _front(data: bytes, *, at_start: bool, lines: int | None) -> int:
-    """Return where the first wanted whole line begins in `data`."""
+    """Return the offset in `data` of the first whole line to return."""
     skip = 0 if at_start else data.find(b"\n") + 1
     if skip == len(data):
         skip = 0
@@ -170,7 +170,7 @@ def _front(data: bytes, *, at_start: bool, lines: int | None) -> int:
 
 
 def _line_number(descriptor: int, offset: int, size: int) -> int | None:
-    """Count the lines before `offset`; None where the file is too large for that."""
+    """Return the line number at `offset`; None if the file is too large to count."""
     if size > WHOLE_BYTES:
         return None
     count, position = 1, 0
@@ -181,7 +181,7 @@ def _line_number(descriptor: int, offset: int, size: int) -> int | None:
 
 
 def lines_of(block: Block) -> list[LogLine]:
-    """Return the lines of a block as text to show."""
+    """Return the lines of a block as text."""
     found = []
     offset = block.offset
     pieces = block.data.split(b"\n")
@@ -189,12 +189,12 @@ def lines_of(block: Block) -> list[LogLine]:
         pieces.pop()
     for row, piece in enumerate(pieces):
         number = None if block.first_line is None else block.first_line + row
-        found.append(LogLine(offset, number, _shown(piece)))
+        found.append(LogLine(offset, number, _display_text(piece)))
         offset += len(piece) + 1
     return found
 
 
-def _shown(line: bytes) -> str:
+def _display_text(line: bytes) -> str:
     line = line.rstrip(b"\r")
     if len(line) <= LINE_BYTES:
         return text_of(line)

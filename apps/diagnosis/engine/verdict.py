@@ -44,8 +44,8 @@ FAILURE_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One piece of evidence that can decide a verdict alone."""
+class Candidate:
+    """A piece of evidence that can decide the verdict."""
 
     category: Category
     confidence: Confidence
@@ -65,22 +65,22 @@ def decide(
 ) -> Verdict:
     """Return the verdict; deterministic for the same evidence. `searched` is whether a log was read."""
     ranked = ranked_hits(hits)
-    answer = _answer(facts, ranked, outages)
-    answer = _with_outage(facts, answer, ranked, outages)
-    all_reasons = [answer.reason, *_other_reasons(facts, answer, ranked, outages)]
+    decision = _best_candidate(facts, ranked, outages)
+    decision = _apply_outages(facts, decision, ranked, outages)
+    all_reasons = [decision.reason, *_other_reasons(facts, decision, ranked, outages)]
     if searched and not ranked:
         all_reasons.append(Reason(ReasonKind.LOG, "No known error matched in the log"))
     all_reasons.extend(reasons)
-    verdict = VERDICT_OF[answer.category]
+    verdict = VERDICT_OF[decision.category]
     return Verdict(
         verdict=verdict,
         advice=ADVICE_OF[verdict],
-        category=answer.category,
-        confidence=answer.confidence,
-        summary=answer.summary,
+        category=decision.category,
+        confidence=decision.confidence,
+        summary=decision.summary,
         reasons=tuple(dict.fromkeys(all_reasons)),
-        cause=answer.cause,
-        service=answer.service,
+        cause=decision.cause,
+        service=decision.service,
     )
 
 
@@ -96,7 +96,7 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
     return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
 
 
-def _answer(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
+def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
     """Return the first evidence, in order, that decides."""
     succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
     killed = facts_of.killed_by(facts)
@@ -111,28 +111,28 @@ def _answer(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -
         None if succeeded else _from_outages(outages),
         _from_fact(facts_of.known_exit_code(facts)),
     )
-    decided = next((answer for answer in candidates if answer), None)
-    return decided or _undecided(facts, succeeded)
+    decided = next((candidate for candidate in candidates if candidate), None)
+    return decided or _unknown_cause(facts, succeeded)
 
 
-def _from_fact(fact: facts_of.Fact | None) -> Answer | None:
+def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
     if fact is None:
         return None
-    return Answer(fact.category, fact.confidence, fact.summary, Reason(fact.kind, fact.text))
+    return Candidate(fact.category, fact.confidence, fact.summary, Reason(fact.kind, fact.text))
 
 
-def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Answer | None:
-    """Return the answer of the first hit with one of these roles and a known category."""
+def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
+    """Return the candidate from the first hit with one of these roles and a known category."""
     for hit in ranked:
         if hit.pattern.role in roles and hit.pattern.category is not Category.UNKNOWN:
             return _from_hit(hit)
     return None
 
 
-def _from_hit(hit: Hit) -> Answer:
+def _from_hit(hit: Hit) -> Candidate:
     pattern = hit.pattern
     summary = f"{pattern.service}: {FAILURE_OF[pattern.category]} ({pattern.id})."
-    return Answer(
+    return Candidate(
         category=pattern.category,
         confidence=CONFIDENCE_OF[pattern.role],
         summary=summary,
@@ -151,31 +151,33 @@ def _hit_reason(hit: Hit) -> Reason:
     return Reason(ReasonKind.CATALOGUE, text, f"{hit.stream}:{hit.offset}")
 
 
-def _from_outages(outages: Sequence[Outage]) -> Answer | None:
-    """With no other evidence, an outage of a needed service is the best guess."""
+def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
+    """Without other evidence, an outage of a needed service is the best guess."""
     for outage in outages:
         if outage.overlap is Overlap.YES:
             summary = f"{outage.service} had an outage while the job ran; no other cause found."
-            return Answer(Category.SERVICE, Confidence.LOW, summary, outages_of.reason(outage), service=outage.service)
+            return Candidate(
+                Category.SERVICE, Confidence.LOW, summary, outages_of.reason(outage), service=outage.service
+            )
     return None
 
 
-def _undecided(facts: JobFacts, succeeded: bool) -> Answer:
+def _unknown_cause(facts: JobFacts, succeeded: bool) -> Candidate:
     if succeeded:
         summary = "Job completed; no known error matched in its log."
     else:
         summary = "No known error matched. Read the log."
-    return Answer(Category.UNKNOWN, Confidence.LOW, summary, facts_of.ended(facts))
+    return Candidate(Category.UNKNOWN, Confidence.LOW, summary, facts_of.end_state(facts))
 
 
-def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Answer:
+def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
     """Let an outage confirm a service's error, or turn an error at that service into a service problem.
 
     A job killed at its time limit whose log shows errors of a service with an outage was waiting for that service.
     Without an outage, the log alone supports a service failure: confidence drops to medium.
     """
-    hits = [answer.cause] if answer.cause else []
-    if facts.state in facts_of.LIMITS_OF_TIME:
+    hits = [decision.cause] if decision.cause else []
+    if facts.state in facts_of.TIME_LIMIT_STATES:
         hits = [hit for hit in ranked if WEIGHT[hit.pattern.role] <= WEIGHT[Role.GENERIC]]
     for hit in hits:
         outage = outages_of.outage_of(hit.pattern, outages)
@@ -189,30 +191,30 @@ def _with_outage(facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages
             summary=f"{outage.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id}).",
             service=outage.service,
         )
-    if answer.cause and answer.category is Category.SERVICE and answer.confidence is Confidence.HIGH:
-        return replace(answer, confidence=Confidence.MEDIUM)
-    return answer
+    if decision.cause and decision.category is Category.SERVICE and decision.confidence is Confidence.HIGH:
+        return replace(decision, confidence=Confidence.MEDIUM)
+    return decision
 
 
 def _other_reasons(
-    facts: JobFacts, answer: Answer, ranked: Sequence[Hit], outages: Sequence[Outage]
+    facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
     """Yield the evidence that did not decide, by weight: outages, facts, more known errors.
 
     Services without an outage are left out; those of unknown state come last.
     """
     out = [outage for outage in outages if outage.overlap is Overlap.YES]
-    yield from (outages_of.reason(outage) for outage in sorted(out, key=lambda each: each.service != answer.service))
-    yield facts_of.ended(facts)
+    yield from (outages_of.reason(outage) for outage in sorted(out, key=lambda each: each.service != decision.service))
+    yield facts_of.end_state(facts)
     for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
         if fact:
             yield Reason(fact.kind, fact.text)
-    seen = {answer.cause.pattern.id} if answer.cause else set()
+    seen = {decision.cause.pattern.id} if decision.cause else set()
     for hit in ranked:
         if hit.pattern.id not in seen and len(seen) < SHOWN_HITS:
             seen.add(hit.pattern.id)
             yield _hit_reason(hit)
-    if answer.cause and answer.cause.pattern.advice != ADVICE_OF[VERDICT_OF[answer.category]]:
-        text = f"Catalogue advice for {answer.cause.pattern.id}: {answer.cause.pattern.advice}"
+    if decision.cause and decision.cause.pattern.advice != ADVICE_OF[VERDICT_OF[decision.category]]:
+        text = f"Catalogue advice for {decision.cause.pattern.id}: {decision.cause.pattern.advice}"
         yield Reason(ReasonKind.CATALOGUE, text)
     yield from (outages_of.reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)

@@ -1,4 +1,4 @@
-"""Pages and page parts: a job's verdict and log, failures by cause, and the jobs behind each number."""
+"""Pages and partials: a job's verdict and log, failures by cause, and the failed jobs behind each number."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,7 @@ from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
 from apps.diagnosis.enums import Stream, VerdictKind
 from apps.diagnosis.filters import FailedJobs, Failures
 from apps.diagnosis.models import CauseTotals, Verdict
-from apps.diagnosis.permissions import may_judge
+from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
@@ -38,7 +38,7 @@ def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionFo
     return {
         "job": job,
         "diagnosis": diagnosis,
-        "may_judge": may_judge(request.user, job.experiment_id),
+        "may_correct_verdict": may_correct_verdict(request.user, job.experiment_id),
         "correction": form or CorrectionForm(initial=initial),
     }
 
@@ -56,7 +56,7 @@ def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         given = {**form.cleaned_data, "verdict": VerdictKind(form.cleaned_data["verdict"])}
         with show_errors(request, form):
             override_verdict(job=job, by=request.user, at=timezone.now(), **given)
-            messages.success(request, "Your verdict is in force.")
+            messages.success(request, "Verdict overridden.")
             return redirect(job)
     return render(request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400)
 
@@ -65,14 +65,14 @@ def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def harvest_again(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     job = _job(request, pk)
     with show_errors(request):
-        harvest.harvest_again(job=job, by=request.user, at=timezone.now())
-        messages.success(request, "The log is being read again.")
+        harvest.reanalyse_log(job=job, by=request.user, at=timezone.now())
+        messages.success(request, "Log analysis started.")
     return redirect(job)
 
 
 @require_safe
 def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show the end of a log, or with `before` or `at` another part; anything odd in the query shows the end."""
+    """Show the end of a log, or the part selected by `before` or `at`; invalid parameters are ignored."""
     query = request.GET
     lines, before, at = (number_in(query, name) for name in ("lines", "before", "at"))
     stream = Stream(query["stream"]) if query.get("stream") in list(Stream) else None
@@ -88,7 +88,7 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @dataclass(frozen=True)
 class Group:
-    """All causes of one verdict, with the query that lists its jobs."""
+    """Causes of one verdict, with the query string of its list of jobs."""
 
     verdict: str
     headline: str
@@ -100,7 +100,7 @@ class Group:
 
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
-    """Show failures by verdict and cause, from hourly totals; the window begins and ends with an hour."""
+    """Show failures by verdict and cause, from hourly totals; the period starts and ends on the hour."""
     chosen = Failures(request.GET, CauseTotals.objects.visible_to(request.user))
     hours = int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24
     end = hour_of(timezone.now()) + timedelta(hours=1)

@@ -13,7 +13,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain.facts import needed_services
 from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
-from apps.diagnosis.permissions import may_judge
+from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.jobs import array_siblings, other_attempts
 from apps.jobs.models import Job
@@ -60,7 +60,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "page": page,
         "job": job,
         "diagnosis": diagnosis,
-        "may_judge": may_judge(user, job.experiment_id),
+        "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
         "correction": CorrectionForm(initial=initial),
         "log": log_view(job),
         "attempts": other_attempts(job),

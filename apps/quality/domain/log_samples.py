@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.samples import look_for_causes
+from apps.diagnosis.domain.log_scans import scan_logs
 from apps.jobs.domain.records import clean_text
 from apps.jobs.models import Job
 from apps.production.models import Request
@@ -33,7 +33,7 @@ def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
 
 
 def _look(job: Job, request: Request, at: datetime) -> None:
-    found = look_for_causes(job=job, at=at)
+    found = scan_logs(job=job, at=at)
     patterns = list(dict.fromkeys(hit.pattern.id for hit in found.hits))
     line = clean_text(found.hits[0].text)[:500] if found.hits else ""
     look = LogLook(

@@ -1,4 +1,4 @@
-"""`manage.py diagnose FILE`: the verdict on any log file, as one JSON object. Needs no database."""
+"""`manage.py diagnose FILE`: print the verdict on a log file as JSON. Needs no database."""
 
 import argparse
 import json
@@ -24,24 +24,24 @@ def _state(text: str) -> tuple[JobState, str]:
 
 
 def _exit_code(text: str) -> tuple[int, int | None]:
-    """Read `1`, or Slurm's `1:0`: exit code and signal."""
+    """Parse `1`, or Slurm's `1:0`, into exit code and signal."""
     code, colon, signal = text.partition(":")
     return int(code), int(signal) if colon else None
 
 
 class Command(BaseCommand):
-    """Reads a log whole up to 64 MB, else its last 4 MB."""
+    """Reads a log of up to 64 MB whole, else its last 4 MB."""
 
-    help = "Print the verdict on a job from its log file and, where given, from what the scheduler says of it."
+    help = "Diagnose a log file and print the verdict as JSON. Options add facts from the scheduler."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", type=Path)
-        parser.add_argument("--scheduler", default="", help="which one ran the job, such as slurm")
-        parser.add_argument("--state", type=_state, help="how it ended: FAILED, TIMEOUT, 'CANCELLED by 1000', …")
+        parser.add_argument("--scheduler", default="", help="scheduler that ran the job, for example slurm")
+        parser.add_argument("--state", type=_state, help="end state: FAILED, TIMEOUT, 'CANCELLED by 1000', …")
         parser.add_argument("--exit-code", type=_exit_code, metavar="N", help="exit code, or Slurm's CODE:SIGNAL")
-        parser.add_argument("--signal", type=int, metavar="N", help="the signal that ended it")
-        parser.add_argument("--experiment", default="", help="whose job it is, for classifiers of experiments")
+        parser.add_argument("--signal", type=int, metavar="N", help="signal that killed the job")
+        parser.add_argument("--experiment", default="", help="experiment of the job, for its log classifiers")
 
     def handle(self, *, file: Path, **options: Any) -> None:
         state, cancelled_by = options["state"] or (None, "")

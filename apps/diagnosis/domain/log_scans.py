@@ -1,4 +1,4 @@
-"""Reading the logs of single jobs for known errors, with nothing kept: for jobs that nobody doubts."""
+"""Scan the logs of single jobs for known errors without storing a verdict, for data quality."""
 
 import os
 from dataclasses import dataclass, replace
@@ -18,20 +18,20 @@ from apps.jobs.models import Job
 
 
 @dataclass(frozen=True)
-class LogLooked:
-    """Whether a log of the job could be read, and the known errors in it that are causes."""
+class LogScan:
+    """Result of a scan: whether a log could be read, and the known errors with role "cause"."""
 
     read: bool
     hits: tuple[Hit, ...] = ()
 
 
-def look_for_causes(*, job: Job, at: datetime) -> LogLooked:
-    """Read the ends of a job's logs; where they lie is asked of the scheduler and kept, if it is not known yet."""
+def scan_logs(*, job: Job, at: datetime) -> LogScan:
+    """Scan the ends of a job's logs; unknown log paths are requested from the scheduler and stored."""
     blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(stream, path)) is not None]
     if not blocks:
-        return LogLooked(read=False)
+        return LogScan(read=False)
     found = diagnose(facts_of(job), blocks, classifiers=classifiers())
-    return LogLooked(read=True, hits=tuple(hit for hit in found.hits if hit.pattern.role is Role.CAUSE))
+    return LogScan(read=True, hits=tuple(hit for hit in found.hits if hit.pattern.role is Role.CAUSE))
 
 
 def _read(stream: Stream, path: str) -> Block | None:
