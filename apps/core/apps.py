@@ -7,6 +7,7 @@ class CoreConfig(AppConfig):
     name = "apps.core"
 
     def ready(self) -> None:
+        autodiscover_modules("events")
         if getattr(settings, "SUBSCRIBERS_ELSEWHERE", False):
             from apps.core.domain import subscriptions
 

@@ -1,17 +1,8 @@
-"""The words of notifications: groups of events, ways out, and when."""
+"""The words of notifications: ways out, and when."""
 
 from django.db import models
 
-
-class Group(models.TextChoices):
-    """What a rule is about. Who is told of one event for two reasons is told for the first in this order."""
-
-    TURN = "turn", "Your turn: a request waits for you, or somebody names you"
-    OUTCOME = "outcome", "Outcome: approved, rejected, cancelled, done"
-    TROUBLE = "trouble", "Trouble: held, a test failed, a webhook of yours does not answer"
-    PROGRESS = "progress", "Progress: submitted, testing, running, looked at"
-    CHANGE = "change", "Changes: edited, priority"
-    OTHER = "other", "Everything else"
+from apps.core.enums import Group
 
 
 class Channel(models.TextChoices):

@@ -5,8 +5,9 @@ from django.db import models
 from django.db.models import Q
 from django.urls import reverse
 
+from apps.core.enums import Group
 from apps.core.models import Event
-from apps.notifications.enums import Channel, Group, Level, MessageState, When
+from apps.notifications.enums import Channel, Level, MessageState, When
 
 _USER = settings.AUTH_USER_MODEL
 

@@ -2,8 +2,8 @@
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.notifications.domain.kinds import is_wide
 from apps.notifications.domain.notifications import notify_of_event, notify_of_hold
+from apps.notifications.domain.recipients import is_wide
 from apps.production.models import Request
 
 

@@ -7,7 +7,8 @@ from django.db import IntegrityError, InternalError, connection, transaction
 from django.db.utils import ProgrammingError
 
 from apps.core import tasks
-from apps.core.domain import events, subscriptions
+from apps.core.domain import event_kinds, events, subscriptions
+from apps.core.domain.event_kinds import EventKind
 from apps.core.domain.outbox import deliver, drop_old_deliveries
 from apps.core.models import Delivery, Event, Heartbeat
 
@@ -17,6 +18,8 @@ def subscriber(monkeypatch):
     """A subscriber of `thing.happened` that notes what it was told and fails as often as asked."""
     monkeypatch.setattr(subscriptions, "_handlers", dict(subscriptions._handlers))
     monkeypatch.setattr(subscriptions, "_by_kind", dict(subscriptions._by_kind))
+    kind = EventKind("thing.happened", "did a thing", "happened")
+    monkeypatch.setitem(event_kinds._kinds, "thing.happened", kind)
     told: list[int] = []
     failures: list[Exception] = []
 

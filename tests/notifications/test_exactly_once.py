@@ -15,17 +15,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from apps.core.domain.events import publish
+from apps.core.enums import Group
 from apps.notifications.domain import delivery
 from apps.notifications.domain.mail import MailServer
 from apps.notifications.domain.preferences import hours_of, save_preferences
-from apps.notifications.enums import Channel, Group, MessageState, When
+from apps.notifications.enums import Channel, MessageState, When
 from apps.notifications.models import Message, Notification
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY, deliver, send, with_address
 from tests.people import person
 from tests.production.written import draft
 
-KINDS = ["request.pass", "request.approve", "request.hold", "request.edited", "request.unheard_of"]
+KINDS = ["request.pass", "request.approve", "request.hold", "request.edited", "request.commented"]
 PEOPLE = ["nova-liaison", "opg-one", "nova-two"]
 STEPS = st.lists(
     st.one_of(

@@ -6,7 +6,10 @@ import pytest
 from defusedxml import ElementTree
 from django.test import Client
 
+from apps.core.domain import event_kinds
+from apps.core.domain.event_kinds import EventKind, to
 from apps.core.domain.events import publish
+from apps.core.enums import Audience, Group
 from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
 from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Preferences
@@ -41,11 +44,13 @@ def test_inbox_has_what_concerns_the_person(read, token, asked):
     response = read(f"/feeds/{token}/inbox.atom")
     assert response.status_code == 200
     assert response["Content-Type"].startswith("application/atom+xml")
-    assert titles(response) == [f"{asked} waits for approval"]
+    assert titles(response) == [f"{asked} is awaiting approval"]
 
 
 def test_request_and_experiment_have_every_event_newest_first(read, token, asked):
-    wanted = [f"{asked} {words}" for words in ("waits for approval", "is checked", "was submitted", "was begun")]
+    wanted = [
+        f"{asked} {words}" for words in ("is awaiting approval", "is being checked", "was submitted", "was created")
+    ]
     assert titles(read(f"/feeds/{token}/requests/{asked}.atom")) == wanted
     assert titles(read(f"/feeds/{token}/experiments/NOVA.atom")) == wanted
 
@@ -97,7 +102,9 @@ def test_reader_that_has_it_is_told_so(read, token, asked):
     assert second["ETag"] != first["ETag"]
 
 
-def test_what_people_write_is_escaped(read, token, asked):
+def test_what_people_write_is_escaped(read, token, asked, monkeypatch):
+    kind = EventKind("request.<b>&", "<b>&", "– <b>&", to(Group.OTHER, Audience.REQUESTER))
+    monkeypatch.setitem(event_kinds._kinds, kind.name, kind)
     publish(kind="request.<b>&", target=asked, by="<i>", at=AT, reason="<script>\x0b ]]> &amp;")
     deliver()
     response = read(f"/feeds/{token}/inbox.atom")

@@ -5,12 +5,13 @@ from datetime import timedelta
 import pytest
 
 from apps.accounts.models import Membership
+from apps.core.enums import Group
 from apps.core.models import Event
 from apps.notifications.domain.feed_addresses import make_feed_address
 from apps.notifications.domain.notifications import notify_of_hold, unread_count
 from apps.notifications.domain.preferences import follow_request, save_preferences
 from apps.notifications.domain.secrets import feed_token
-from apps.notifications.enums import Channel, Group, Level, When
+from apps.notifications.enums import Channel, Level, When
 from apps.notifications.models import Message, Notification, Preferences, Webhook
 from apps.production.domain.approvals.reminders import remind_of_holds
 from apps.production.domain.holds import lift_hold, place_hold
@@ -112,7 +113,7 @@ def test_mail_by_the_persons_rules(bring, mail_server, liaison, other_liaison, s
     (mail,) = mail_server.mails
     assert (mail["X-To"], mail["Subject"]) == ("nova-liaison@example.org", "[opsportal] All production")
     for words in (
-        "All production is held: no new jobs start",
+        "All production is on hold: no new jobs start",
         "Power cut.",
         "https://portal.example.org/requests/holds/",
     ):
@@ -121,7 +122,7 @@ def test_mail_by_the_persons_rules(bring, mail_server, liaison, other_liaison, s
     deliver()
     assert send(AT + timedelta(days=1))
     assert [mail["X-To"] for mail in mail_server.mails[1:]] == ["nova-liaison@example.org", "dune-liaison@example.org"]
-    assert "All production is held no more" in text_of(mail_server.mails[1])
+    assert "All production is no longer on hold" in text_of(mail_server.mails[1])
 
 
 def test_removed_member_gets_no_mail_and_sees_nothing(bring, mail_server, liaison, shifter, nova):
@@ -143,13 +144,13 @@ def test_list_and_feeds_have_it(bring, browse, client, liaison, other_liaison, s
     hold(shifter, experiment=nova)
     hold(shifter)
     page = browse(liaison).get("/notifications/").content.decode()
-    assert '<a href="/requests/holds/">NOvA</a> is held: no new jobs start' in page
+    assert '<a href="/requests/holds/">NOvA</a> is on hold: no new jobs start' in page
     row = Notification.objects.filter(user=liaison).first()
     opened = browse(liaison).post("/notifications/read/", {"until": row.pk, "only": row.pk, "next": "open"})
     assert opened["Location"] == "/requests/holds/"
     rows = browse(liaison).get("/api/v1/notifications/").json()["results"]
     assert {(row["about"], row["request"]) for row in rows} == {("NOvA", None), ("All production", None)}
-    held = ["All production is held: no new jobs start", "NOvA is held: no new jobs start"]
+    held = ["All production is on hold: no new jobs start", "NOvA is on hold: no new jobs start"]
     for user, key, wanted in ((liaison, "NOVA", held), (other_liaison, "DUNE", held[:1])):
         make_feed_address(user=user, by=user, at=AT)
         token = feed_token(Preferences.objects.get(user=user).feed_name)
@@ -191,5 +192,5 @@ def test_who_is_reminded_of_a_hold_is_told_and_nobody_else(bring, mail_server, s
     assert told() == [("shift-one", Group.TURN)] * 3
     assert send(AT + timedelta(days=4))
     texts = [text_of(mail) for mail in mail_server.mails]
-    for words in ("All production is still held", "NOvA is still held", "has a stage that is still held"):
+    for words in ("All production is still on hold", "NOvA is still on hold", "has a stage still on hold"):
         assert any(words in text for text in texts), words

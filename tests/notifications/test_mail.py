@@ -6,10 +6,11 @@ import pytest
 
 from apps.accounts import domain as accounts
 from apps.core.domain.events import publish
+from apps.core.enums import Group
 from apps.notifications.domain import delivery
 from apps.notifications.domain.delivery import retry_messages
 from apps.notifications.domain.preferences import save_preferences
-from apps.notifications.enums import Channel, Group, MessageState, When
+from apps.notifications.enums import Channel, MessageState, When
 from apps.notifications.models import Message, Notification
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
 from tests.notifications.mail_server import text_of
@@ -30,7 +31,7 @@ def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_ser
     (mail,) = mail_server.mails
     assert mail["X-To"] == mail["To"] == "opg-one@example.org"
     assert mail["Subject"] == f"[opsportal] {asked}"
-    assert f"{asked} waits for approval" in text_of(mail)
+    assert f"{asked} is awaiting approval" in text_of(mail)
     assert f"https://portal.example.org/requests/{asked}/" in text_of(mail)
     assert mail["Auto-Submitted"] == "auto-generated"
     assert send(later(hours=1))
@@ -195,7 +196,7 @@ def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(mail
     assert send(later(days=2))
     (mail,) = mail_server.mails
     text = text_of(mail)
-    assert [text.count(f"{key} waits for approval") for key in ("NOVA-0001", "NOVA-0002", "DUNE-0001")] == [1, 1, 0]
+    assert [text.count(f"{key} is awaiting approval") for key in ("NOVA-0001", "NOVA-0002", "DUNE-0001")] == [1, 1, 0]
 
 
 def test_without_mail_server_nothing_is_planned(waiting, approver, settings):

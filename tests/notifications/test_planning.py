@@ -4,15 +4,17 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.domain import event_kinds
+from apps.core.domain.event_kinds import EventKind, kind_named, kind_of
 from apps.core.domain.events import publish
-from apps.core.models import Event
-from apps.notifications.domain.kinds import KINDS, kind_of
+from apps.core.enums import Group
 from apps.notifications.domain.notifications import notify_of_event, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request
-from apps.notifications.enums import Group, Level
+from apps.notifications.enums import Level
 from apps.notifications.models import Follow, Notification
 from apps.production.domain.approvals.delegations import delegate
 from apps.production.enums import Verb
+from apps.production.events import kind_of_move
 from apps.production.models import ApprovalGroup, ApprovalRule
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
@@ -28,7 +30,7 @@ def happen(request, kind, by="somebody", **data):
 
 
 def test_every_verb_has_words():
-    assert {f"request.{verb.name.lower()}" for verb in Verb} <= set(KINDS)
+    assert all(kind_named(kind_of_move(verb)).words for verb in Verb)
 
 
 def test_waiting_request_is_the_turn_of_approvers_and_news_to_the_requester(asked):
@@ -64,10 +66,15 @@ def test_liaisons_are_told_but_who_did_it_and_other_experiments_are_not(asked, n
     assert happen(asked, "request.hold", by="nova-two") == {"nova-liaison": Group.TROUBLE}
 
 
-def test_unknown_kind_is_told_to_requester_and_watchers(asked, approver, shifter):
+def test_kind_that_is_no_longer_declared_is_told_to_requester_and_watchers(asked, approver, shifter, monkeypatch):
     follow_request(request=asked, user=shifter, level=Level.WATCHING)
-    assert happen(asked, "request.split_up") == {"nova-liaison": Group.OTHER, "shift-one": Group.OTHER}
-    assert kind_of(Event.objects.get(kind="request.split_up")).words == "– split up"
+    with monkeypatch.context() as earlier:
+        earlier.setitem(event_kinds._kinds, "request.split_up", EventKind("request.split_up", "split it", "was split"))
+        event = publish(kind="request.split_up", target=asked, by="x", at=AT)
+    deliver()
+    told = dict(Notification.objects.filter(event=event).values_list("user__username", "group"))
+    assert told == {"nova-liaison": Group.OTHER, "shift-one": Group.OTHER}
+    assert kind_of(event).words == "– split up"
 
 
 def test_muted_request_is_told_to_nobody_who_muted_it(asked, liaison, shifter):

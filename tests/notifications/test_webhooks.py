@@ -107,8 +107,8 @@ def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(
     call(AT + timedelta(hours=1))
     told = [json.loads(body) for _, body in receiver.told]
     wanted = [
-        ("NOvA is held: no new jobs start", "Power cut."),
-        ("All production is held: no new jobs start", "Farm is full."),
+        ("NOvA is on hold: no new jobs start", "Power cut."),
+        ("All production is on hold: no new jobs start", "Farm is full."),
     ]
     assert sorted((one["text"], one["reason"]) for one in told) == sorted(wanted * 2), "a person's and an experiment's"
     assert {(one["request"], one["url"]) for one in told} == {(None, "https://portal.example.org/requests/holds/")}
@@ -157,7 +157,7 @@ def test_failure_is_tried_again_later(receiver, hook, status):
 def test_one_message_that_is_refused_keeps_no_other_back(receiver, hook, waiting):
     receiver.status = 400
     call(AT)
-    publish(kind="request.resubmit", target=waiting, by="x", at=AT)
+    publish(kind="request.submit", target=waiting, by="x", at=AT)
     follow_request(request=waiting, user=hook[0].user, level="watching")
     deliver()
     receiver.status = 200

@@ -147,7 +147,7 @@ def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, brows
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
     assert text.count("The first stage runs v09_72.") == 1
     assert "stages 2–3 › release" in text
-    assert "let it through, with 2 warnings" in text
+    assert "completed the checks, with 2 warnings" in text
 
 
 @pytest.mark.parametrize(

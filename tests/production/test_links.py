@@ -252,10 +252,10 @@ def test_page_shows_the_parts_before_anything_is_done(queued, liaison, browse):
     assert Request.objects.count() == 1
     page = client.post(address, sent | {"seen": "events 8000000"}, follow=True).content.decode()
     assert "NOVA-0001 is now NOVA-0002, NOVA-0003, NOVA-0004." in page
-    assert "split it into NOVA-0002, NOVA-0003, NOVA-0004" in page
+    assert "superseded the request, split into NOVA-0002, NOVA-0003, NOVA-0004" in page
     assert "Related requests" in page
     part = client.get("/requests/NOVA-0003/").content.decode()
-    assert "made it of NOVA-0001, part 2 of 3" in part
+    assert "created the request, split from NOVA-0001, part 2 of 3" in part
     assert "Split from" in part
 
 

@@ -7,6 +7,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import models
 from django.db.models import QuerySet
 
+from apps.core.domain.event_kinds import kind_named
 from apps.core.domain.outbox import hand_on
 from apps.core.models import Event
 
@@ -29,8 +30,10 @@ def publish(
 ) -> Event:
     """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction.
 
-    `by` is a user, or the name of the part of the portal that did it.
+    `by` is a user, or the name of the part of the portal that did it. Raises `UndeclaredEvent` for a kind that no
+    `events.py` declares.
     """
+    kind_named(kind)
     event = Event.objects.create(
         kind=kind,
         target_type=target._meta.label_lower,

@@ -1,4 +1,4 @@
-"""Who is told of which events. Apps register in their `subscribers.py`; delivery is in `core.services`."""
+"""Who is told of which events. Apps register in their `subscribers.py`; delivery is in `core.domain.outbox`."""
 
 from collections.abc import Callable
 

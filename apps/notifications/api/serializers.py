@@ -6,10 +6,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
-from apps.notifications.domain.kinds import kind_of
+from apps.core.domain.event_kinds import what_happened
+from apps.core.enums import Group
 from apps.notifications.domain.preferences import rules_of
 from apps.notifications.domain.webhook_addresses import MAX_LENGTH, host_of
-from apps.notifications.enums import Channel, Group, Level, When
+from apps.notifications.enums import Channel, Level, When
 from apps.notifications.models import Notification, Preferences, Webhook
 
 _ID: dict[str, Any] = {"min_value": 0, "max_value": 2**63 - 1}
@@ -29,7 +30,7 @@ class NotificationReader(serializers.ModelSerializer[Notification]):
         read_only_fields = fields
 
     def get_words(self, row: Notification) -> str:
-        return kind_of(row.event).words
+        return what_happened(row.event)
 
 
 class ReadWriter(serializers.Serializer[Any]):

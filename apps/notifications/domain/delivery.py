@@ -17,12 +17,13 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import User
+from apps.core.domain.event_kinds import headline
 from apps.core.models import Event
 from apps.notifications.domain import webhook_posts
-from apps.notifications.domain.kinds import is_wide, told_of
 from apps.notifications.domain.mail import MailServer, Refused, clean, compose, is_address
 from apps.notifications.domain.notifications import visible_notifications
 from apps.notifications.domain.preferences import hours_of
+from apps.notifications.domain.recipients import is_wide
 from apps.notifications.domain.secrets import secret_of
 from apps.notifications.domain.webhook_addresses import BadAddress
 from apps.notifications.domain.webhooks import disable_webhook
@@ -158,7 +159,7 @@ def payload(event: Event, request: Request | None) -> dict[str, object]:
         "at": event.at.isoformat(),
         "request": request.key if request else None,
         "url": settings.PORTAL_URL + path if path else None,
-        "text": told_of(event),
+        "text": headline(event),
         "actor": event.actor,
         "old": event.old,
         "new": event.new,

@@ -13,8 +13,8 @@ from django.utils.feedgenerator import Atom1Feed
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
+from apps.core.domain.event_kinds import headline
 from apps.core.models import Event
-from apps.notifications.domain.kinds import told_of
 from apps.notifications.domain.mail import clean
 from apps.notifications.domain.secrets import feed_name, feed_token
 from apps.notifications.models import Preferences
@@ -82,7 +82,7 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
     for entry in entries:
         event = entry.event
         feed.add_item(
-            title=clean(told_of(event)),
+            title=clean(headline(event)),
             link=settings.PORTAL_URL + entry.path,
             description=clean(event.reason),
             author_name=clean(event.actor),

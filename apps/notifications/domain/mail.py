@@ -16,7 +16,7 @@ from django.core.validators import validate_email
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from apps.notifications.domain.kinds import told_of
+from apps.core.domain.event_kinds import headline
 from apps.notifications.models import Message, Notification
 
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
@@ -79,7 +79,7 @@ def clean(text: str) -> str:
 
 def title_of(row: Notification) -> str:
     """Return a notification as one line: `NOVA-0219 was approved`."""
-    return clean(told_of(row.event))
+    return clean(headline(row.event))
 
 
 def url_of(row: Notification) -> str:

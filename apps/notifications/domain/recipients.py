@@ -7,18 +7,24 @@ from django.db.models import Q, QuerySet
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import is_opg
+from apps.core.domain.event_kinds import kind_of
+from apps.core.enums import Audience, Group
 from apps.core.models import Event
-from apps.notifications.domain.kinds import Concerned, group_for, kind_of
-from apps.notifications.enums import Group, Level
+from apps.notifications.enums import Level
 from apps.notifications.models import Follow, Webhook
 from apps.production.domain.approvals.slots import asked_of, people_of, slots_of
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 
 
+def is_wide(event: Event) -> bool:
+    """Tell whether an event is of a hold of more than one request."""
+    return event.target_type == Hold._meta.label_lower
+
+
 def concerned_by(event: Event, request: Request) -> dict[int, Group]:
     """Return whom an event concerns, by primary key, and as what; never who did it, nor who has muted the request."""
-    reasons: dict[int, set[Concerned]] = {}
+    reasons: dict[int, set[Audience]] = {}
     for reason, people in _candidates(event, request).items():
         for pk in people:
             reasons.setdefault(pk, set()).add(reason)
@@ -27,11 +33,11 @@ def concerned_by(event: Event, request: Request) -> dict[int, Group]:
     return _groups(event, reasons)
 
 
-def _groups(event: Event, reasons: Mapping[int, set[Concerned]]) -> dict[int, Group]:
+def _groups(event: Event, reasons: Mapping[int, set[Audience]]) -> dict[int, Group]:
     actors = set(User.objects.filter(username=event.actor).values_list("pk", flat=True))
-    kind = kind_of(event)
-    groups = {pk: group_for(kind, why) for pk, why in reasons.items() if pk not in actors}
-    return {pk: group for pk, group in groups.items() if group is not None}
+    notifies = kind_of(event).notifies
+    found = {pk: {notifies[one] for one in why if one in notifies} for pk, why in reasons.items() if pk not in actors}
+    return {pk: min(groups, key=list(Group).index) for pk, groups in found.items() if groups}
 
 
 def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[int]]:
@@ -47,22 +53,22 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
     follows: dict[str, dict[int, set[int]]] = {level: {} for level in Level.values}
     for level, pk, user in Follow.objects.filter(request__in=under).values_list("level", "request_id", "user_id"):
         follows[level].setdefault(pk, set()).add(user)
-    reasons: dict[int, set[Concerned]] = {}
+    reasons: dict[int, set[Audience]] = {}
     for pk, experiment, *requesters in rows:
         people = {
-            Concerned.REQUESTER: {user for user in requesters if user is not None},
-            Concerned.LIAISONS: liaisons.get(experiment, set()) | liaisons.get(None, set()),
-            Concerned.WATCHERS: follows[Level.WATCHING].get(pk, set()),
+            Audience.REQUESTER: {user for user in requesters if user is not None},
+            Audience.LIAISONS: liaisons.get(experiment, set()) | liaisons.get(None, set()),
+            Audience.WATCHERS: follows[Level.WATCHING].get(pk, set()),
         }
         for reason, users in people.items():
             for user in users - follows[Level.MUTED].get(pk, set()):
                 reasons.setdefault(user, set()).add(reason)
     for user in _named(event):
-        reasons.setdefault(user, set()).add(Concerned.MENTIONED)
+        reasons.setdefault(user, set()).add(Audience.MENTIONED)
     return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
 
 
-def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
+def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
     requester = {pk for pk in (request.created_by_id, request.submitted_by_id) if pk is not None}
     here = Q(experiment=request.experiment_id) | Q(experiment=None)
     members: dict[str, set[int]] = {}
@@ -70,20 +76,19 @@ def _candidates(event: Event, request: Request) -> dict[Concerned, set[int]]:
         members.setdefault(role, set()).add(pk)
     watchers = Follow.objects.filter(request=request, level=Level.WATCHING).values_list("user_id", flat=True)
     return {
-        Concerned.REQUESTER: requester,
-        Concerned.LIAISONS: members.get(Role.LIAISON, set()),
-        Concerned.APPROVERS: _signers(event, request)
-        if event.kind == "request.pass"
-        else members.get(Role.APPROVER, set()) - requester,
-        Concerned.WATCHERS: set(watchers),
-        Concerned.MENTIONED: _named(event),
+        Audience.REQUESTER: requester,
+        Audience.LIAISONS: members.get(Role.LIAISON, set()),
+        Audience.APPROVERS: members.get(Role.APPROVER, set()) - requester,
+        Audience.SIGNERS: _signers(event, request) if Audience.SIGNERS in kind_of(event).notifies else set(),
+        Audience.WATCHERS: set(watchers),
+        Audience.MENTIONED: _named(event),
     }
 
 
 def _named(event: Event) -> set[int]:
     """Return the people whom an event names: those who are mentioned, or reminded."""
     data = event.data if isinstance(event.data, dict) else {}
-    named = data.get("people" if event.kind in {"request.reminder", "hold.reminder"} else "mentioned")
+    named = data.get(kind_of(event).mentions)
     names = [str(name) for name in named] if isinstance(named, list) else []
     return set(User.objects.filter(username__in=names).values_list("pk", flat=True)) if names else set()
 

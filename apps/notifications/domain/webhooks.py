@@ -7,12 +7,14 @@ from django.utils.crypto import get_random_string
 
 from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_opg
+from apps.core.domain.event_kinds import kind_of
 from apps.core.domain.events import publish
+from apps.core.enums import Audience
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.notifications.domain import webhook_addresses
 from apps.notifications.domain.notifications import _tell
 from apps.notifications.domain.secrets import secret_of
-from apps.notifications.enums import Group, MessageState
+from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Webhook
 
 #: So many webhooks a person, or an experiment, may have.
@@ -72,4 +74,4 @@ def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime) -> None:
     )
     owner = User.objects.select_related("notification_preferences").get(pk=webhook.created_by_id)
     if owner.is_active:
-        _tell(event, {owner: Group.TROUBLE})
+        _tell(event, {owner: kind_of(event).notifies[Audience.OWNER]})

@@ -7,9 +7,10 @@ from django import forms
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_opg
+from apps.core.enums import Group
 from apps.notifications.domain.preferences import preferences_of, rules_of
 from apps.notifications.domain.webhook_addresses import MAX_LENGTH
-from apps.notifications.enums import Channel, Group, Level, When
+from apps.notifications.enums import Channel, Level, When
 
 
 class PreferencesForm(forms.Form):

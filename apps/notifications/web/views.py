@@ -10,13 +10,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.request import AuthenticatedRequest
+from apps.core.domain.event_kinds import what_happened
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
 from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
 from apps.notifications.domain.feeds import addresses_of
 from apps.notifications.domain.health import mail_is_configured
-from apps.notifications.domain.kinds import kind_of
 from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
 from apps.notifications.domain.recipients import webhooks_for
@@ -34,7 +34,7 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     page = newest_first(rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET)
     context = {
         "page": page,
-        "rows": [(row, kind_of(row.event).words) for row in page.rows],
+        "rows": [(row, what_happened(row.event)) for row in page.rows],
         "only_unread": only_unread,
         "until": max((row.pk for row in page.rows), default=0),
         "unread": unread_count(request.user),

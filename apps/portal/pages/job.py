@@ -8,6 +8,7 @@ from apps.accounts.models import User
 from apps.archive.domain.store.contents import archived_job_for, shown_environment, shown_script
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
+from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.diagnosis.domain.facts import needed_services
@@ -101,4 +102,4 @@ def _steps(job: Job, archived: ArchivedJob | None, diagnosis: JobDiagnosis) -> l
 
 
 def _said(event: Event) -> Step:
-    return Step(event.at, event.kind.rpartition(".")[2].replace("_", " "), event.actor, event.reason)
+    return Step(event.at, what_was_done(event), event.actor, event.reason)

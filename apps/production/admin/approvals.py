@@ -22,16 +22,16 @@ from apps.production.permissions import may_change_groups
 class _Announced(PortalAdmin):
     """Rows whose changes are events, as they decide who signs."""
 
-    kind = ""
+    saved_kind = deleted_kind = ""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Write the event once members and groups are saved too."""
         super().save_related(request, form, formsets, change)
         data = {"fields": sorted(form.changed_data)}
-        publish(kind=f"{self.kind}.saved", target=form.instance, by=user_of(request), at=timezone.now(), data=data)
+        publish(kind=self.saved_kind, target=form.instance, by=user_of(request), at=timezone.now(), data=data)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        publish(kind=f"{self.kind}.deleted", target=obj, by=user_of(request), at=timezone.now())
+        publish(kind=self.deleted_kind, target=obj, by=user_of(request), at=timezone.now())
         super().delete_model(request, obj)
 
 
@@ -52,7 +52,7 @@ def _retire(group: ApprovalGroup, asked: Asked) -> str:
 class ApprovalGroupAdmin(_Announced, ReasonActions):
     """One that was signed for, or handed over, is retired instead of deleted: the history names it."""
 
-    kind = "approval_group"
+    saved_kind, deleted_kind = "approval_group.saved", "approval_group.deleted"
     reason_actions = [ReasonAction("retire", "Retire", _retire, _outlook)]
     list_display = ["name", "experiment", "role", "retired_at"]
     list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
@@ -79,7 +79,7 @@ class ApprovalGroupAdmin(_Announced, ReasonActions):
 class ApprovalRuleAdmin(_Announced):
     """Where rules fit together, all their groups must sign; without any, one approver does."""
 
-    kind = "approval_rule"
+    saved_kind, deleted_kind = "approval_rule.saved", "approval_rule.deleted"
     list_display = ["__str__", "group_names", "remind_after_days", "enabled"]
     list_filter = ["enabled", "experiment"]
     list_select_related = ["workflow", "experiment"]

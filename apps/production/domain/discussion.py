@@ -111,7 +111,7 @@ def write_comment(
     )
     if thread is not None and thread.resolved_at is not None:
         _resolve(thread, by=None, at=None)
-    _tell("commented", made, by, at, mentioned=mentions_in(text))
+    _tell("request.commented", made, by, at, mentioned=mentions_in(text))
     return made
 
 
@@ -123,7 +123,7 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
         raise InvalidFields(problems)
     before, comment.text, comment.edited_at = mentions_in(comment.text), text.strip(), at
     comment.save(update_fields=["text", "edited_at"])
-    _tell("comment_edited", comment, by, at, mentioned=[n for n in mentions_in(text) if n not in before])
+    _tell("request.comment_edited", comment, by, at, mentioned=[n for n in mentions_in(text) if n not in before])
     return comment
 
 
@@ -133,7 +133,7 @@ def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
     comment = _own(comment, by)
     comment.text, comment.withdrawn_at = "", at
     comment.save(update_fields=["text", "withdrawn_at"])
-    _tell("comment_withdrawn", comment, by, at)
+    _tell("request.comment_withdrawn", comment, by, at)
     return comment
 
 
@@ -145,7 +145,7 @@ def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool =
     if (first.resolved_at is not None) == resolved:
         raise InvalidTransition(f"This is {'resolved' if resolved else 'open'} already.")
     _resolve(first, by=by if resolved else None, at=at if resolved else None)
-    _tell("comment_resolved" if resolved else "comment_reopened", first, by, at)
+    _tell("request.comment_resolved" if resolved else "request.comment_reopened", first, by, at)
     return first
 
 
@@ -187,4 +187,4 @@ def _tell(kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterab
         "place": comment.place,
         "mentioned": [person.username for person in people_for(request, mentioned)],
     }
-    publish(kind=f"request.{kind}", target=request, by=by, at=at, data=data)
+    publish(kind=kind, target=request, by=by, at=at, data=data)

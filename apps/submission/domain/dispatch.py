@@ -31,6 +31,13 @@ MAX_ATTEMPTS = 8
 #: After such an end the scheduler may start the job again.
 _MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
 _COMES_BACK_WITHIN = timedelta(minutes=15)
+#: The event of what came of an attempt.
+_NOTED = {
+    SubmissionState.SENT: "submission.sent",
+    SubmissionState.FAILED: "submission.failed",
+    SubmissionState.UNKNOWN: "submission.unknown",
+    SubmissionState.PLANNED: "submission.planned",
+}
 
 
 def grace_of(cluster: Cluster) -> timedelta:
@@ -188,7 +195,7 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
         setattr(current, name, value)
     current.save(update_fields=["state", *changes])
     if told:
-        _publish(f"submission.{state}", current, at, spool_id=current.spool_id, error=current.last_error)
+        _publish(_NOTED[state], current, at, spool_id=current.spool_id, error=current.last_error)
     return current
 
 

@@ -11,6 +11,9 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from apps.core.domain.event_kinds import what_was_done
+from apps.core.models import Event
+
 register = template.Library()
 
 NONE = "–"
@@ -228,6 +231,6 @@ def query(context: template.Context, **changes: object) -> str:
 
 
 @register.filter
-def event_words(kind: str) -> str:
-    """An event's kind in words: `request.changes_requested` as `changes requested`."""
-    return kind.rpartition(".")[2].replace("_", " ")
+def did(event: Event) -> str:
+    """Say what the actor of an event did, as its kind is declared: `closed the incident`."""
+    return what_was_done(event)

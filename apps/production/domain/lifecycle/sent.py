@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from apps.core.models import Event
 from apps.production.enums import RequestState, Verb
+from apps.production.events import kind_of_move
 from apps.production.models import OutputReport, Request, StageHistory
 
 Sign = Callable[[Sequence[int]], Iterable[int]]
@@ -28,7 +29,7 @@ def with_work(requests: Sequence[Request]) -> set[int]:
     """Return which of these were tested or started once, or have jobs or reports; a fixed number of queries."""
     keys = [request.pk for request in requests]
     moves = Event.objects.filter(
-        kind__in=[f"request.{verb.name.lower()}" for verb in (Verb.TEST, Verb.START)],
+        kind__in=[kind_of_move(Verb.TEST), kind_of_move(Verb.START)],
         target_type=Request._meta.label_lower,
         target_id__in=[str(key) for key in keys],
         new__in=_WORK,

@@ -19,6 +19,7 @@ from apps.production.domain.queue.order import SCORED, rank_of
 from apps.production.domain.requests.reasons import checked_reason
 from apps.production.domain.requests.stages import content_of
 from apps.production.enums import CLOSED, PORTAL, Actor, RequestState, Verb
+from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.production.permissions import is_requester
 
@@ -65,7 +66,7 @@ def apply_move(
     if {step.old, step.new} & SCORED:
         scoring.follow_request(request=request, at=at)
     publish(
-        kind=f"request.{step.verb.name.lower()}",
+        kind=kind_of_move(step.verb),
         target=request,
         by=by,
         at=at,

@@ -5,7 +5,6 @@ from typing import Any
 from django import template
 
 from apps.core.models import Event
-from apps.core.web.templatetags.look import event_words
 from apps.production.domain.approvals.turns import TODO
 from apps.production.domain.checks import declared
 from apps.production.domain.content import quantities
@@ -13,67 +12,6 @@ from apps.production.enums import RequestState
 
 register = template.Library()
 
-#: What the actor of an event did, by its kind.
-WORDS = {
-    "request.created": "started the draft",
-    "request.edited": "changed it",
-    "request.submit": "sent it for approval",
-    "request.check": "began to check it",
-    "request.pass": "let it through",
-    "request.return": "gave it back",
-    "request.approve": "approved it",
-    "request.sign": "signed it",
-    "request.withdraw_signature": "withdrew a signature",
-    "request.change": "changed it, so that it must be checked and signed again",
-    "request.reminder": "reminded of it",
-    "hold.reminder": "reminded of a stage that is held",
-    "request.request_changes": "requested changes",
-    "request.reject": "rejected it",
-    "request.queue": "put it in the queue",
-    "request.test": "started the test",
-    "request.fail_test": "said that the test failed",
-    "request.start": "started production",
-    "request.hold": "held it",
-    "request.release": "released it",
-    "request.complete": "said that its jobs have ended",
-    "request.dataset_defined": "defined a dataset that it reads in the catalogue",
-    "request.stage_accepted": "went on without failed jobs of a stage",
-    "request.stage_not_accepted": "lets the missing jobs of a stage be waited for again",
-    "request.review": "passed it on to data quality",
-    "request.resume": "resumed production",
-    "request.quality_asked": "had its data quality judged again",
-    "request.quality_failed": "found that not all checks of data quality have passed",
-    "request.quality_passed": "found that nothing of its data quality is open",
-    "request.quality_posted": "posted a result of its data quality",
-    "request.waive": "waived a check of its data quality",
-    "request.withdraw_waiver": "withdrew a waiver",
-    "request.done": "marked it as done",
-    "request.done_partial": "closed it as partially done",
-    "request.cancel": "cancelled it",
-    "request.cloned": "made a clone of it",
-    "request.commented": "wrote in the discussion",
-    "request.comment_edited": "changed a comment",
-    "request.comment_withdrawn": "withdrew a comment",
-    "request.comment_resolved": "resolved a thread",
-    "request.comment_reopened": "opened a thread again",
-    "request.supersede": "let another request take its place",
-    "submission.assigned": "chose the cluster of its jobs",
-    "submission.cut": "cut planned jobs to the most at once",
-    "submission.planned": "planned to send jobs",
-    "submission.planned_again": "let refused jobs be sent again",
-    "submission.sending": "began to send jobs",
-    "submission.sent": "sent jobs",
-    "submission.failed": "had jobs refused by the scheduler",
-    "submission.unknown": "does not know whether jobs were sent, and will ask",
-    "submission.one_too_many": "found jobs that were sent twice",
-    "submission.ended": "saw jobs end",
-    # As they were called before requests were checked and produced by the portal.
-    "request.submitted": "sent it for approval",
-    "request.approved": "approved it",
-    "request.changes_requested": "requested changes",
-    "request.rejected": "rejected it",
-    "request.withdrawn": "withdrew it",
-}
 #: A line of the timeline names no more changed fields than this.
 SHOWN_CHANGES = 6
 
@@ -123,38 +61,24 @@ def exact_duration(seconds: int | None) -> str:
 
 
 @register.filter
-def did(event: Event) -> str:
-    """Say what the actor of this event did."""
-    if event.kind == "request.pass":
-        return WORDS[event.kind] + _warned(event)
-    if event.kind == "request.moved":
-        verb = "let the score decide where it goes" if event.data.get("by_score") else "moved it by hand"
-        return verb + _ranks(event)
-    if told := _rearranged(event) or _stage_taken(event):
-        return told
-    if event.kind == "submission.limit_set":
-        return f"changed the most jobs at once: {event.old} → {event.new}"
-    if event.kind != "request.priority_set":
-        return WORDS.get(event.kind, event_words(event.kind)) + _signed_for(event) + _judged(event)
-    old = f"{event.old} → " if event.old else ""
-    return f"set the priority {old}{event.new}{_ranks(event)}"
+def details(event: Event) -> str:
+    """Say more of what was done to a request than its kind does: for which groups, with how many warnings, ranks."""
+    match event.kind:
+        case "request.pass":
+            return _warnings(event)
+        case "request.moved":
+            return (" back to its score" if event.data.get("by_score") else " by hand") + _ranks(event)
+        case "request.priority_set":
+            return f" {f'{event.old} → ' if event.old else ''}{event.new}{_ranks(event)}"
+        case "request.stage_accepted" | "request.stage_not_accepted":
+            return _missing_jobs(event)
+        case _:
+            return _rearranged(event) or _signed_for(event)
 
 
-def _stage_taken(event: Event) -> str:
-    """Say of which stage, and without how many jobs, somebody went on, or waits for them again."""
-    if event.kind not in {"request.stage_accepted", "request.stage_not_accepted"} or "name" not in event.data:
-        return ""
-    missing, name = event.data.get("missing", 0), event.data["name"]
-    jobs = f"{missing:,} job{'s' * (missing != 1)} of {name}"
-    return f"went on without {jobs}" if event.kind == "request.stage_accepted" else f"waits again for {jobs}"
-
-
-def _judged(event: Event) -> str:
-    """Say which check of data quality an event is about, or what was posted."""
-    if event.kind not in {"request.waive", "request.withdraw_waiver", "request.quality_posted"}:
-        return ""
-    what = event.data.get("check") or event.data.get("what")
-    return f" ({what})" if what else ""
+def _missing_jobs(event: Event) -> str:
+    missing = event.data.get("missing", 0)
+    return f", {missing:,} job{'s' * (missing != 1)} missing"
 
 
 @register.filter
@@ -165,10 +89,10 @@ def moved(event: Event) -> str:
 
 #: What was done to requests that were split or combined, by what their events hold.
 _REARRANGED = {
-    "split_from": "made it of {}",
-    "combined_from": "made it of {}",
-    "split_into": "split it into {}",
-    "combined_into": "combined it into {}",
+    "split_from": ", split from {}",
+    "combined_from": ", combined from {}",
+    "split_into": ", split into {}",
+    "combined_into": ", combined into {}",
 }
 
 
@@ -183,16 +107,16 @@ def _rearranged(event: Event) -> str:
 def _signed_for(event: Event) -> str:
     """Say for which groups, and for whom who is away, somebody signed."""
     groups, absent = event.data.get("groups", []), event.data.get("for", [])
-    whose = [*groups, *([f"in the place of {' and '.join(absent)}"] if absent else [])]
+    whose = [*groups, *([f"on behalf of {' and '.join(absent)}"] if absent else [])]
     return f" for {', '.join(whose)}" if groups else "".join(f", {words}" for words in whose)
 
 
-def _warned(event: Event) -> str:
-    """Say of how much the checks warned when they let a request through."""
+def _warnings(event: Event) -> str:
+    """Say how many warnings the checks gave when a request passed them."""
     if "checks_count" not in event.data:
         return ""
     count = event.data["checks_count"]
-    return f", with {count} warning{'' if count == 1 else 's'}" if count else ", with nothing to mend"
+    return f", with {count} warning{'' if count == 1 else 's'}" if count else ", without warnings"
 
 
 def _ranks(event: Event) -> str:

@@ -1,0 +1,13 @@
+"""What happens to accounts, roles and tokens."""
+
+from apps.core.domain.event_kinds import EventKind, declare
+
+declare(
+    EventKind("experiment.created", "created the experiment", "was created"),
+    EventKind("user.created", "created the user", "was created"),
+    EventKind("membership.granted", "granted a role for {experiment}", "was granted a role"),
+    EventKind("membership.revoked", "revoked a role for {experiment}", "had a role revoked"),
+    EventKind("token.created", "created an API token", "has a new API token"),
+    EventKind("token.revoked", "revoked an API token", "had an API token revoked"),
+    EventKind("account.logins_changed", "changed the cluster logins", "has other cluster logins"),
+)

@@ -1,0 +1,95 @@
+"""What can happen, in which words, and who is notified. Each app declares its kinds of events in its `events.py`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from apps.core.enums import Audience, Group
+from apps.core.models import Event
+
+#: Those who work on a request in its experiment.
+TEAM = (Audience.REQUESTER, Audience.LIAISONS)
+
+
+@dataclass(frozen=True)
+class EventKind:
+    """One kind of event.
+
+    `did` follows the name of the actor in a timeline, and `{old}`, `{new}` or a key of the event's data in it are
+    filled in: `okafor approved the request`. `words` follow the target in a notification or feed: `NOVA-0219 was
+    approved`; `words_for` replaces them for other types of target. `notifies` says who is notified, as which group.
+    Mentioned are the usernames in the event's data under `mentions`.
+    """
+
+    name: str
+    did: str
+    words: str
+    notifies: Mapping[Audience, Group] = field(default_factory=dict)
+    words_for: Mapping[str, str] = field(default_factory=dict)
+    mentions: str = "mentioned"
+
+
+class UndeclaredEvent(LookupError):
+    """No `events.py` declares this kind."""
+
+
+_kinds: dict[str, EventKind] = {}
+
+
+def declare(*kinds: EventKind) -> None:
+    """Register kinds. Raises `ValueError` for a name that is taken."""
+    for kind in kinds:
+        if kind.name in _kinds:
+            raise ValueError(f"two kinds of events are named {kind.name}")
+        _kinds[kind.name] = kind
+
+
+def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Group]:
+    """Notify these audiences and the watchers as `group`; `approvers=…` and the like give another group."""
+    return dict.fromkeys([*audiences, Audience.WATCHERS], group) | {
+        Audience(name): other for name, other in others.items()
+    }
+
+
+def kind_named(name: str) -> EventKind:
+    """Return a declared kind. Raises `UndeclaredEvent`."""
+    try:
+        return _kinds[name]
+    except KeyError:
+        raise UndeclaredEvent(f"no events.py declares the kind {name}") from None
+
+
+def declared_kinds() -> list[EventKind]:
+    """Return all kinds, by name."""
+    return [_kinds[name] for name in sorted(_kinds)]
+
+
+def kind_of(event: Event) -> EventKind:
+    """Return the kind of an event; where its app is no longer installed, one in the words of its name."""
+    if event.kind in _kinds:
+        return _kinds[event.kind]
+    name = event.kind.partition(".")[2].replace("_", " ").replace(".", " ")
+    return EventKind(event.kind, name, f"– {name}", to(Group.OTHER, Audience.REQUESTER))
+
+
+def what_happened(event: Event) -> str:
+    """Return the words that follow the target of an event: `was approved`."""
+    kind = kind_of(event)
+    return kind.words_for.get(event.target_type, kind.words)
+
+
+def headline(event: Event) -> str:
+    """Return an event in one line: `NOVA-0219 was approved`."""
+    return f"{event.target_label} {what_happened(event)}"
+
+
+def what_was_done(event: Event) -> str:
+    """Return the words that follow the actor of an event: `approved the request`."""
+    data = event.data if isinstance(event.data, dict) else {}
+    return kind_of(event).did.format_map(_Values({**data, "old": event.old, "new": event.new}))
+
+
+class _Values(dict[str, object]):
+    """What an event tells; what it lacks is a dash."""
+
+    def __missing__(self, name: str) -> str:
+        return "–"

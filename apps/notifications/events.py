@@ -1,0 +1,18 @@
+"""What happens to webhooks and feeds."""
+
+from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.enums import Audience, Group
+
+declare(
+    EventKind("webhook.added", "added a webhook to {host}", "was added"),
+    EventKind("webhook.enabled", "enabled the webhook", "was enabled"),
+    EventKind(
+        "webhook.disabled",
+        "disabled the webhook: it failed for too long",
+        "was disabled: it failed for too long",
+        {Audience.OWNER: Group.TROUBLE},
+    ),
+    EventKind("webhook.removed", "removed the webhook", "was removed"),
+    EventKind("feed.address_made", "created feed addresses", "has new feed addresses"),
+    EventKind("feed.address_revoked", "revoked the feed addresses", "had the feed addresses revoked"),
+)

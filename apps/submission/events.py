@@ -1,0 +1,25 @@
+"""What happens to the jobs that the portal submits for requests."""
+
+from apps.core.domain.event_kinds import EventKind, declare
+
+declare(
+    EventKind("submission.assigned", "assigned the request to {cluster}", "was assigned to a cluster"),
+    EventKind("submission.limit_set", "changed the limit of concurrent jobs: {old} → {new}", "has a new job limit"),
+    EventKind("submission.planned", "planned jobs of {stage}", "has new jobs planned"),
+    EventKind("submission.planned_again", "planned refused jobs of {stage} again", "has refused jobs planned again"),
+    EventKind("submission.cut", "split planned jobs of {stage} at the job limit", "had planned jobs split"),
+    EventKind("submission.sending", "started submitting jobs of {stage}", "has jobs being submitted"),
+    EventKind("submission.sent", "submitted jobs of {stage}", "had jobs submitted"),
+    EventKind("submission.failed", "had jobs of {stage} refused by the scheduler", "had jobs refused by the scheduler"),
+    EventKind(
+        "submission.unknown",
+        "does not know whether jobs of {stage} were submitted, and will ask the scheduler",
+        "has jobs that may not have been submitted",
+    ),
+    EventKind("submission.one_too_many", "found jobs of {stage} submitted twice", "has jobs submitted twice"),
+    EventKind("submission.ended", "saw jobs of {stage} finish", "has finished jobs"),
+    EventKind("submission.held", "put queued jobs of {stage} on hold", "has queued jobs on hold"),
+    EventKind("submission.released", "released queued jobs of {stage}", "had queued jobs released"),
+    EventKind("submission.cancel_asked", "requested that submitted jobs be cancelled", "has jobs to be cancelled"),
+    EventKind("submission.cancelled", "cancelled jobs of {stage}", "had jobs cancelled"),
+)
