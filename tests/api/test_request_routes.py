@@ -154,7 +154,7 @@ class TestHistory:
     def test_the_rules_are_told(self, as_liaison):
         told = as_liaison.get("/api/v1/checks/").json()
         assert len(told) > 50
-        assert told[0]["severity"] == "stop"
+        assert told[0]["severity"] == "invalid"
 
 
 class TestBeside:

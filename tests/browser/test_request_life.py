@@ -81,7 +81,7 @@ def test_life_of_a_request(transactional_db, life, nova, liaison, approver, shif
     now = {"later": timezone.now(), "deadline": ahead()}  # of no more urgency than the one to come
     history(request_in("queued", by=liaison, experiment=nova, approver=approver, title="Last year's muons", **now))
     write(life, liaison)
-    take_the_mend(life, liaison)
+    apply_fix(life, liaison)
     submit(life, liaison)
     request_changes(life, approver)
     change_and_submit_again(life, liaison)
@@ -111,10 +111,10 @@ def write(life: Life, liaison: User) -> None:
     page = life.page_of(liaison)
     page.goto("/requests/")
     page.get_by_role("link", name="New request").click()
-    page.get_by_role("button", name="Add a stage").click()
+    page.get_by_role("button", name="Add stage").click()
     page.get_by_label("Title").fill("ND rock muons, 2026 beam")
     page.get_by_label("Purpose").fill("For the December analysis freeze.")
-    page.get_by_label("Needed by", exact=True).fill(ahead().isoformat())
+    page.get_by_label("Deadline", exact=True).fill(ahead().isoformat())
     for place, names in enumerate(STAGES):
         for label, text in (names | SIZES).items():
             page.get_by_label(label, exact=True).nth(place).fill(text)
@@ -127,16 +127,16 @@ def write(life: Life, liaison: User) -> None:
     assert [stage.name for stage in Request.objects.get(key=KEY).stages.all()] == ["generation", "simulation"]
 
 
-def take_the_mend(life: Life, liaison: User) -> None:
-    """Read checks and estimate, which come by themselves where there is JavaScript, and mend with one click."""
+def apply_fix(life: Life, liaison: User) -> None:
+    """Read checks and estimate, which load automatically with JavaScript, and fix a problem with one click."""
     page = life.page_of(liaison) if life.javascript else life.visit(liaison, "edit/")
     if not life.javascript:
-        page.get_by_role("button", name="Check and estimate").click()
+        page.get_by_role("button", name="Run checks").click()
     checks = page.locator("#checks")
-    expect(checks.get_by_text("Rests on 100 past jobs of NOVA-0001")).to_be_visible()
-    expect(checks.get_by_text("The first stage runs v09_72. Is another one meant here?")).to_be_visible()
+    expect(checks.get_by_text("Based on 100 past jobs of NOVA-0001")).to_be_visible()
+    expect(checks.get_by_text("The first stage uses v09_72. Is this release intended?")).to_be_visible()
     life.look(page)
-    line = checks.get_by_role("listitem").filter(has_text="The first stage runs v09_72.")
+    line = checks.get_by_role("listitem").filter(has_text="The first stage uses v09_72.")
     line.get_by_role("button", name="Take v09_72").click()
     page.get_by_text(f"{KEY} is saved with this change.").wait_for()
     assert [stage.release for stage in Request.objects.get(key=KEY).stages.all()] == ["v09_72", "v09_72"]
@@ -176,7 +176,7 @@ def change_and_submit_again(life: Life, liaison: User) -> None:
     check_waiting()
     page.get_by_role("button", name="Resolve").click()
     expect(page.get_by_text("0 open of 1", exact=True)).to_be_visible()
-    page.get_by_role("link", name="What changed").click()
+    page.get_by_role("link", name="Changes", exact=True).click()
     assert state() == "awaiting_approval"
 
 
@@ -185,7 +185,7 @@ def sign_again_after_a_material_change(life: Life, liaison: User, approver: User
     expect(page.get_by_text("Any other change withdraws the signatures")).to_be_visible()
     page.get_by_label("Events", exact=True).nth(0).fill("40,000")
     page.get_by_label("Events", exact=True).nth(1).fill("40,000")
-    page.get_by_role("button", name="Save the change").first.click()
+    page.get_by_role("button", name="Save changes").first.click()
     page.wait_for_url(f"**/requests/{KEY}/")
     check_waiting()
     assert state() == "awaiting_approval"
@@ -272,7 +272,7 @@ def judge_quality(life: Life, liaison: User, approver: User) -> None:
 
 def read_the_report(life: Life, liaison: User) -> None:
     page = life.visit(liaison)
-    page.get_by_role("link", name="How it ran").click()
+    page.get_by_role("link", name="Production report").click()
     page.wait_for_url("**/reports/frozen/*/")
     expect(page.get_by_text("4 of 5 jobs completed.")).to_be_visible()
     expect(page.get_by_role("row", name="generation 3 1")).to_be_visible()
@@ -282,7 +282,7 @@ def read_the_report(life: Life, liaison: User) -> None:
 def clone(life: Life, liaison: User) -> None:
     page = life.visit(liaison)
     page.get_by_role("button", name="Clone").click()
-    page.get_by_role("button", name="Use the new names").click()
+    page.get_by_role("button", name="Rename").click()
     expect(page.get_by_label("Output dataset").first).to_have_value("nova.mc.gen_v2")
     page.goto("/requests/NOVA-0003/")
     expect(page.get_by_role("link", name=KEY).first).to_be_visible()

@@ -35,9 +35,9 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     for label, text in STAGE.items():
         page.get_by_label(label, exact=True).fill(text)
     page.get_by_label("SAM web").check()
-    page.get_by_role("button", name="Add a stage").click()
+    page.get_by_role("button", name="Add stage").click()
     page.get_by_role("button", name="Remove stage 2").click()
-    page.get_by_label("Needed by", exact=True).fill((timezone.localdate() + timedelta(days=20)).isoformat())
+    page.get_by_label("Deadline", exact=True).fill((timezone.localdate() + timedelta(days=20)).isoformat())
     page.get_by_label("Purpose").fill("For the December freeze.")
     page.get_by_role("button", name="Submit").first.click()
     expect(page.get_by_text("NOVA-0001 is sent for approval.")).to_be_visible()

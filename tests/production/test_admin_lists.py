@@ -235,7 +235,7 @@ def test_person_without_the_role_is_told_before_anything_is_asked(admin, browse,
     sent = {"action": "reject", "_selected_action": [waiting.pk]}
     page = browse(admin).post("/admin/production/request/", sent).content.decode()
     assert "<b>not possible</b>, required role: " in page
-    assert "None of them can be acted upon" in page
+    assert "This action is not possible for any of them" in page
     assert "<textarea" not in page
 
 

@@ -125,7 +125,7 @@ def test_page_names_whose_signature_is_missing_and_who_can_give_it(rule, waiting
     approve(waiting, approver)
     page = browse(convener).get(f"/requests/{waiting.key}/").content.decode()
     assert "1 missing" in page
-    assert "can be given by convener" in page
+    assert "can be signed by convener" in page
     assert "Approve…" in page
     assert "Approve…" not in browse(approver).get(f"/requests/{waiting.key}/").content.decode()
     answer = browse(convener).post(f"/requests/{waiting.key}/approve/", {"reason": ""}, follow=True)
@@ -265,7 +265,7 @@ def test_inbox_says_what_why_and_since_when(rule, waiting, convener, liaison, br
     page = browse(convener).get("/requests/inbox/").content.decode()
     assert waiting.key in page
     assert "A signature of Physics of NOvA is missing" in page
-    assert "Nothing waits for you" in browse(liaison).get("/requests/inbox/").content.decode()
+    assert "No requests are waiting for you" in browse(liaison).get("/requests/inbox/").content.decode()
     turn = turns_of([waiting], convener, AT)[0]
     assert turn.since == events_of(waiting).get(kind="request.pass").at
 

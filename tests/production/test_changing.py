@@ -1,4 +1,4 @@
-"""What may be changed in which state: what stays signed, what must be signed anew, and what is refused."""
+"""What may be changed in which state: what stays signed, what is checked and signed again, and what is refused."""
 
 from dataclasses import replace
 from datetime import date
@@ -172,8 +172,8 @@ def test_form_of_a_signed_request_says_what_a_change_means(nova, liaison, approv
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     client, url = browse(liaison), f"/requests/{obj.key}/edit/"
     page = client.get(url)
-    assert "Save the change" in page.content.decode()
-    assert "must be signed anew" in page.content.decode()
+    assert "Save changes" in page.content.decode()
+    assert "is checked and signed again" in page.content.decode()
     written = typed(content_of(obj), version=obj.version)
     data = {**dict(written.lists()), "do": "save", "title": "Another title"}
     answer = client.post(url, data, follow=True)
@@ -200,4 +200,4 @@ def test_form_is_offered_only_where_something_may_be_changed(nova, knob, liaison
     obj = request_in("running", by=liaison, experiment=nova, approver=approver, **knobbed(knob))
     assert "Edit</a>" in browse(liaison).get(f"/requests/{obj.key}/").content.decode()
     page = browse(liaison).get(f"/requests/{obj.key}/edit/").content.decode()
-    assert "declares as changeable in this state" in page
+    assert "that the workflow type declares as editable" in page

@@ -1,4 +1,4 @@
-"""Checks and estimate in the form, on the page and in the API; nothing is saved but by a mend."""
+"""Checks and estimate in the form, on the page and in the API; only a fix saves."""
 
 import re
 from datetime import timedelta
@@ -46,10 +46,10 @@ def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
     page = form.post(NEW, post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA", do="check"))
     text = text_of(page)
     assert page.status_code == 200
-    assert "1 thing that must be mended" in text
-    assert "1 thing that should be mended" in text
-    assert 'value="mend:one_release:stages.1.release"' in text
-    assert '<ul class="errorlist advice"><li>The first stage runs v09_72.' in text
+    assert "1 problem that must be fixed" in text
+    assert "1 problem that should be fixed" in text
+    assert 'value="fix:same_release:stages.1.release"' in text
+    assert '<ul class="errorlist advice"><li>The first stage uses v09_72.' in text
     assert 'value="v09_73"' in text
     assert not Request.objects.exists()
 
@@ -58,8 +58,8 @@ def test_panel_for_what_is_typed(nova, form, past):
     page = form.post(NEW_CHECK, post_of(content(stages=TWO_RELEASES), experiment="NOVA"))
     text = text_of(page)
     assert "<html" not in text
-    assert "should be mended" in text
-    assert re.search(r"<b>generation</b>: .*Rests on 100 past jobs of NOVA-0001", text)
+    assert "should be fixed" in text
+    assert re.search(r"<b>generation</b>: .*Based on 100 past jobs of NOVA-0001", text)
     assert '<b>simulation</b>: <span class="soft">no past jobs.</span>' in text
     assert Request.objects.count() == 1
 
@@ -70,14 +70,14 @@ def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, fo
     assert text.count("Say which software release runs.") == 1
     assert 'href="#id_stages-0-release"' in text
     assert 'href="#id_stages-1-release"' in text
-    assert "2 things that must be mended" in text
+    assert "2 problems that must be fixed" in text
 
 
 def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):
     obj = draft(liaison, nova)
     path = reverse("production:check-typed", args=[obj.key])
     text = form.post(path, post_of(content(title="Other muons"), version=1)).content.decode()
-    assert "The checks find nothing to mend." in text
+    assert "All checks passed." in text
     assert content_of(Request.objects.get()).title != "Other muons"
 
 
@@ -98,7 +98,7 @@ def test_panel_survives_what_cannot_be_read(nova, form):
 
 def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
-    data = post_of(content_of(obj), version=1, do="mend:one_release:stages.1.release")
+    data = post_of(content_of(obj), version=1, do="fix:same_release:stages.1.release")
     answer = form.post(edit(obj), data)
     assert answer["Location"] == f"{edit(obj)}?check=1#checks"
     obj.refresh_from_db()
@@ -107,16 +107,16 @@ def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
     assert change == [{"path": "stages.1.release", "old": "v09_73", "new": "v09_72"}]
 
 
-@pytest.mark.parametrize("mend", ["mend:one_release:stages.7.release", "mend:nothing:title", "mend:", "mend:a:b:c:d"])
-def test_a_mend_that_is_not_offered_changes_nothing_else(mend, nova, liaison, form):
+@pytest.mark.parametrize("fix", ["fix:same_release:stages.7.release", "fix:nothing:title", "fix:", "fix:a:b:c:d"])
+def test_a_fix_that_is_not_offered_changes_nothing_else(fix, nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
-    form.post(edit(obj), post_of(content_of(obj), version=1, do=mend))
+    form.post(edit(obj), post_of(content_of(obj), version=1, do=fix))
     assert content_of(Request.objects.get()) == content_of(obj)
 
 
 def test_mend_of_something_changed_meanwhile_overwrites_nothing(nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
-    data = post_of(content_of(obj), version=1, do="mend:one_release:stages.1.release")
+    data = post_of(content_of(obj), version=1, do="fix:same_release:stages.1.release")
     save_draft(request=obj, content=content(title="Changed"), version=1, by=liaison, at=AT)
     assert form.post(edit(obj), data).status_code == 409
     assert Request.objects.get().title == "Changed"
@@ -129,12 +129,12 @@ def test_warnings_do_not_block_and_approvers_read_them(nova, liaison, approver, 
     check_request(request=obj, at=AT + timedelta(minutes=1))
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
     assert "1 warning · " in text
-    assert "The first stage runs v09_72. Is another one meant here?" in text
+    assert "The first stage uses v09_72. Is this release intended?" in text
 
 
 def test_page_of_a_request_shows_its_estimate_or_that_there_is_none(nova, liaison, form, past):
     text = text_of(form.get(draft(liaison, nova).get_absolute_url()))
-    assert "Rests on 100 past jobs of NOVA-0001: same release and configuration" in text
+    assert "Based on 100 past jobs of NOVA-0001: same release and configuration" in text
     other = draft(liaison, nova, stages=(stage("skim"),))
     assert "no past jobs" in form.get(other.get_absolute_url()).content.decode()
 
@@ -145,7 +145,7 @@ def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, brows
     obj = Request.objects.get()
     check_request(request=obj, at=AT + timedelta(minutes=1))
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
-    assert text.count("The first stage runs v09_72.") == 1
+    assert text.count("The first stage uses v09_72.") == 1
     assert "stages 2–3 › release" in text
     assert "completed the checks, with 2 warnings" in text
 
@@ -169,7 +169,7 @@ def test_places_of_several_fields(paths, words):
 
 def test_rules_are_listed(form):
     text = form.get("/requests/checks/").content.decode()
-    assert "Every ingredient is there." in text
+    assert "Every required field is filled in." in text
     assert "deadline_reachable" in text
 
 
@@ -193,13 +193,13 @@ def test_api_checks_and_estimates_and_saves_nothing(nova, form, past):
     answer = form.post("/api/v1/requests/check/", BODY, content_type="application/json")
     assert answer.status_code == 200
     found = {one["rule"]: one for one in answer.json()["findings"]}
-    assert found["one_release"] == {
-        "rule": "one_release",
-        "severity": "should",
+    assert found["same_release"] == {
+        "rule": "same_release",
+        "severity": "warning",
         "blocks": False,
         "path": "stages.1.release",
-        "message": "The first stage runs v09_72. Is another one meant here?",
-        "mend": {"text": "Take v09_72", "values": {"stages.1.release": "v09_72"}},
+        "message": "The first stage uses v09_72. Is this release intended?",
+        "fix": {"text": "Use v09_72", "values": {"stages.1.release": "v09_72"}},
     }
     assert found["required"]["blocks"]
     estimate = form.post("/api/v1/requests/estimate/", BODY, content_type="application/json").json()

@@ -76,7 +76,7 @@ def test_outputs_of_a_clone_get_new_names_along_the_chain(nova, liaison, browse)
         ("nova.mc.a_v2", "nova.mc.b_v2"),
         ("raw_v1", "nova.mc.c_v2"),
     ]
-    assert "Use the new names" not in browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
+    assert "Rename output datasets" not in browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
 
 
 @pytest.fixture
@@ -203,8 +203,8 @@ def test_templates_come_some_at_a_time(nova, liaison, browse, monkeypatch):
     rest = browse(liaison).get(f"/requests/templates/?after={first.context['more'].pk}")
     assert [one.name for one, *_ in rest.context["rows"]] == ["Kept as C"]
     assert rest.context["more"] is None
-    assert "Back to the first" in rest.content.decode()
+    assert "First page" in rest.content.decode()
     assert (
-        "Nothing further down"
+        "No more templates"
         in browse(liaison).get(f"/requests/templates/?after={rest.context['rows'][0][0].pk}").content.decode()
     )

@@ -63,7 +63,7 @@ def submit(part, by):
 
 def test_parts_pass_their_checks_without_hands(catalogue, whole, liaison, settings):
     parts = split(whole, liaison)
-    with pytest.raises(InvalidFields, match="The portal defines it in a moment"):
+    with pytest.raises(InvalidFields, match="The portal will define it soon"):
         submit(parts[0], liaison)
     define_waiting()
     names = [f"nova.raw_part{n}of3" for n in (1, 2, 3)]

@@ -260,7 +260,7 @@ def test_version_that_is_gone_loses_nothing_of_the_text(nova, liaison, browse):
 def test_cyclic_chain_becomes_a_draft_and_is_told(nova, liaison, browse):
     circle = content(stages=(stage("a", input_dataset="nova.mc.b"), stage("b", input_dataset="nova.mc.a")))
     page = browse(liaison).post(IMPORT, {"text": write_yaml(circle, experiment="NOVA")}, follow=True)
-    assert "Stage 2 writes this only later" in page.content.decode()
+    assert "Stage 2 writes this dataset later" in page.content.decode()
     assert content_of(Request.objects.get()).stages == circle.stages
 
 

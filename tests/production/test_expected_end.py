@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.production.domain.checks import examine
+from apps.production.domain.checks import run_checks
 from apps.production.domain.checks.known_facts import estimate_for, facts_for
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.queue.lines import start_of
@@ -17,7 +17,7 @@ from apps.production.models import QueueState, Request
 from tests.production.test_gathering import history
 from tests.production.written import S, draft, request_in, stage
 
-NOT_COUNTED = "The wait until it begins is not counted"
+NOT_COUNTED = "Waiting time is not included"
 CHAIN = (stage("generation"),)
 
 
@@ -45,11 +45,13 @@ def test_page_of_one_in_the_queue_says_when_it_begins_and_ends(waiting, liaison,
     days = estimate_for(content_of(waiting), waiting.experiment, timezone.now()).days
     text = page_of(waiting, browse(liaison))
     assert (likely - timezone.localdate()).days == pytest.approx(21, abs=3)
-    begin, end = re.search(r"<dt>Begins about</dt><dd>(.*?)</dd>\s*<dt>Ends about</dt><dd>(.*?)</dd>", text).groups()
+    begin, end = re.search(
+        r"<dt>Expected start</dt><dd>(.*?)</dd>\s*<dt>Expected finish</dt><dd>(.*?)</dd>", text
+    ).groups()
     assert begin == f"{shown(likely)} ({shown(early)} to {shown(late)})"
     likely_end, first, last = likely + timedelta(days.mid), early + timedelta(days.low), late + timedelta(days.high)
     assert end == f"{shown(likely_end)} ({shown(first)} to {shown(last)})"
-    assert "If it began today" not in text
+    assert "Finish if started today" not in text
     assert NOT_COUNTED not in text
 
 
@@ -63,16 +65,16 @@ def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(why, wai
     else:
         QueueState.objects.update(starts=2)
     text = page_of(obj, browse(liaison))
-    assert "<dt>If it began today, it ends</dt>" in text
+    assert "<dt>Finish if started today</dt>" in text
     assert NOT_COUNTED in text
-    assert "Begins about" not in text
+    assert "<dt>Expected start</dt>" not in text
 
 
 def test_one_that_has_begun_tells_neither(waiting, liaison, approver, browse):
     SERVICES[Verb.START](request=waiting, by=approver, at=timezone.now())
     text = page_of(waiting, browse(liaison))
-    assert "Rests on 100 past jobs" in text
-    assert not any(words in text for words in (NOT_COUNTED, "Begins about", "If it began today"))
+    assert "Based on 100 past jobs" in text
+    assert not any(words in text for words in (NOT_COUNTED, "<dt>Expected start</dt>", "Finish if started today"))
 
 
 def test_checks_and_api_count_the_wait_of_one_in_the_queue(waiting, liaison, browse):
@@ -91,8 +93,8 @@ def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
     late = replace(content_of(waiting), deadline=begins[0])
     told = {
         one.rule: one.message
-        for one in examine(late, facts_for(late, experiment=waiting.experiment, at=at, request=waiting))
+        for one in run_checks(late, facts_for(late, experiment=waiting.experiment, at=at, request=waiting))
     }
-    assert f"if it begins about {shown(begins[1])}: it cannot be ready" in told["deadline_reachable"]
+    assert f"starting about {shown(begins[1])}. It will miss the deadline." in told["deadline_reachable"]
     alone = facts_for(late, experiment=waiting.experiment, at=at)
     assert alone.estimate.begins is None

@@ -69,7 +69,7 @@ def test_submit_of_an_incomplete_form_saves_it_and_shows_all_problems(nova, form
     page = form.post(NEW, data, follow=True)
     html = page.content.decode()
     assert Request.objects.get().state == "draft"
-    assert '<a href="#id_title">Title: Give it a title' in html
+    assert '<a href="#id_title">Title: Enter a title' in html
     assert '<a href="#id_stages-0-jobs">Stage 1 · Jobs: Say into how many jobs.' in html
     assert html.count('aria-invalid="true"') == 2
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import Membership
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
-from apps.production.domain.checks import examine
+from apps.production.domain.checks import run_checks
 from apps.production.domain.checks.facts import Offer, StageBefore
 from apps.production.domain.checks.known_facts import facts_for
 from apps.production.domain.lifecycle.moves import check_request, submit_request
@@ -38,7 +38,7 @@ def known(nova, written=None, **more):
 
 
 def found(nova, written, **more) -> dict[str, str]:
-    return {one.rule: one.message for one in examine(written, known(nova, written, **more))}
+    return {one.rule: one.message for one in run_checks(written, known(nova, written, **more))}
 
 
 def history(request, **changes):
@@ -69,12 +69,12 @@ def test_earlier_requests_are_known_by_what_they_claim(nova, dune, queued, liais
     mine = queued(**{name: getattr(monte_carlo(), name) for name in ("workflow", "arguments", "stages")})
     wanted = monte_carlo()
     rules = found(nova, wanted)
-    assert f"{mine} has runs 900001-900100 already" in rules["run_block_free"]
-    assert "seeds from 1,000 for 4,000 jobs" in rules["seeds_free"]
-    assert {"title_not_taken", "output_not_taken"} <= rules.keys()
-    assert not {"run_block_free", "seeds_free", "title_not_taken"} & found(dune, wanted).keys()
-    assert found(dune, wanted)["output_not_taken"].startswith("Another experiment’s request")
-    assert "run_block_free" not in found(nova, content_of(mine), request=mine)
+    assert f"{mine} already uses runs 900001-900100" in rules["run_numbers_unique"]
+    assert "4,000 seeds from 1,000" in rules["seeds_unique"]
+    assert {"title_unique", "output_unique"} <= rules.keys()
+    assert not {"run_numbers_unique", "seeds_unique", "title_unique"} & found(dune, wanted).keys()
+    assert found(dune, wanted)["output_unique"].startswith("Another experiment’s request")
+    assert "run_numbers_unique" not in found(nova, content_of(mine), request=mine)
 
 
 def test_drafts_and_what_was_given_up_claim_nothing(nova, liaison, approver):
@@ -144,7 +144,7 @@ def test_state_and_downtime_of_a_needed_service(nova, samweb):
 def test_what_clusters_offer(nova):
     Cluster.objects.create(name="alps", scheduler="slurm", max_memory_bytes=8 * 10**9, max_wall_seconds=3600)
     assert known(nova).offers == (Offer("alps", 8 * 10**9, 3600),)
-    assert "fits_a_cluster" in found(nova, content())
+    assert "fits_cluster" in found(nova, content())
 
 
 def test_datasets_are_looked_up_where_there_is_a_catalogue(nova, settings, tmp_path):
@@ -156,7 +156,7 @@ def test_datasets_are_looked_up_where_there_is_a_catalogue(nova, settings, tmp_p
     path.unlink()
     rules = found(nova, content(stages=(stage("reco", input_dataset="rwa"),)))
     assert "input_exists" not in rules
-    assert "cannot be read" in rules["catalogue_answers"]
+    assert "cannot be read" in rules["catalogue_available"]
 
 
 def test_contact_who_left(nova, liaison):
@@ -170,10 +170,10 @@ def test_contact_who_left(nova, liaison):
 def test_tests_before_the_last_change_are_old(nova, liaison):
     request = draft(liaison, nova)
     history(request)
-    assert "test_is_newer" not in found(nova, content(), request=request)
+    assert "test_up_to_date" not in found(nova, content(), request=request)
     changed = content(stages=(stage("generation", configuration="new.fcl"), stage("simulation")))
     save_draft(request=request, content=changed, version=1, by=liaison, at=AT + timedelta(hours=1))
-    assert "test_is_newer" in found(nova, changed, request=request)
+    assert "test_up_to_date" in found(nova, changed, request=request)
 
 
 def test_estimate_rests_on_past_stages_of_the_experiment(nova, dune, queued):
@@ -190,10 +190,10 @@ def test_submission_keeps_what_the_checks_said(nova, liaison, queued):
     said = events_of(request).get(kind="request.submit").data
     assert said["checks_count"] == 3
     assert said["checks"][0] == {
-        "rule": "title_not_taken",
-        "severity": "should",
+        "rule": "title_unique",
+        "severity": "warning",
         "path": "title",
-        "message": "NOVA-0001 has this title too. Is it asked for twice?",
+        "message": "NOVA-0001 has the same title. Is this a duplicate?",
     }
     check_request(request=request, at=AT)
     assert events_of(request).get(kind="request.pass").data["checks_count"] == 3

@@ -92,8 +92,8 @@ def test_that_keep_up_is_never_split_is_told_before_the_form(nova, liaison, brow
         experiment=nova, content=content(workflow=keep_up, stages=(stage(kind="reconstruction"),)), by=liaison, at=AT
     )
     page = browse(liaison).get(f"/requests/{wanted.key}/split/").content.decode()
-    assert "It cannot be split. Keep-up takes files as they come" in page
-    assert "Show the parts" not in page
+    assert "This request cannot be split. Keep-up takes files as they come" in page
+    assert "Preview" not in page
 
 
 @pytest.mark.parametrize("state", SENT)
@@ -240,11 +240,11 @@ def test_page_shows_the_parts_before_anything_is_done(queued, liaison, browse):
     client, address = browse(liaison), f"/requests/{queued.key}/split/"
     page = client.get(address).content.decode()
     assert "events (20,000,000 in all)" in page
-    assert "Make these" not in page
+    assert "Split into" not in page
 
     sent = {"by": "events", "size": "8 M", "reason": "too large", "version": queued.version, "do": "split"}
     page = client.post(address, sent).content.decode()  # not seen yet, so it is shown
-    assert "Make these 3 requests" in page
+    assert "Split into 3 requests" in page
     assert "Part 3 of 3: events 16,000,001 to 20,000,000" in page
     assert Request.objects.count() == 1
 
@@ -267,7 +267,7 @@ def test_page_says_why_not(nova, liaison, approver, browse):
         answer = client.get(f"/requests/{running.key}/{verb}/")
         assert (answer.status_code, "jobs may have been sent" in answer.content.decode()) == (200, True)
         assert client.post(f"/requests/{running.key}/{verb}/", {"do": verb}).status_code == 409
-    assert "nothing to split it by" in client.get(f"/requests/{bare.key}/split/").content.decode()
+    assert "it needs more than one run, file or event" in client.get(f"/requests/{bare.key}/split/").content.decode()
     assert client.post(f"/requests/{bare.key}/split/", {"by": "events", "size": "1"}).status_code == 400
 
 
@@ -297,7 +297,7 @@ def test_combine_page_offers_what_fits_and_says_why_others_do_not(nova, liaison,
 
     sent = {"chosen": [fits.key], "others": "", "reason": "twice", "do": "combine"}
     page = client.post(address, sent)
-    assert "Make one request of these 2" in page.content.decode()
+    assert "Combine 2 requests" in page.content.decode()
     assert "40,000,000" in page.content.decode()
     assert Request.objects.count() == 4
     seen = page.context["seen"]

@@ -121,8 +121,8 @@ def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, sec
 def test_submit_of_an_incomplete_draft_leads_to_its_problems(nova, liaison, browse):
     obj = draft(liaison, nova, title="", deadline=None)
     page = browse(liaison).post(move(obj, "submit"), follow=True).content.decode()
-    assert '<a href="#id_title">Title: Give it a title that others will recognise.' in page
-    assert '<a href="#id_deadline">Needed by: Say by which day it is needed.' in page
+    assert '<a href="#id_title">Title: Enter a title that others will recognise.' in page
+    assert '<a href="#id_deadline">Deadline: Choose a deadline.' in page
 
 
 def test_priority_is_set_and_told_in_the_history_of_the_queue(nova, liaison, approver, browse):
@@ -203,7 +203,7 @@ def test_page_queries_do_not_grow_with_rows(
 
 
 def test_empty_pages_say_what_to_do(nova, liaison, shifter, browse):
-    assert "Write the first" in browse(liaison).get(reverse("production:request-list")).content.decode()
+    assert "Create the first request" in browse(liaison).get(reverse("production:request-list")).content.decode()
     assert "The queue is empty" in browse(shifter).get(reverse("production:queue")).content.decode()
     assert not Event.objects.filter(kind="request.created").exists()
 

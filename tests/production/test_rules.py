@@ -1,4 +1,4 @@
-"""Each rule finds what it is for, at the right field, lets a good request pass, and its mend ends the problem."""
+"""Each rule finds what it is for, at the right field, lets a good request pass, and its fix ends the problem."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -7,14 +7,14 @@ import pytest
 
 from apps.production.domain.checks import (
     Facts,
-    Mend,
+    Fix,
     Problem,
     Rule,
     Severity,
     check_content,
     check_shape,
-    examine,
     rule,
+    run_checks,
 )
 from apps.production.domain.checks.base import run
 from apps.production.domain.checks.facts import Contact, Offer, Other, ServiceNow, StageBefore, Window
@@ -116,22 +116,25 @@ CASES = {
     "known_values": ((one(services=("nfs",)), FACTS, "stages.0.services"), (NEEDS, FACTS)),
     "arguments": ((content(arguments={"x": 1}), FACTS, "arguments.x"), (GOOD, FACTS)),
     "required": ((content(title=""), FACTS, "title"), (GOOD, FACTS)),
-    "deadline_ahead": ((content(deadline=AT.date()), FACTS, "deadline"), (content(deadline=AT.date() + DAY), FACTS)),
+    "deadline_in_future": (
+        (content(deadline=AT.date()), FACTS, "deadline"),
+        (content(deadline=AT.date() + DAY), FACTS),
+    ),
     "priority_reason": (
         (content(requested_priority="high"), FACTS, "priority_reason"),
         (content(requested_priority="high", priority_reason="freeze"), FACTS),
     ),
     "stage_names": ((content(stages=(stage("a b"),)), FACTS, "stages.0.name"), (GOOD, FACTS)),
-    "plain_names": (
+    "shell_safe_names": (
         (one(configuration="my file.fcl"), FACTS, "stages.0.configuration"),
         (one(configuration="path/to/my_file.fcl"), FACTS),
     ),
-    "deadline_near": (
+    "deadline_within_two_years": (
         (content(deadline=date(2029, 1, 1)), FACTS, "deadline"),
         (content(deadline=date(2027, 1, 1)), FACTS),
     ),
-    "purpose_says_enough": ((content(purpose="physics"), FACTS, "purpose"), (GOOD, FACTS)),
-    "title_says_enough": ((content(title="MC"), FACTS, "title"), (GOOD, FACTS)),
+    "purpose_informative": ((content(purpose="physics"), FACTS, "purpose"), (GOOD, FACTS)),
+    "title_informative": ((content(title="MC"), FACTS, "title"), (GOOD, FACTS)),
     "reason_without_priority": (
         (content(priority_reason="freeze"), FACTS, "priority_reason"),
         (content(priority_reason="freeze", requested_priority="high"), FACTS),
@@ -157,19 +160,19 @@ CASES = {
         (content(stages=(stage("a"), stage("b", events=10_000_000))), FACTS, "stages.1.events"),
         (content(stages=(stage("a", arguments={"passing": 0.5}), stage("b", events=10_000_000))), FACTS),
     ),
-    "maker_reads_nothing": (
+    "generation_has_no_input": (
         (monte_carlo(input_dataset="x"), FACTS, "stages.0.input_dataset"),
         (monte_carlo(), FACTS),
     ),
-    "first_reads_something": (
+    "first_stage_has_input": (
         (of_type("reprocessing", stages=(stage(kind="reconstruction"),)), FACTS, "stages.0.input_dataset"),
         (of_type("reprocessing", stages=(stage(kind="reconstruction", input_dataset="raw"),)), FACTS),
     ),
-    "one_release": (
+    "same_release": (
         (content(stages=(stage("a"), stage("b", release="v09_73"))), FACTS, "stages.1.release"),
         (GOOD, FACTS),
     ),
-    "one_geometry": (
+    "same_geometry": (
         (
             content(stages=(args(geometry="nd1"), stage("b", arguments={"geometry": "nd2"}))),
             FACTS,
@@ -185,21 +188,21 @@ CASES = {
     ),
     "merge_size": ((merge(target_bytes=10**7), FACTS, "stages.0.arguments.target_bytes"), (merge(), FACTS)),
     "merge_jobs": ((merge(jobs=1000), FACTS, "stages.0.jobs"), (merge(jobs=999), FACTS)),
-    "jobs_have_files": (
+    "files_for_every_job": (
         (content(stages=(args(files=3999),)), FACTS, "stages.0.jobs"),
         (content(stages=(args(files=4000),)), FACTS),
     ),
-    "seed_room": (
+    "seed_range": (
         (monte_carlo(first_seed=899_996_002), FACTS, "arguments.first_seed"),
         (monte_carlo(first_seed=899_996_001), FACTS),
     ),
-    "stop_ahead": ((keep_up(stop_on="2026-11-20"), FACTS, "arguments.stop_on"), (keep_up(), FACTS)),
+    "stop_in_future": ((keep_up(stop_on="2026-11-20"), FACTS, "arguments.stop_on"), (keep_up(), FACTS)),
     "stop_by_deadline": ((keep_up(stop_on="2026-12-13"), FACTS, "deadline"), (keep_up(stop_on="2026-12-12"), FACTS)),
-    "split_is_whole": (
+    "split_complete": (
         (keep_up(split="per N files"), FACTS, "arguments.files_per_job"),
         (keep_up(split="per N files", files_per_job=4), FACTS),
     ),
-    "cap_keeps_up": (
+    "job_cap_sufficient": (
         (keep_up(most_in_flight=66), FACTS, "arguments.most_in_flight"),
         (keep_up(most_in_flight=67), FACTS),
     ),
@@ -207,17 +210,17 @@ CASES = {
         (keep_up(latency=1800), FACTS, "arguments.cadence"),
         (keep_up(latency=3600), FACTS),
     ),
-    "fits_a_cluster": (
+    "fits_cluster": (
         (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", 2 * 10**9))), "stages.0.memory_bytes"),
         (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", None)))),
     ),
     "services_up": ((NEEDS, service("down"), "stages.0.services"), (NEEDS, service())),
     "no_downtime": ((NEEDS, service("up", SOON), "stages.0.services"), (NEEDS, service("up", FAR))),
-    "run_block_free": (
+    "run_numbers_unique": (
         (monte_carlo(), facts(others=(other(runs={"run_block": "900100-900200"}),)), "arguments.run_block"),
         (monte_carlo(), facts(others=(other(runs={"run_block": "900101-900200"}),))),
     ),
-    "runs_not_done_before": (
+    "runs_not_processed": (
         (
             of_type("reprocessing", arguments={"runs": "1-9"}, stages=(stage(input_dataset="raw"),)),
             facts(others=(other(runs={"runs": "5"}, release="v09_72", configuration="generation.fcl"),)),
@@ -228,7 +231,7 @@ CASES = {
             facts(others=(other(runs={"runs": "5"}, release="v09_71", configuration="generation.fcl"),)),
         ),
     ),
-    "seeds_free": (
+    "seeds_unique": (
         (
             monte_carlo(),
             facts(others=(other(first_seed=4999, jobs=10, configuration="generation.fcl"),)),
@@ -236,15 +239,15 @@ CASES = {
         ),
         (monte_carlo(), facts(others=(other(first_seed=5000, jobs=10, configuration="generation.fcl"),))),
     ),
-    "title_not_taken": (
+    "title_unique": (
         (GOOD, facts(others=(other(title="nd rock muons, 2026 BEAM"),)), "title"),
         (GOOD, facts(others=(other(title="ND rock muons, 2025 beam"),))),
     ),
-    "output_not_taken": (
+    "output_unique": (
         (one(), facts(written_by={"nova.mc.reco": "NOVA-0001"}), "stages.0.output_dataset"),
         (one(), facts(written_by={"nova.mc.other": "NOVA-0001"})),
     ),
-    "catalogue_answers": ((GOOD, facts(catalogue_fault="it is gone"), "stages"), (GOOD, FACTS)),
+    "catalogue_available": ((GOOD, facts(catalogue_fault="it is gone"), "stages"), (GOOD, FACTS)),
     "output_is_new": ((one(), data(), "stages.0.output_dataset"), (one(output_dataset="new"), data())),
     "input_exists": ((reading("rwa"), data(), "stages.0.input_dataset"), (reading(), data())),
     "input_not_empty": ((reading(), data(files=0), "stages.0.input_dataset"), (reading(), data(files=1))),
@@ -254,12 +257,15 @@ CASES = {
         (GOOD, facts(contact=Contact("ada", is_liaison=True))),
     ),
     "deadline_reachable": ((one(), past(per_day=(100.0,) * 5), "deadline"), (one(), past())),
-    "wall_is_enough": ((one(wall_seconds=11_000), past(), "stages.0.wall_seconds"), (one(wall_seconds=12_000), past())),
-    "wall_not_far_too_much": (
+    "wall_time_sufficient": (
+        (one(wall_seconds=11_000), past(), "stages.0.wall_seconds"),
+        (one(wall_seconds=12_000), past()),
+    ),
+    "wall_time_not_excessive": (
         (one(wall_seconds=48_001), past(), "stages.0.wall_seconds"),
         (one(wall_seconds=48_000), past()),
     ),
-    "memory_is_enough": (
+    "memory_sufficient": (
         (one(memory_bytes=2_900_000_000), past(), "stages.0.memory_bytes"),
         (one(memory_bytes=3_000_000_000), past()),
     ),
@@ -268,15 +274,15 @@ CASES = {
         (one(release="v09_27"), facts(releases=frozenset({"v09_72"})), "stages.0.release"),
         (one(), facts(releases=frozenset({"v09_72"}))),
     ),
-    "services_as_before": (
+    "usual_services": (
         (one(), facts(stages_before={"reco": StageBefore(3, {"samweb": 2})}), "stages.0.services"),
         (one(), facts(stages_before={"reco": StageBefore(4, {"samweb": 2})})),
     ),
-    "tried_configuration": (
+    "configuration_tested": (
         (one(), past(configuration="old.fcl"), "stages.0.configuration"),
         (one(), past()),
     ),
-    "test_is_newer": (
+    "test_up_to_date": (
         (one(), facts(completed_at={"reco": EARLIER}, changed_at={0: LATER}), "stages.0.configuration"),
         (one(), facts(completed_at={"reco": LATER}, changed_at={0: EARLIER})),
     ),
@@ -311,10 +317,10 @@ def test_rule_does_not_fire(name):
 def test_one_click_mends_it_and_breaks_nothing(name):
     written, known, _ = CASES[name][0]
     for problem in found_by(name, written, known):
-        if problem.mend is not None:
-            mended = problem.mend.applied_to(written)
-            assert problem.path not in {left.path for left in found_by(name, mended, known)}
-            assert check_shape(mended, known).keys() <= check_shape(written, known).keys()
+        if problem.fix is not None:
+            fixed = problem.fix.applied_to(written)
+            assert problem.path not in {left.path for left in found_by(name, fixed, known)}
+            assert check_shape(fixed, known).keys() <= check_shape(written, known).keys()
 
 
 def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
@@ -323,11 +329,11 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
     short = PastStage(request="NOVA-0001", events_per_job=100, wall_seconds=(60.0,) * 5, **row)
     (problem,) = found_by("job_length", written, with_past(written, short))
     assert problem.message.startswith(
-        "By 50 past jobs (same stage name, any release and configuration) one takes about 1 min"
+        "A job takes about 1 min, by 50 past jobs (same stage name, any release and configuration)."
     )
-    mended = problem.mend.applied_to(written)
-    assert mended.stages[0].jobs == 17
-    assert found_by("job_length", mended, with_past(mended, short)) == []
+    fixed = problem.fix.applied_to(written)
+    assert fixed.stages[0].jobs == 17
+    assert found_by("job_length", fixed, with_past(fixed, short)) == []
 
 
 def test_every_rule_says_what_holds_in_one_line():
@@ -337,35 +343,37 @@ def test_every_rule_says_what_holds_in_one_line():
 
 
 def test_only_the_shape_keeps_a_draft_from_being_saved():
-    assert {name for name, found in rules().items() if found.severity == Severity.STOP} == set(SHAPE)
+    assert {name for name, found in rules().items() if found.severity == Severity.INVALID} == set(SHAPE)
 
 
 def test_warning_does_not_block():
     written = content(title="MC", stages=(stage("a"), stage("b", release="v09_73")))
     assert check_content(written, FACTS) == {}
-    assert [(f.rule, f.severity, f.blocks) for f in examine(written, FACTS)] == [
-        ("title_says_enough", "should", False),
-        ("one_release", "should", False),
+    assert [(f.rule, f.severity, f.blocks) for f in run_checks(written, FACTS)] == [
+        ("title_informative", "warning", False),
+        ("same_release", "warning", False),
     ]
 
 
 def test_gravest_comes_first():
     written = content(title="MC", deadline=AT.date(), stages=(stage("a", events=0),))
-    severities = [found.severity for found in examine(written, FACTS)]
+    severities = [found.severity for found in run_checks(written, FACTS)]
     assert severities == sorted(severities, key=list(Severity).index)
-    assert severities[0] == "stop"
+    assert severities[0] == "invalid"
 
 
 def test_a_rule_that_breaks_is_named_and_the_others_still_speak():
-    @rule(Severity.MUST)
+    @rule(Severity.ERROR)
     def breaks(written, known):
         """It breaks."""
         yield Problem("title", "first")
         raise ZeroDivisionError
 
-    found = run({"breaks": breaks, "deadline_ahead": rules()["deadline_ahead"]}, content(deadline=AT.date()), FACTS)
+    found = run(
+        {"breaks": breaks, "deadline_in_future": rules()["deadline_in_future"]}, content(deadline=AT.date()), FACTS
+    )
     assert [(f.rule, f.path, f.blocks) for f in found] == [
-        ("deadline_ahead", "deadline", True),
+        ("deadline_in_future", "deadline", True),
         ("breaks", "", False),
     ]
     assert "ZeroDivisionError" in found[1].message
@@ -380,21 +388,19 @@ def test_third_party_rule_is_found_by_its_entry_point(monkeypatch):
     assert "deadline" in check_content(content(deadline=date(2026, 12, 14)), FACTS)
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def no_mondays(written, known):
     """No deadline is a Monday."""
     if written.deadline and written.deadline.weekday() == 0:
-        yield Problem("deadline", "Not on a Monday, please.", Mend("Tuesday", {"deadline": written.deadline + DAY}))
+        yield Problem("deadline", "Not on a Monday, please.", Fix("Tuesday", {"deadline": written.deadline + DAY}))
 
 
 def test_mend_reaches_every_kind_of_field():
     written = monte_carlo()
     values = {"title": "T", "arguments.first_seed": 5, "stages.1.release": "v1", "stages.1.arguments.input_type": "x"}
-    mended = Mend("all", values).applied_to(written)
-    assert (mended.title, mended.arguments["first_seed"], mended.stages[1].release) == ("T", 5, "v1")
-    assert mended.stages[1].arguments["input_type"] == "x"
-    assert mended.stages[0] == written.stages[0]
-    assert (
-        "input_type" not in Mend("none", {"stages.1.arguments.input_type": ""}).applied_to(mended).stages[1].arguments
-    )
+    fixed = Fix("all", values).applied_to(written)
+    assert (fixed.title, fixed.arguments["first_seed"], fixed.stages[1].release) == ("T", 5, "v1")
+    assert fixed.stages[1].arguments["input_type"] == "x"
+    assert fixed.stages[0] == written.stages[0]
+    assert "input_type" not in Fix("none", {"stages.1.arguments.input_type": ""}).applied_to(fixed).stages[1].arguments
     assert isinstance(no_mondays, Rule)

@@ -115,7 +115,7 @@ def test_request_that_went_bad_while_it_waited_is_given_back(nova, liaison):
     assert (obj.state, event.actor, event.reason) == (
         "changes_requested",
         PORTAL,
-        "deadline: The deadline must be later than today.",
+        "deadline: The deadline is not in the future. Choose a date after 20 Nov 2027.",
     )
 
 

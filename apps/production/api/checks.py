@@ -13,7 +13,7 @@ from apps.core.api.input import valid
 from apps.core.errors import NotAllowed
 from apps.production.api.serializers import NewRequestWriter
 from apps.production.domain.checks import Severity
-from apps.production.domain.checks.report import Checked, checked
+from apps.production.domain.checks.report import CheckReport, check_report
 
 
 class RangeReader(serializers.Serializer[Any]):
@@ -63,7 +63,7 @@ class EstimateReader(serializers.Serializer[Any]):
     stages = StageEstimateReader(many=True)
 
 
-class MendReader(serializers.Serializer[Any]):
+class FixReader(serializers.Serializer[Any]):
     text = serializers.CharField(source="label")
     values = serializers.DictField(child=serializers.JSONField(), help_text="New values by the paths of their fields.")
 
@@ -74,7 +74,7 @@ class FindingReader(serializers.Serializer[Any]):
     blocks = serializers.BooleanField(help_text="Whether it cannot be submitted like this.")
     path = serializers.CharField(help_text="Such as `stages.0.memory_bytes`.")
     message = serializers.CharField()
-    mend = MendReader(allow_null=True)
+    fix = FixReader(allow_null=True)
 
 
 class CheckedReader(serializers.Serializer[Any]):
@@ -110,9 +110,9 @@ class EstimateRequest(ApiView):
         return Response(EstimateReader(_checked(request).estimate).data)
 
 
-def _checked(request: ApiRequest) -> Checked:
+def _checked(request: ApiRequest) -> CheckReport:
     sent = valid(NewRequestWriter(data=request.data))
     experiment = sent.validated_data["experiment"]
     if not scope_of(request.user).sees(experiment.pk):
         raise NotAllowed(f"Only members of {experiment} and the OPG may check its requests.")
-    return checked(sent.content(), experiment=experiment, at=timezone.now())
+    return check_report(sent.content(), experiment=experiment, at=timezone.now())

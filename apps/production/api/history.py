@@ -20,7 +20,7 @@ from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestWriter
 from apps.production.domain.checks import Severity
 from apps.production.domain.checks.page import rules_by_severity
-from apps.production.domain.checks.report import checked
+from apps.production.domain.checks.report import check_report
 from apps.production.domain.content.plain import plain
 from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
 from apps.production.domain.requests.stages import content_of
@@ -75,7 +75,7 @@ class ComparisonReader(serializers.Serializer[Any]):
 class RuleReader(serializers.Serializer[Any]):
     rule = serializers.CharField()
     severity = serializers.ChoiceField(choices=Severity.choices)
-    holds_when = serializers.CharField()
+    description = serializers.CharField()
 
 
 class HistoryRoutes(RequestRoutes):
@@ -129,7 +129,7 @@ class HistoryRoutes(RequestRoutes):
         """Check and estimate it as it is, or with what is sent in place of it; nothing is saved."""
         wanted, sent = self.get_object(), valid(RequestWriter(data=request.data))
         content = sent.content(content_of(wanted))
-        found = checked(content, experiment=wanted.experiment, request=wanted, by=request.user, at=timezone.now())
+        found = check_report(content, experiment=wanted.experiment, request=wanted, by=request.user, at=timezone.now())
         return Response(CheckedReader(found).data)
 
     def _chosen(self, kept: dict[str, RequestRevision], name: str) -> RequestRevision | None:
@@ -148,7 +148,7 @@ class Rules(APIView):
     def get(self, request: ApiRequest) -> Response:
         """List all rules, the gravest first."""
         found = [
-            {"rule": name, "severity": severity, "holds_when": words}
+            {"rule": name, "severity": severity, "description": words}
             for severity, _, rules in rules_by_severity()
             for name, words in rules
         ]

@@ -44,12 +44,12 @@ def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, br
     rows = {row.request.key: row for row in page.context["part"].rows}
     assert rows[held.key].rank == 1
     assert rows[held.key].start.basis == "Not known while it is held."
-    assert "keeps its place, and is passed over" in page.content.decode()
+    assert "keeps its position, but does not start" in page.content.decode()
     place_hold(by=shifter, at=AT, reason="full", experiment=nova)
     page = browse(shifter).get(QUEUE)
     assert page.context["part"].rows[1].start.basis == "Not known while NOvA is held."
-    assert page.content.decode().count("keeps its place, and is passed over") == 2
-    assert "NOvA is held: keeps its place" in page.content.decode()
+    assert page.content.decode().count("keeps its position, but does not start") == 2
+    assert "NOvA is held: keeps its position" in page.content.decode()
     assert other.key in browse(shifter).get(other.get_absolute_url()).content.decode()
 
 

@@ -1,4 +1,4 @@
-"""What a check is: a named rule that looks at a request and what is known besides, and yields what to mend."""
+"""The check interface: a named rule reads a request and known facts, and yields problems to fix."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -16,22 +16,22 @@ log = logging.getLogger(__name__)
 
 
 class Severity(TextChoices):
-    """What a problem stands in the way of, gravest first."""
+    """What a problem blocks, most severe first."""
 
-    STOP = "stop", "cannot be saved"
-    MUST = "must", "must be mended"
-    SHOULD = "should", "should be mended"
+    INVALID = "invalid", "cannot be saved"
+    ERROR = "error", "must be fixed"
+    WARNING = "warning", "should be fixed"
 
 
 @dataclass(frozen=True)
-class Mend:
-    """A change that mends a problem: what the button says, and the new value by the path of its field."""
+class Fix:
+    """A change that fixes a problem: the label of its button, and the new values by field path."""
 
     label: str
     values: Mapping[str, Any]
 
     def applied_to(self, content: RequestContent) -> RequestContent:
-        """Return the content as it is with the change. Raises `LookupError` for a stage that is not there."""
+        """Return the content with this change. Raises `LookupError` if the stage does not exist."""
         for path, value in self.values.items():
             content = _with(content, path, value)
         return content
@@ -39,11 +39,11 @@ class Mend:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to mend: the field's path, such as `stages.0.memory_bytes`, and what to do."""
+    """One problem to fix: the path of the field, such as `stages.0.memory_bytes`, and what to do."""
 
     path: str
     message: str
-    mend: Mend | None = None
+    fix: Fix | None = None
 
 
 Check = Callable[[RequestContent, Facts], Iterator[Problem]]
@@ -51,7 +51,7 @@ Check = Callable[[RequestContent, Facts], Iterator[Problem]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A check with how grave its problems are, and what holds where it finds none, in one line."""
+    """A check with its severity and a one-line description of what it requires."""
 
     severity: Severity
     description: str
@@ -62,7 +62,7 @@ class Rule:
 
 
 def rule(severity: Severity) -> Callable[[Check], Rule]:
-    """Make a rule of a function; the first line of its docstring is its description."""
+    """Turn a function into a rule. The first line of its docstring becomes the description."""
 
     def make(check: Check) -> Rule:
         return Rule(severity, (check.__doc__ or "").partition("\n")[0], check)
@@ -72,7 +72,7 @@ def rule(severity: Severity) -> Callable[[Check], Rule]:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem with the name of the rule that found it."""
+    """A problem, with the name and severity of the rule that found it."""
 
     rule: str
     severity: Severity
@@ -87,31 +87,31 @@ class Finding:
         return self.problem.message
 
     @property
-    def mend(self) -> Mend | None:
-        return self.problem.mend
+    def fix(self) -> Fix | None:
+        return self.problem.fix
 
     @property
     def blocks(self) -> bool:
-        """Tell whether the request cannot be submitted with it."""
-        return self.severity != Severity.SHOULD
+        """Whether this finding prevents submission."""
+        return self.severity != Severity.WARNING
 
 
 def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
-    """Ask every rule, and return all that they find, gravest first. A rule that breaks is said to have."""
+    """Run all rules and return their findings, most severe first. A rule that raises is reported as a warning."""
     found: list[Finding] = []
     for name, one in rules.items():
         try:
             found += [Finding(name, one.severity, problem) for problem in one(content, facts)]
-        except Exception as error:  # a third party's rule may raise anything; the others must still speak
-            log.exception("the check %s broke", name)
-            broken = Problem("", f"The check “{name}” could not be made ({type(error).__name__}).")
-            found.append(Finding(name, Severity.SHOULD, broken))
+        except Exception as error:  # a third-party rule may raise anything; the other rules still run
+            log.exception("check %s failed", name)
+            broken = Problem("", f"The check “{name}” failed to run ({type(error).__name__}).")
+            found.append(Finding(name, Severity.WARNING, broken))
     order = list(Severity)
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
 def stages(content: RequestContent) -> Iterator[tuple[str, StageContent]]:
-    """Return each stage with its path."""
+    """Yield each stage with its path."""
     for position, stage in enumerate(content.stages):
         yield f"stages.{position}", stage
 

@@ -1,21 +1,21 @@
-"""Rules for how the stages of a chain fit each other."""
+"""Rules for how the stages of a chain match."""
 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from apps.production.domain.checks.base import Mend, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.declared import number, text
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent, StageContent, written
 
-#: Stages that make events out of nothing, by the key of their type.
-MAKERS = frozenset({"generation"})
-#: What must not change along the way from the first stage to the last.
+#: Kinds of stages that generate events and read no input.
+GENERATORS = frozenset({"generation"})
+#: Arguments that must be the same in every stage.
 CONSTANTS = ("geometry",)
 
 
 def sources(content: RequestContent) -> list[int | None]:
-    """Return, for each stage, the earlier one whose output it reads; None where it reads something else."""
+    """Return, for each stage, the position of the earlier stage it reads; None if it reads something else."""
     writers: dict[str, int] = {}
     found: list[int | None] = []
     for position, stage in enumerate(content.stages):
@@ -29,20 +29,22 @@ def sources(content: RequestContent) -> list[int | None]:
 
 
 def links(content: RequestContent) -> Iterator[tuple[int, StageContent, int, StageContent]]:
-    """Yield each pair of stages of which the second reads the first, with their positions."""
+    """Yield each pair of stages where the second reads the output of the first, with their positions."""
     for position, source in enumerate(sources(content)):
         if source is not None:
             yield source, content.stages[source], position, content.stages[position]
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def chain(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Each stage reads what is there by then: a given dataset, or what the stage before writes."""
+    """Each stage reads a given dataset or the output of an earlier stage."""
     writers: dict[str, int] = {}
     for position, stage in enumerate(content.stages):
         if stage.output_dataset and stage.output_dataset in writers:
             other = writers[stage.output_dataset] + 1
-            yield Problem(f"stages.{position}.output_dataset", f"Stage {other} writes this dataset already.")
+            yield Problem(
+                f"stages.{position}.output_dataset", f"Stage {other} already writes this dataset. Choose another name."
+            )
         writers.setdefault(stage.output_dataset, position)
     for position, stage in enumerate(content.stages):
         path = f"stages.{position}.input_dataset"
@@ -50,46 +52,44 @@ def chain(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if writer == position:
             yield Problem(path, "A stage cannot read its own output.")
         elif writer > position:
-            yield Problem(path, f"Stage {writer + 1} writes this only later: move it up, or read something else.")
+            yield Problem(path, f"Stage {writer + 1} writes this dataset later. Move it up or read another dataset.")
     for position, (before, stage) in enumerate(pairwise(content.stages), start=1):
         if not stage.input_dataset and not before.output_dataset:
             yield Problem(
                 f"stages.{position}.input_dataset",
-                f"Give an input here or an output in stage {position}: there is nothing to read.",
+                f"This stage has nothing to read. Set its input, or the output of stage {position}.",
             )
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Jobs and events fit each other, and a stage does not read more than the one before writes."""
+    """No stage has more jobs than events, or reads more events than its source stage writes."""
     for path, stage in stages(content):
         if stage.events and stage.jobs and stage.jobs > stage.events:
-            yield Problem(f"{path}.jobs", f"More jobs than events ({stage.events:,}): some would have nothing to do.")
+            yield Problem(f"{path}.jobs", f"More jobs than events ({stage.events:,}). Reduce the number of jobs.")
     for position, (before, stage) in enumerate(pairwise(content.stages), start=1):
         reads_before = stage.input_dataset in ("", before.output_dataset)
         if reads_before and stage.events and before.events and stage.events > before.events:
-            yield Problem(
-                f"stages.{position}.events", f"Stage {position} writes only {before.events:,} events for it to read."
-            )
+            yield Problem(f"stages.{position}.events", f"Stage {position} writes only {before.events:,} events.")
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def output_type(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The type of data that a stage reads is the one that the stage before writes."""
+    """The input data type of a stage is the output data type of its source stage."""
     for source, before, position, stage in links(content):
         writes, reads = text(before, "output_type"), text(stage, "input_type")
         if writes and reads and writes != reads:
             path = f"stages.{position}.arguments.input_type"
             yield Problem(
                 path,
-                f"Stage {source + 1} writes {writes}, and this one reads {reads}.",
-                Mend(f"Read {writes}", {path: writes}),
+                f"Stage {source + 1} writes {writes}, but this stage reads {reads}.",
+                Fix(f"Read {writes}", {path: writes}),
             )
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def event_totals(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A stage that reads another one reads all of its events."""
+    """A stage reads all events of its source stage."""
     for source, before, position, stage in links(content):
         if not before.events or not stage.events:
             continue
@@ -98,58 +98,60 @@ def event_totals(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             path = f"stages.{position}.events"
             yield Problem(
                 path,
-                f"Stage {source + 1} writes {writes:,} events, and this one reads {stage.events:,}: "
-                f"{writes - stage.events:,} would be made for nothing.",
-                Mend(f"Read {written('events', writes)}", {path: writes}),
+                f"Stage {source + 1} writes {writes:,} events, but this stage reads {stage.events:,}: "
+                f"{writes - stage.events:,} events would be unused.",
+                Fix(f"Read {written('events', writes)}", {path: writes}),
             )
 
 
-@rule(Severity.MUST)
-def maker_reads_nothing(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A stage that makes events reads no dataset, and is the first."""
+@rule(Severity.ERROR)
+def generation_has_no_input(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """A generation stage comes first and reads no dataset."""
     for position, stage in enumerate(content.stages):
         path = f"stages.{position}.input_dataset"
-        if stage.kind in MAKERS and stage.input_dataset:
+        if stage.kind in GENERATORS and stage.input_dataset:
             yield Problem(
-                path, "This stage makes its events: it reads no dataset.", Mend("Empty the input", {path: ""})
+                path, "A generation stage reads no dataset. Clear the input.", Fix("Clear the input", {path: ""})
             )
-        elif stage.kind in MAKERS and position:
-            yield Problem(f"stages.{position}.kind", "A stage that makes events comes first: move it up.")
+        elif stage.kind in GENERATORS and position:
+            yield Problem(f"stages.{position}.kind", "A generation stage must come first. Move it up.")
 
 
-@rule(Severity.MUST)
-def first_reads_something(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A first stage that is declared to read a type of data has a dataset to read."""
+@rule(Severity.ERROR)
+def first_stage_has_input(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The first stage has an input dataset if it requires an input data type."""
     first = content.stages[0] if content.stages else None
-    if first is None or first.kind in MAKERS or first.input_dataset:
+    if first is None or first.kind in GENERATORS or first.input_dataset:
         return
     declared = content.workflow.stage(first.kind)
     asks = declared.argument("input_type")
     wants = declared.argument("input_dataset")
     if asks and asks.required and wants and not wants.required:
-        yield Problem("stages.0.input_dataset", "Nothing comes before this stage: say which dataset it reads.")
+        yield Problem("stages.0.input_dataset", "The first stage needs an input dataset.")
 
 
-@rule(Severity.SHOULD)
-def one_release(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The release is the same along the chain."""
+@rule(Severity.WARNING)
+def same_release(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """All stages use the same release."""
     releases = [stage.release for stage in content.stages if stage.release]
     if not releases:
         return
     for path, stage in stages(content):
         if stage.release and stage.release != releases[0]:
-            mend = Mend(f"Take {releases[0]}", {f"{path}.release": releases[0]})
-            yield Problem(f"{path}.release", f"The first stage runs {releases[0]}. Is another one meant here?", mend)
+            fix = Fix(f"Use {releases[0]}", {f"{path}.release": releases[0]})
+            yield Problem(f"{path}.release", f"The first stage uses {releases[0]}. Is this release intended?", fix)
 
 
-@rule(Severity.SHOULD)
-def one_geometry(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The detector's geometry is the same along the chain."""
+@rule(Severity.WARNING)
+def same_geometry(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """All stages use the same detector geometry."""
     for name in CONSTANTS:
         given = [(path, text(stage, name)) for path, stage in stages(content) if text(stage, name)]
         for path, value in given[1:]:
             if value != given[0][1]:
                 here, first = f"{path}.arguments.{name}", given[0][1]
                 yield Problem(
-                    here, f"An earlier stage takes {first}, and this one {value}.", Mend(f"Take {first}", {here: first})
+                    here,
+                    f"An earlier stage uses {first}, but this stage uses {value}.",
+                    Fix(f"Use {first}", {here: first}),
                 )

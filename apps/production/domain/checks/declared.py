@@ -1,4 +1,4 @@
-"""Reading what a request's workflow type declares, with what is given for it."""
+"""The arguments that a workflow type declares, with the values a request gives them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from apps.production.domain.types.fields import CORE
 
 
 def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
-    """Yield every argument that the workflow declares, with its path and what is given for it."""
+    """Yield every declared argument with its path and value."""
     for argument in content.workflow.arguments:
         yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
     for path, stage in stages(content):
@@ -20,12 +20,12 @@ def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
 
 
 def text(one: RequestContent | StageContent, name: str) -> str:
-    """Return an argument that is text; empty where it is not given or something else."""
+    """Return a text argument, or an empty string if it is missing or has another type."""
     value = one.arguments.get(name)
     return value.strip() if isinstance(value, str) else ""
 
 
 def number(one: RequestContent | StageContent, name: str) -> float | None:
-    """Return an argument that is a number above zero."""
+    """Return a numeric argument greater than zero, or None."""
     value = one.arguments.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None

@@ -1,4 +1,4 @@
-"""What a check may know besides the request. Gathered once for all of them by `production.gathering`."""
+"""The facts that checks may use besides the request; `known_facts` collects them once for all rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Window:
 
 @dataclass(frozen=True)
 class ServiceNow:
-    """A service that a stage needs: how it is now, and its planned downtimes."""
+    """A service that a stage needs: its current state and planned downtimes."""
 
     name: str
     state: str
@@ -28,7 +28,7 @@ class ServiceNow:
 
 @dataclass(frozen=True)
 class Offer:
-    """The largest job that a cluster takes; None where nobody said."""
+    """The largest job that a cluster accepts; None where no limit is set."""
 
     cluster: str
     memory_bytes: int | None = None
@@ -37,7 +37,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Other:
-    """Another request of the experiment that was submitted and not given up."""
+    """Another submitted request of the experiment that was not rejected, cancelled or superseded."""
 
     key: str
     title: str = ""
@@ -50,7 +50,7 @@ class Other:
 
 @dataclass(frozen=True)
 class StageBefore:
-    """What earlier requests of the experiment say of their stages of one name."""
+    """How often earlier requests of the experiment used a stage name, and which services it needed."""
 
     requests: int = 0
     services: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class StageBefore:
 
 @dataclass(frozen=True)
 class Contact:
-    """Who answers for the request, and whether that person still may."""
+    """The author of the request, and whether they are still a liaison."""
 
     username: str
     is_liaison: bool
@@ -66,28 +66,28 @@ class Contact:
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it. The first two are always there; the rest stays empty where it is not known or not asked for."""
+    """Everything checks may know. Only the first two fields are always set; the others may be empty."""
 
     today: date
     services: frozenset[str]
     service_states: Mapping[str, ServiceNow] = field(default_factory=dict)
     offers: tuple[Offer, ...] = ()
     others: tuple[Other, ...] = ()
-    #: The request that writes a dataset, by the dataset's name.
+    #: The request that writes a dataset, by dataset name.
     written_by: Mapping[str, str] = field(default_factory=dict)
-    #: None where the portal has no catalogue; a name that is missing is not in the catalogue.
+    #: None if the portal has no catalogue; a missing name is not in the catalogue.
     datasets: Mapping[str, Dataset] | None = None
-    #: Datasets that the portal is about to define for this request, with why it could not yet.
+    #: Datasets that the portal is about to define for this request, with the last error or an empty text.
     defining: Mapping[str, str] = field(default_factory=dict)
-    #: Why the catalogue could not be asked.
+    #: Why the catalogue is unavailable; empty if it is not.
     catalogue_fault: str = ""
-    #: Those of this request's that earlier ones of the experiment have used, and all others if one of its own is new.
+    #: This request's releases if all were used before; otherwise every release the experiment has used.
     releases: frozenset[str] = frozenset()
-    #: By the stage's name in small letters.
+    #: By stage name in lower case.
     stages_before: Mapping[str, StageBefore] = field(default_factory=dict)
     contact: Contact | None = None
-    #: When release or configuration of a stage were last changed, by the stage's position.
+    #: When the release or configuration of a stage last changed, by stage position.
     changed_at: Mapping[int, datetime] = field(default_factory=dict)
-    #: When a job of this request last completed, by the name of its stage in small letters.
+    #: When a job of this request last completed, by stage name in lower case.
     completed_at: Mapping[str, datetime] = field(default_factory=dict)
     estimate: Estimate = NO_ESTIMATE

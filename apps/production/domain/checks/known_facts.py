@@ -1,4 +1,4 @@
-"""Gathering what the checks may know: all at once, in a number of queries that does not grow with rows."""
+"""Collect the facts that checks may use, in a fixed number of queries."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,16 +44,16 @@ from apps.statusboard.domain.board import board
 from apps.statusboard.models import DowntimeWindow, Service
 
 _S = RequestState
-#: Requests in these states have claimed nothing, or have given it up.
+#: Requests in these states reserve no runs, seeds or datasets.
 UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
-#: An estimate rests on no more past stages than these, the latest.
+#: An estimate uses at most this many past stages, the newest.
 MOST_PAST = 200
-#: The latest earlier requests of which services of stages of the same names are counted.
+#: How many earlier requests, the newest, count for the usual services of a stage.
 MOST_BEFORE = 100
 
 
 def basic_facts(at: datetime) -> Facts:
-    """Return what is needed to know whether a draft can be saved."""
+    """Return the facts needed to check whether a draft can be saved."""
     return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
 
 
@@ -65,7 +65,7 @@ def facts_for(
     request: Request | None = None,
     by: User | None = None,
 ) -> Facts:
-    """Return all that the checks may know of this content; `by` writes it where there is no request yet."""
+    """Return all facts for this content; `by` is its author if there is no request yet."""
     basic = basic_facts(at)
     earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
     if request is not None:
@@ -99,7 +99,7 @@ def facts_for(
 def estimate_for(
     content: RequestContent, experiment: Experiment, at: datetime, *, start: Start | None = None
 ) -> Estimate:
-    """Return the estimate alone; its end is counted from the expected start where that is known."""
+    """Return only the estimate. Its finish counts from the expected start if that is known."""
     past = _past(_names(content.stages), experiment)
     datasets, _ = _datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
     today, begins = timezone.localdate(at), start.days if start else None
@@ -107,7 +107,7 @@ def estimate_for(
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
-    """Return what past jobs tell of stages of one experiment, by their primary keys, in one query; no disk."""
+    """Return estimates for stages of one experiment by primary key, in one query; without disk use."""
     contents = [StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages]
     found = estimate_stages(contents, past=_past(_names(contents), experiment_id), datasets={})
     return {stage.pk: one for stage, one in zip(stages, found, strict=True)}
@@ -119,7 +119,7 @@ def _names(stages: Iterable[StageContent]) -> set[str]:
 
 def _past(names: set[str], experiment: Experiment | int) -> Mapping[str, list[PastStage]]:
     rows = StageHistory.objects.filter(experiment=experiment, name__in=names).order_by("-last_ended_at")
-    # A join would read the requests of all rows, this only those of the ones that are kept.
+    # A join would read the requests of all rows; this reads only those of the rows kept.
     rows = rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
     found: dict[str, list[PastStage]] = defaultdict(list)
     for row in rows[:MOST_PAST] if names else ():
@@ -142,7 +142,7 @@ def _past(names: set[str], experiment: Experiment | int) -> Mapping[str, list[Pa
 
 
 def _datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
-    """Return what the catalogue knows of these names, None without one, and why it could not be asked."""
+    """Return the catalogue's datasets of these names (None without a catalogue), and any catalogue error."""
     try:
         catalogue = catalogue_of(settings.DATASET_CATALOGUE)
         return (None if catalogue is None else catalogue.find(list(names))), ""
@@ -170,7 +170,7 @@ def _offers() -> tuple[Offer, ...]:
 
 
 def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
-    """Return the other requests that may ask for the same: of the same title, or with runs or seeds that may meet."""
+    """Return other requests with the same title, or with runs or seeds that may overlap."""
     runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
     first = FilteredRelation("stages", condition=Q(stages__position=0))
     rows, alike = earlier.alias(first=first), Q()
@@ -192,7 +192,7 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
 
 
 def _span(runs: object) -> tuple[int, int] | None:
-    """Return the first and the last of some runs, if there are any."""
+    """Return the first and last run number, or None if there are none."""
     try:
         found = runs_in(runs) if isinstance(runs, str) and runs else []
     except ValueError:
@@ -201,7 +201,7 @@ def _span(runs: object) -> tuple[int, int] | None:
 
 
 def _ends(name: str) -> dict[str, Case]:
-    """Return the first and last run of an argument that is written as one range; of any other, those of all runs."""
+    """Return expressions for the first and last run of an argument that is one range; any other spans all runs."""
     text = KT(f"arguments__{name}")
     is_one, whole = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$"), BigIntegerField()
     first = Cast(Func(text, Value("-"), Value(1), function="split_part"), whole)
@@ -226,7 +226,7 @@ def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> O
 
 
 def _written_by(names: set[str], experiment: Experiment, request: Request | None) -> Mapping[str, str]:
-    """Return who writes these datasets; what other experiments ask for is theirs to tell."""
+    """Return which request writes each dataset; requests of other experiments are not named."""
     rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
     found = rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
@@ -234,10 +234,10 @@ def _written_by(names: set[str], experiment: Experiment, request: Request | None
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
-    """Return the releases that were used: those of this content, and all others where it has one that was not."""
+    """Return this content's releases if all were used before, else every release the experiment has used."""
     named = sorted({stage.release for stage in content.stages if stage.release and "\0" not in stage.release})
     used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by().values_list("release", flat=True)
-    # One look for each ends at the first row that is found.
+    # Each EXISTS stops at the first matching row.
     looks = [Exists(used.filter(release=release)) for release in named]
     known = Experiment.objects.order_by("pk").values_list(*looks)[:1] if looks else []
     if not named or all(next(iter(known), (False,))):
@@ -264,7 +264,7 @@ def _contact(experiment: Experiment, request: Request | None, by: User | None) -
 
 
 def _changed_at(request: Request) -> Mapping[int, datetime]:
-    """Return when release or configuration of a stage were last changed, from the events of its edits."""
+    """Return when the release or configuration of each stage last changed, from the request's edit events."""
     found: dict[int, datetime] = {}
     edits: Iterable[Event] = events_of(request).filter(kind="request.edited")
     for event in edits:

@@ -1,4 +1,4 @@
-"""Asking all rules at once, and what comes of it."""
+"""Running all rules on a request, and the messages they produce."""
 
 from collections.abc import Iterable
 
@@ -11,23 +11,23 @@ Problems = dict[str, list[str]]
 
 
 def check_shape(content: RequestContent, facts: Facts) -> Problems:
-    """Return what cannot even be stored as a draft: too long, too large, unknown."""
+    """Return the problems that prevent saving a draft, by field path."""
     return messages_of(run(SHAPE, content, facts))
 
 
 def check_content(content: RequestContent, facts: Facts) -> Problems:
-    """Return everything that stands between this request and its submission, all at once."""
-    blocking = {name: one for name, one in rules().items() if one.severity != Severity.SHOULD}
+    """Return all problems that prevent submission, by field path."""
+    blocking = {name: one for name, one in rules().items() if one.severity != Severity.WARNING}
     return messages_of(found for found in run(blocking, content, facts) if found.blocks)
 
 
-def examine(content: RequestContent, facts: Facts) -> list[Finding]:
-    """Return all that any rule finds, also what a request may be submitted with."""
+def run_checks(content: RequestContent, facts: Facts) -> list[Finding]:
+    """Return the findings of all rules, warnings included."""
     return run(rules(), content, facts)
 
 
 def messages_of(findings: Iterable[Finding]) -> Problems:
-    """Return the messages of findings by path, each once."""
+    """Return the messages of findings by field path, without duplicates."""
     problems: Problems = {}
     for finding in findings:
         messages = problems.setdefault(finding.path, [])

@@ -1,4 +1,4 @@
-"""The rules as documentation, from the registry alone."""
+"""Documentation of the rules, generated from the registry."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +8,14 @@ from apps.production.domain.checks.registry import RULES, rules
 
 BEGIN, END = "<!-- begin: rules -->", "<!-- end: rules -->"
 _WHAT = {
-    Severity.STOP: "Must hold for a draft to be saved",
-    Severity.MUST: "Must hold for a request to be submitted",
-    Severity.SHOULD: "Should hold; a request may be submitted without, and approvers see it",
+    Severity.INVALID: "Required to save a draft",
+    Severity.ERROR: "Required to submit a request",
+    Severity.WARNING: "Recommended: approvers see a warning",
 }
 
 
 def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
-    """Return each severity, what it means, and its rules: name and what holds."""
+    """Return each severity with its meaning and its rules, each a name and a description."""
     found = rules()
     return [
         (
@@ -28,19 +28,19 @@ def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
 
 
 def table() -> str:
-    """Return the built-in rules as tables, between their marks."""
+    """Return the built-in rules as Markdown tables between the markers."""
     return "\n".join([BEGIN, *_lines(), END])
 
 
 def _lines() -> Iterator[str]:
     for _, words, found in rules_by_severity():
-        yield from (f"### {words}", "", "| rule | holds when |", "| --- | --- |")
+        yield from (f"### {words}", "", "| rule | requires |", "| --- | --- |")
         yield from (f"| `{name}` | {words} |" for name, words in found if name in RULES.builtins)
         yield ""
 
 
 def updated(path: Path) -> tuple[str, str]:
-    """Return a page's text as it is and as it must be."""
+    """Return the current text of a page, and its text with up-to-date tables."""
     text = path.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

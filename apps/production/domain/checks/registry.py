@@ -1,4 +1,4 @@
-"""Which rules there are: those that come with the portal, in the order of their pages, and third parties'."""
+"""The registry of rules: built-in ones in the order of the documentation, then third-party ones."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,18 +6,18 @@ from importlib import import_module
 from apps.core.domain.plugins import Registry
 from apps.production.domain.checks.base import Rule, Severity
 
-#: The built-in rules by the module that has them.
+#: The built-in rules by module.
 _BUILTIN: Mapping[str, tuple[str, ...]] = {
     "shape": ("lengths", "stage_count", "number_ranges", "known_values", "arguments"),
     "request": (
         "required",
-        "deadline_ahead",
+        "deadline_in_future",
         "priority_reason",
         "stage_names",
-        "plain_names",
-        "deadline_near",
-        "purpose_says_enough",
-        "title_says_enough",
+        "shell_safe_names",
+        "deadline_within_two_years",
+        "purpose_informative",
+        "title_informative",
         "reason_without_priority",
     ),
     "chain": (
@@ -25,10 +25,10 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
         "counts",
         "output_type",
         "event_totals",
-        "maker_reads_nothing",
-        "first_reads_something",
-        "one_release",
-        "one_geometry",
+        "generation_has_no_input",
+        "first_stage_has_input",
+        "same_release",
+        "same_geometry",
     ),
     "sizes": (
         "events_per_job",
@@ -36,24 +36,24 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
         "file_size",
         "merge_size",
         "merge_jobs",
-        "jobs_have_files",
-        "seed_room",
-        "stop_ahead",
+        "files_for_every_job",
+        "seed_range",
+        "stop_in_future",
         "stop_by_deadline",
-        "split_is_whole",
-        "cap_keeps_up",
+        "split_complete",
+        "job_cap_sufficient",
         "cadence_within_latency",
-        "fits_a_cluster",
+        "fits_cluster",
     ),
     "world": (
         "services_up",
         "no_downtime",
-        "run_block_free",
-        "runs_not_done_before",
-        "seeds_free",
-        "title_not_taken",
-        "output_not_taken",
-        "catalogue_answers",
+        "run_numbers_unique",
+        "runs_not_processed",
+        "seeds_unique",
+        "title_unique",
+        "output_unique",
+        "catalogue_available",
         "output_is_new",
         "input_exists",
         "input_not_empty",
@@ -62,14 +62,14 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
     ),
     "history": (
         "deadline_reachable",
-        "wall_is_enough",
-        "wall_not_far_too_much",
-        "memory_is_enough",
+        "wall_time_sufficient",
+        "wall_time_not_excessive",
+        "memory_sufficient",
         "job_length",
         "known_release",
-        "services_as_before",
-        "tried_configuration",
-        "test_is_newer",
+        "usual_services",
+        "configuration_tested",
+        "test_up_to_date",
     ),
 }
 
@@ -82,7 +82,7 @@ RULES: Registry[Rule] = Registry(
 
 
 def rules() -> dict[str, Rule]:
-    """Return every rule that works by its name: the built-in ones in their order, then third parties'."""
+    """Return every working rule by name: built-in rules in their order, then third-party ones."""
     working = RULES.working()
     order = {name: place for place, name in enumerate(RULES.builtins)}
     return {name: working[name] for name in sorted(working, key=lambda name: (order.get(name, len(order)), name))}
@@ -91,8 +91,8 @@ def rules() -> dict[str, Rule]:
 def _shape() -> dict[str, Rule]:
     module = import_module("apps.production.domain.checks.shape")
     found = {name: getattr(module, name) for name in _BUILTIN["shape"]}
-    return {name: one for name, one in found.items() if one.severity == Severity.STOP}
+    return {name: one for name, one in found.items() if one.severity == Severity.INVALID}
 
 
-#: Without these a draft cannot be saved. A third party's rules never keep a draft from being saved.
+#: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
 SHAPE: Mapping[str, Rule] = _shape()

@@ -1,4 +1,4 @@
-"""All that checks and estimate say of some content, whether it is saved or not."""
+"""The check report of a request: findings and estimate, for saved or unsaved content."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
-from apps.production.domain.checks import Finding, Severity, examine
+from apps.production.domain.checks import Finding, Severity, run_checks
 from apps.production.domain.checks.known_facts import facts_for
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates import Estimate
@@ -14,8 +14,8 @@ from apps.production.models import Request
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What the rules found, gravest first, and the estimate."""
+class CheckReport:
+    """Findings, most severe first, and the estimate."""
 
     findings: tuple[Finding, ...]
     estimate: Estimate
@@ -23,30 +23,30 @@ class Checked:
     def of(self, severity: Severity) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity == severity]
 
-    def mended(self, content: RequestContent, rule: str, path: str) -> RequestContent | None:
-        """Return the content with the mend that this rule offers at this field; None where it offers none any more."""
+    def apply_fix(self, content: RequestContent, rule: str, path: str) -> RequestContent | None:
+        """Return the content with the fix that a rule offers for a field, or None if it no longer offers one."""
         for finding in self.findings:
-            if finding.mend is not None and (finding.rule, finding.path) == (rule, path):
-                return finding.mend.applied_to(content)
+            if finding.fix is not None and (finding.rule, finding.path) == (rule, path):
+                return finding.fix.applied_to(content)
         return None
 
 
-def checked(
+def check_report(
     content: RequestContent,
     *,
     experiment: Experiment,
     at: datetime,
     request: Request | None = None,
     by: User | None = None,
-) -> Checked:
-    """Ask every rule about content, and estimate it. Changes nothing."""
+) -> CheckReport:
+    """Run all rules on content and estimate it. Changes nothing."""
     facts = facts_for(content, experiment=experiment, at=at, request=request, by=by)
-    return Checked(tuple(examine(content, facts)), facts.estimate)
+    return CheckReport(tuple(run_checks(content, facts)), facts.estimate)
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the checks said when a request was let through: rule, path and message of each warning, and when."""
+class SubmissionWarnings:
+    """The warnings that a request was submitted with: rule, path and message of each, and when."""
 
     at: datetime
     warnings: list[dict[str, str]]
@@ -54,16 +54,16 @@ class Said:
 
     @property
     def groups(self) -> list[tuple[str, list[str]]]:
-        """Return each message once, with the paths of all fields of which it was said."""
+        """Each message once, with the paths of all fields it applies to."""
         paths: dict[str, list[str]] = {}
         for one in self.warnings:
             paths.setdefault(one["message"], []).append(one["path"])
         return list(paths.items())
 
 
-def said_at_submission(events: Iterable[Event]) -> Said | None:
-    """Return what the checks last said when the request was submitted or passed on."""
+def warnings_at_submission(events: Iterable[Event]) -> SubmissionWarnings | None:
+    """Return the warnings of the last check at submission, or None."""
     for event in reversed(list(events)):
         if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
-            return Said(event.at, event.data["checks"], event.data["checks_count"])
+            return SubmissionWarnings(event.at, event.data["checks"], event.data["checks_count"])
     return None

@@ -1,10 +1,10 @@
-"""Rules for the request as a whole, by itself."""
+"""Rules for the fields of a request, without looking at anything else."""
 
 import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from apps.production.domain.checks.base import Mend, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.declared import declared
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent
@@ -13,14 +13,14 @@ from apps.production.enums import ABOVE_NORMAL
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLAIN = re.compile(r"[A-Za-z0-9/$][\w.:+@=,%~/${}-]*", re.ASCII)
-#: A purpose that is shorter tells an approver nothing.
+#: Anything shorter does not help an approver decide.
 SHORT_PURPOSE, SHORT_TITLE = 20, 6
 FAR = timedelta(days=2 * 365)
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Every ingredient is there."""
+    """Every required field is filled in."""
     for name, argument in REQUEST.items():
         if argument.required and not getattr(content, name):
             yield Problem(name, argument.missing)
@@ -28,26 +28,26 @@ def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         yield Problem("stages", "Add at least one stage.")
     for path, argument, value in declared(content):
         if argument.required and value in ("", None, [], ()):
-            yield Problem(path, argument.missing or f"{argument.title} is needed.")
+            yield Problem(path, argument.missing or f"{argument.title} is required.")
 
 
-@rule(Severity.MUST)
-def deadline_ahead(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The deadline can still be met."""
+@rule(Severity.ERROR)
+def deadline_in_future(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The deadline is in the future."""
     if content.deadline and content.deadline <= facts.today:
-        yield Problem("deadline", "The deadline must be later than today.")
+        yield Problem("deadline", f"The deadline is not in the future. Choose a date after {facts.today:%-d %b %Y}.")
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def priority_reason(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Who asks to go before others says why."""
+    """A priority above normal has a reason."""
     if content.requested_priority in ABOVE_NORMAL and not content.priority_reason.strip():
-        yield Problem("priority_reason", f"A priority of {content.requested_priority} needs a reason.")
+        yield Problem("priority_reason", f"Give a reason for {content.requested_priority} priority.")
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def stage_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Names are unique and can stand in a job's environment."""
+    """Stage names are unique and valid in a job's environment."""
     first: dict[str, int] = {}
     for position, stage in enumerate(content.stages):
         path = f"stages.{position}.name"
@@ -55,57 +55,57 @@ def stage_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             name = re.sub(r"[^A-Za-z0-9._-]+", "_", stage.name.strip()).lstrip("._-")
             yield Problem(
                 path,
-                "Letters, digits, “.”, “_” and “-” only: jobs carry this name in their environment.",
-                Mend(f"Name it {name}", {path: name}) if name else None,
+                "Use only letters, digits, “.”, “_” and “-”: jobs carry this name in their environment.",
+                Fix(f"Use {name}", {path: name}) if name else None,
             )
         if stage.name and stage.name in first:
-            yield Problem(path, f"Stage {first[stage.name] + 1} has this name already.")
+            yield Problem(path, f"Stage {first[stage.name] + 1} already has this name. Choose another one.")
         first.setdefault(stage.name, position)
 
 
-@rule(Severity.MUST)
-def plain_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Releases, configurations and datasets are single words, as commands take them."""
+@rule(Severity.ERROR)
+def shell_safe_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """Releases, configurations and datasets are single words without special characters."""
     for path, stage in stages(content):
         for name in ("release", "configuration", "input_dataset", "output_dataset"):
             value = getattr(stage, name)
             if value and not _PLAIN.fullmatch(value):
                 plain = re.sub(r"\s+", "_", value.strip())
-                mends = {f"{path}.{name}": plain}
+                fixes = {f"{path}.{name}": plain}
                 yield Problem(
                     f"{path}.{name}",
-                    "This goes into a command as one word: no blanks, quotes or other special characters.",
-                    Mend(f"Write {plain}", mends) if _PLAIN.fullmatch(plain) else None,
+                    "Remove spaces, quotes and other special characters: this becomes one word of a command.",
+                    Fix(f"Use {plain}", fixes) if _PLAIN.fullmatch(plain) else None,
                 )
 
 
-@rule(Severity.SHOULD)
-def deadline_near(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@rule(Severity.WARNING)
+def deadline_within_two_years(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The deadline is within two years."""
     if content.deadline and content.deadline > facts.today + FAR:
-        yield Problem("deadline", f"{content.deadline:%-d %b %Y} is more than two years ahead. Is the year right?")
+        yield Problem("deadline", f"{content.deadline:%-d %b %Y} is more than two years away. Check the year.")
 
 
-@rule(Severity.SHOULD)
-def purpose_says_enough(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The purpose is long enough to decide upon, and is not the title again."""
+@rule(Severity.WARNING)
+def purpose_informative(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The purpose is detailed enough for a decision, and does not repeat the title."""
     purpose = content.purpose.strip()
     if purpose and (len(purpose) < SHORT_PURPOSE or purpose.casefold() == content.title.strip().casefold()):
-        yield Problem("purpose", "Say more: which analysis, who waits for it, and what it replaces or adds to.")
+        yield Problem("purpose", "Add detail: which analysis, who needs the result, and what it replaces or extends.")
 
 
-@rule(Severity.SHOULD)
-def title_says_enough(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The title has more than a word's fragment."""
+@rule(Severity.WARNING)
+def title_informative(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The title is long enough to be recognised."""
     if content.title.strip() and len(content.title.strip()) < SHORT_TITLE:
-        yield Problem("title", "A longer title helps others to tell it from their own.")
+        yield Problem("title", "Use a longer title, so that others can recognise the request.")
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def reason_without_priority(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Who gives a reason for priority also asks for it."""
+    """A reason for the priority comes with a priority above normal."""
     if content.priority_reason.strip() and content.requested_priority not in ABOVE_NORMAL:
-        mend = Mend("Ask for high", {"requested_priority": "high"})
+        fix = Fix("Request high priority", {"requested_priority": "high"})
         yield Problem(
-            "priority_reason", f"A reason is given, but the priority asked for is {content.requested_priority}.", mend
+            "priority_reason", f"A reason is given, but the requested priority is {content.requested_priority}.", fix
         )

@@ -1,4 +1,4 @@
-"""Rules without which a draft cannot be saved."""
+"""Rules that a draft must pass to be saved."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,44 +13,46 @@ from apps.production.enums import RequestedPriority
 
 
 def unknown_service(slug: str) -> str:
-    """Return what is said of a service that is not there."""
-    return f"The portal knows no service “{slug[:64]}”."
+    """Return the message for a service that does not exist."""
+    return f"Service “{slug[:64]}” does not exist."
 
 
 def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
-    """Yield each field of request and stages that holds such a value, with its path and definition."""
+    """Yield each field of the request and its stages with a value of this type: path, definition, value."""
     found = [(name, argument, getattr(content, name)) for name, argument in REQUEST.items()]
     for path, stage in stages(content):
         found += [(f"{path}.{name}", argument, getattr(stage, name)) for name, argument in CORE.items()]
     return (one for one in found if isinstance(one[2], kind))
 
 
-@rule(Severity.STOP)
+@rule(Severity.INVALID)
 def lengths(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No text is longer than its limit or holds a NUL."""
+    """No text exceeds its maximum length or contains a NUL character."""
     for path, argument, text in _fields(content, str):
         if problem := argument.kind.problem(text) or argument.excess(text):
             yield Problem(path, problem)
 
 
-@rule(Severity.STOP)
+@rule(Severity.INVALID)
 def stage_count(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The chain is not longer than the portal takes."""
+    """The request does not exceed the maximum number of stages."""
     if len(content.stages) > MAX_STAGES:
-        yield Problem("stages", f"At most {MAX_STAGES} stages; this request has {len(content.stages):,}. Split it.")
+        yield Problem(
+            "stages", f"A request has at most {MAX_STAGES} stages. This one has {len(content.stages):,}. Split it."
+        )
 
 
-@rule(Severity.STOP)
+@rule(Severity.INVALID)
 def number_ranges(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Numbers are positive and not absurd."""
+    """Numbers are positive and within their limits."""
     for path, argument, number in _fields(content, int):
         if problem := argument.excess(number):
             yield Problem(path, problem)
 
 
-@rule(Severity.STOP)
+@rule(Severity.INVALID)
 def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Choices and services are ones that exist."""
+    """Choices and services exist."""
     if content.requested_priority not in RequestedPriority.values:
         yield Problem("requested_priority", f"Choose one of: {', '.join(RequestedPriority.values)}.")
     for path, stage in stages(content):
@@ -59,19 +61,23 @@ def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 yield Problem(f"{path}.services", unknown_service(slug))
 
 
-@rule(Severity.STOP)
+@rule(Severity.INVALID)
 def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Stages and arguments are those that the workflow declares, and each value is of its type."""
+    """The workflow type declares every stage and argument, and each value has the declared type."""
     places: list[tuple[str, Any, Workflow | StageType]] = [("arguments", content.arguments, content.workflow)]
     for path, stage in stages(content):
         if content.workflow.knows(stage.kind):
             places.append((f"{path}.arguments", stage.arguments, content.workflow.stage(stage.kind)))
             continue
         kinds = ", ".join(kind.key for kind in content.workflow.stages)
-        yield Problem(f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”; it has: {kinds}.")
+        yield Problem(
+            f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”. Choose one of: {kinds}."
+        )
     for path, given, declared in places:
         for name, value in given.items():
             argument = declared.argument(name)
             problem = argument.problem(value) if argument and value not in ("", None) else ""
             if problem or argument is None:
-                yield Problem(f"{path}.{name[:40]}", problem or f"{content.workflow.title} has no such argument.")
+                yield Problem(
+                    f"{path}.{name[:40]}", problem or f"{content.workflow.title} has no argument “{name[:40]}”."
+                )

@@ -1,32 +1,32 @@
-"""Rules for what a request meets: services, datasets, people, and other requests."""
+"""Rules that compare a request with services, datasets, people and other requests."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
 from functools import lru_cache
 
-from apps.production.domain.checks.base import Mend, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.declared import number, text
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.types.arguments import runs_in
 
-#: Run numbers that new events get; nobody else may have them.
+#: The argument with the run numbers of new events; no two requests may share them.
 NEW_RUNS = "run_block"
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def services_up(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The services that stages need are up."""
+    """The services that the stages need are up."""
     for path, stage in stages(content):
         for slug in stage.services:
             service = facts.service_states.get(slug)
             if service and service.state in {"down", "degraded", "maintenance"}:
-                yield Problem(f"{path}.services", f"{service.name} is {service.state} now.")
+                yield Problem(f"{path}.services", f"{service.name} is {service.state}.")
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def no_downtime(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No downtime of a needed service is planned while the request is expected to run."""
+    """No downtime of a required service is planned before the deadline."""
     finish = facts.estimate.finish
     last = content.deadline or (finish[2] if finish else None)
     for path, stage in stages(content):
@@ -36,21 +36,21 @@ def no_downtime(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 if last is None or window.starts_at <= datetime.combine(last, time.max, UTC):
                     yield Problem(
                         f"{path}.services",
-                        f"{service.name if service else slug}: “{window.title[:80]}” is planned from "
+                        f"{service.name if service else slug}: “{window.title[:80]}” is scheduled from "
                         f"{window.starts_at:%-d %b %H:%M} to {window.ends_at:%-d %b %H:%M} UTC.",
                     )
 
 
-@rule(Severity.MUST)
-def run_block_free(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No other request of the experiment has these run numbers for new events."""
+@rule(Severity.ERROR)
+def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request of the experiment uses these run numbers for new events."""
     for other, common in _same_runs(content, facts, NEW_RUNS):
-        yield Problem(f"arguments.{NEW_RUNS}", f"{other} has {common} already: take others.")
+        yield Problem(f"arguments.{NEW_RUNS}", f"{other} already uses {common}. Choose other runs.")
 
 
-@rule(Severity.SHOULD)
-def runs_not_done_before(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No other request of the experiment reads the same runs with the same release and configuration."""
+@rule(Severity.WARNING)
+def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request of the experiment processes these runs with the same release and configuration."""
     first = content.stages[0] if content.stages else None
     alike = {
         o.key for o in facts.others if first and (o.release, o.configuration) == (first.release, first.configuration)
@@ -60,7 +60,8 @@ def runs_not_done_before(content: RequestContent, facts: Facts) -> Iterator[Prob
             for other, common in _same_runs(content, facts, argument.name):
                 if other in alike:
                     yield Problem(
-                        f"arguments.{argument.name}", f"{other} has {common} with the same release and configuration."
+                        f"arguments.{argument.name}",
+                        f"{other} processes {common} with the same release and configuration.",
                     )
 
 
@@ -79,7 +80,7 @@ def _same_runs(content: RequestContent, facts: Facts, name: str) -> Iterator[tup
             yield other.key, f"run {a}{more}" if a == b else f"runs {a}-{b}{more}"
 
 
-@lru_cache(maxsize=20_000)  # those of all earlier requests are asked for at every check
+@lru_cache(maxsize=20_000)  # every check parses the runs of all earlier requests
 def _ranges(runs: str) -> tuple[tuple[int, int], ...]:
     try:
         return tuple(runs_in(runs)) if runs else ()
@@ -87,9 +88,9 @@ def _ranges(runs: str) -> tuple[tuple[int, int], ...]:
         return ()
 
 
-@rule(Severity.MUST)
-def seeds_free(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No other request with the same generator configuration has any of these seeds."""
+@rule(Severity.ERROR)
+def seeds_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request with the same generator configuration uses these seeds."""
     first, stage = number(content, "first_seed"), content.stages[0] if content.stages else None
     if not first or stage is None or not stage.configuration:
         return
@@ -100,74 +101,76 @@ def seeds_free(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for other in clash:
         yield Problem(
             "arguments.first_seed",
-            f"{other.key} has seeds from {other.first_seed:,} for {other.jobs:,} jobs of {stage.configuration}: "
-            "the same events would be made twice.",
-            Mend(f"Begin with {free:,}", {"arguments.first_seed": free}),
+            f"{other.key} uses {other.jobs:,} seeds from {other.first_seed:,} with {stage.configuration}. "
+            "The same events would be generated twice.",
+            Fix(f"Start with {free:,}", {"arguments.first_seed": free}),
         )
 
 
-@rule(Severity.SHOULD)
-def title_not_taken(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@rule(Severity.WARNING)
+def title_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No other request of the experiment has the same title."""
     title = content.title.strip().casefold()
     for other in facts.others:
         if title and other.title.strip().casefold() == title:
-            yield Problem("title", f"{other.key} has this title too. Is it asked for twice?")
+            yield Problem("title", f"{other.key} has the same title. Is this a duplicate?")
 
 
-@rule(Severity.SHOULD)
-def output_not_taken(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """No other request writes a dataset of the same name."""
+@rule(Severity.WARNING)
+def output_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request writes to the same dataset."""
     for path, stage in stages(content):
         if key := facts.written_by.get(stage.output_dataset):
             yield Problem(
-                f"{path}.output_dataset", f"{key} writes this dataset. If this adds to it, say so in the purpose."
+                f"{path}.output_dataset", f"{key} writes to this dataset. If you add to it, say so in the purpose."
             )
 
 
-@rule(Severity.SHOULD)
-def catalogue_answers(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The dataset catalogue can be asked."""
+@rule(Severity.WARNING)
+def catalogue_available(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The dataset catalogue is available."""
     if facts.catalogue_fault:
         yield Problem("stages", f"Datasets could not be checked: {facts.catalogue_fault}")
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def output_is_new(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """The catalogue has no dataset yet of the name that a stage writes."""
+    """The catalogue has no dataset with the name of an output yet."""
     for path, stage in stages(content):
         found = (facts.datasets or {}).get(stage.output_dataset)
         if found:
             holds = "" if found.events is None else f" with {found.events:,} events"
-            yield Problem(f"{path}.output_dataset", f"The catalogue has this dataset{holds}: it would be added to.")
+            yield Problem(
+                f"{path}.output_dataset", f"This dataset already exists{holds}. The output would be added to it."
+            )
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A dataset that a stage reads is in the catalogue, or written by a request."""
+    """An input dataset is in the catalogue or written by a request."""
     own = {stage.output_dataset for stage in content.stages}
     for path, stage in stages(content):
         name = stage.input_dataset
         if facts.datasets is not None and name and name not in own | facts.datasets.keys() | facts.written_by.keys():
-            why = "The catalogue has no dataset of this name, and no request writes it."
+            why = "No dataset of this name is in the catalogue, and no request writes it."
             if name in facts.defining:
                 fault = facts.defining[name]
-                why = f"The portal could not define it yet: {fault}" if fault else "The portal defines it in a moment."
+                why = f"The portal could not define it yet: {fault}" if fault else "The portal will define it soon."
             yield Problem(f"{path}.input_dataset", why)
 
 
-@rule(Severity.MUST)
+@rule(Severity.ERROR)
 def input_not_empty(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A dataset that a stage reads has files and events."""
+    """An input dataset has files and events."""
     for path, stage in stages(content):
         found = (facts.datasets or {}).get(stage.input_dataset)
         if found and 0 in {found.files, found.events} and stage.input_dataset not in facts.written_by:
-            yield Problem(f"{path}.input_dataset", "This dataset is empty by the catalogue.")
+            yield Problem(f"{path}.input_dataset", "This dataset is empty in the catalogue.")
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Events and files to read are those that the dataset has."""
+    """The numbers of events and files to read match the input dataset."""
     for path, stage in stages(content):
         found = (facts.datasets or {}).get(stage.input_dataset)
         if not found or content.workflow.key == "keep_up":
@@ -179,15 +182,15 @@ def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             if mine and there and mine != there:
                 yield Problem(
                     place,
-                    f"The catalogue counts {there:,} {what} in the input.",
-                    Mend(f"Take {there:,}", {place: there}),
+                    f"The input dataset has {there:,} {what} in the catalogue.",
+                    Fix(f"Use {there:,}", {place: there}),
                 )
 
 
-@rule(Severity.SHOULD)
+@rule(Severity.WARNING)
 def contact_is_member(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """Who made the request is still a liaison of the experiment."""
+    """The author of the request is still a liaison of the experiment."""
     if facts.contact and not facts.contact.is_liaison:
         yield Problem(
-            "purpose", f"{facts.contact.username}, who made this, is no liaison any more: name who answers for it."
+            "purpose", f"{facts.contact.username}, the author, is no longer a liaison. Name a contact in the purpose."
         )

@@ -18,13 +18,13 @@ from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.lifecycle.steps import (
     apply_move,
     check_actor,
-    examine_request,
     lock_request,
     note_event,
     refusal_for,
-    said_by_checks,
+    run_request_checks,
     state_words,
     step_of,
+    warnings_data,
 )
 from apps.production.domain.lifecycle.transitions import actor_of, transitions_from
 from apps.production.domain.queue import placement, scoring
@@ -43,14 +43,14 @@ def submit_request(
     """Send a complete request to be checked. Raises as `apply_move` does, and `InvalidFields`."""
     check_actor(request, Verb.SUBMIT, by, at)
     lock_request(request, version)
-    findings = examine_request(request, at)
+    findings = run_request_checks(request, at)
     problems = messages_of(found for found in findings if found.blocks)
     if problems and transitions_from(request.state, Verb.SUBMIT):
         raise InvalidFields(problems)
     if transitions_from(request.state, Verb.SUBMIT):
         signatures.withdraw_of_requester(request=request, by=by, at=at)
     stamps = {"submitted_at": at, "submitted_by": by}
-    apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=said_by_checks(findings), **stamps)
+    apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=warnings_data(findings), **stamps)
     keep_revision(request=request, by=by, at=at, submitted=True)
     enqueue("apps.production.tasks.check_request", request_id=request.pk)
     return request
@@ -64,10 +64,10 @@ def check_request(*, request: Request, at: datetime) -> Request:
     """
     lock_request(request, None)
     apply_move(request, Verb.CHECK, by=PORTAL, at=at)
-    findings = examine_request(request, at)
+    findings = run_request_checks(request, at)
     problems = messages_of(found for found in findings if found.blocks)
     if not problems:
-        return apply_move(request, Verb.PASS, by=PORTAL, at=at, data=said_by_checks(findings))
+        return apply_move(request, Verb.PASS, by=PORTAL, at=at, data=warnings_data(findings))
     words = [f"{path}: {message}" for path, messages in problems.items() for message in messages]
     return apply_move(request, Verb.RETURN, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
 

@@ -8,7 +8,7 @@ from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.approvals.slots import slots_of
-from apps.production.domain.checks import Finding, examine
+from apps.production.domain.checks import Finding, run_checks
 from apps.production.domain.checks.known_facts import facts_for
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.lifecycle.actors import may
@@ -27,13 +27,13 @@ from apps.production.permissions import is_requester
 MAX_CHANGES = 100
 
 
-def examine_request(request: Request, at: datetime, content: RequestContent | None = None) -> list[Finding]:
+def run_request_checks(request: Request, at: datetime, content: RequestContent | None = None) -> list[Finding]:
     """Ask every check about a request as it is now, or as it would be."""
     content = content_of(request) if content is None else content
-    return examine(content, facts_for(content, experiment=request.experiment, request=request, at=at))
+    return run_checks(content, facts_for(content, experiment=request.experiment, request=request, at=at))
 
 
-def said_by_checks(findings: list[Finding]) -> dict[str, Any]:
+def warnings_data(findings: list[Finding]) -> dict[str, Any]:
     """Return what an event keeps of the checks: what the request was let through with."""
     said = [
         {"rule": found.rule, "severity": found.severity.value, "path": found.path, "message": found.message[:500]}

@@ -17,7 +17,13 @@ from apps.production.domain.content.changes import Judged, judge, may_change
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
 from apps.production.domain.content.revisions import TOGETHER, keep_revision
 from apps.production.domain.lifecycle.actors import may
-from apps.production.domain.lifecycle.steps import MAX_CHANGES, apply_move, examine_request, lock_request, state_words
+from apps.production.domain.lifecycle.steps import (
+    MAX_CHANGES,
+    apply_move,
+    lock_request,
+    run_request_checks,
+    state_words,
+)
 from apps.production.domain.queue import scoring
 from apps.production.domain.queue.order import SCORED
 from apps.production.domain.requests.stages import content_of
@@ -116,7 +122,7 @@ def _check_change(request: Request, judged: Judged, content: RequestContent, at:
     if judged.refused:
         raise InvalidFields(judged.refused)
     touched = {change["path"] for change in judged.changes}
-    findings = [found for found in examine_request(request, at, content) if found.blocks]
+    findings = [found for found in run_request_checks(request, at, content) if found.blocks]
     problems = messages_of(found for found in findings if judged.material or found.path in touched)
     if problems:
         raise InvalidFields(problems)

@@ -1,4 +1,4 @@
-"""One typed argument of a request or a stage: how it is typed, checked, written and described."""
+"""Typed arguments of a request or a stage: parsing, validation, formatting and description."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from apps.production.domain.content import quantities
 from apps.production.domain.types.faults import message_of, refuse
 from apps.production.enums import RequestState
 
-#: What an argument holds, as JSON has it: text, number, yes or no, or lines of text.
+#: The value of an argument in JSON: text, number, boolean, or lines of text.
 Value = str | int | float | bool | list[str]
 
 MAX_LINES = 10_000
@@ -28,7 +28,7 @@ MAX_NUMBER = 10**15
 
 def _storable(text: str) -> str:
     if "\0" in text:
-        raise ValueError("Text cannot hold the character NUL.")
+        raise ValueError("Remove the NUL character.")
     return text
 
 
@@ -39,7 +39,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 @dataclass(frozen=True)
 class ArgumentType:
-    """One kind of argument. `parse` reads what a person typed and raises `ValueError` with what to write."""
+    """A type of argument. `parse` reads user input and raises `ValueError` with what to enter."""
 
     name: str
     description: str
@@ -57,31 +57,31 @@ class ArgumentType:
         return self.holds in {Text, _Day}
 
     def problem(self, value: Any) -> str:
-        """Return why this is no value of the type, however large; an empty text where it is one."""
+        """Return why a value does not have this type, or an empty text. Limits are not checked."""
         try:
             self.model.validate_python(value)
         except ValidationError as error:
             fault = error.errors()[0]
             is_bad_text = fault["type"] in {"value_error", "string_unicode"}
-            return message_of(fault) if is_bad_text else f"This must be {self.name}: {self.description}"
+            return message_of(fault) if is_bad_text else f"Enter {self.name}. {self.description}"
         return ""
 
 
 def runs_in(text: str) -> list[tuple[int, int]]:
-    """Return the ranges of `1-100, 105` as first and last, in order and without overlap. Raises `ValueError`."""
+    """Return the ranges of `1-100, 105` as (first, last) pairs, sorted and disjoint. Raises `ValueError`."""
     ranges = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,12})(?:\s*-\s*(\d{1,12}))?\s*", part, re.ASCII)
         if found is None:
-            raise ValueError("Write runs as 1-100, 105.")
+            raise ValueError("Enter runs as 1-100, 105.")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
-            raise ValueError(f"{first}-{last} ends before it begins.")
+            raise ValueError(f"{first}-{last} ends before it starts.")
         ranges.append((first, last))
     ranges.sort()
     for (_, last), (first, _) in pairwise(ranges):
         if first <= last:
-            raise ValueError(f"Run {first} is named twice.")
+            raise ValueError(f"Run {first} is listed twice.")
     return ranges
 
 
@@ -95,13 +95,13 @@ def _number(text: str) -> float:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or abs(number) > MAX_NUMBER:
-        raise ValueError("Write a number, such as 0.25.")
+        raise ValueError("Enter a number, such as 0.25.")
     return float(number)
 
 
 def _yes_no(text: str) -> bool:
     if text.lower() not in {"yes", "no", "true", "false", "on"}:
-        raise ValueError("Write yes or no.")
+        raise ValueError("Enter yes or no.")
     return text.lower() in {"yes", "true", "on"}
 
 
@@ -109,7 +109,7 @@ def _day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise ValueError("Write a day as 2026-12-31.") from None
+        raise ValueError("Enter a date as 2026-12-31.") from None
 
 
 def _lines(text: str) -> list[str]:
@@ -121,27 +121,27 @@ _COUNT = (quantities.parse_count, quantities.format_count, int)
 _SIZE = (quantities.parse_size, quantities.format_size, int)
 _DURATION = (quantities.parse_duration, quantities.format_duration, int)
 TYPES: Mapping[str, ArgumentType] = {
-    "line": ArgumentType("text", "A line of text."),
-    "text": ArgumentType("text", "Text of any lines.", widget="lines"),
-    "dataset": ArgumentType("a dataset", "The name of a dataset or definition."),
+    "line": ArgumentType("text", "One line of text."),
+    "text": ArgumentType("text", "One or more lines of text.", widget="lines"),
+    "dataset": ArgumentType("a dataset", "Name of a dataset or dataset definition."),
     "choice": ArgumentType("a choice", "One of the choices.", widget="choice"),
-    "date": ArgumentType("a day", "A day: 2026-12-31.", _day, holds=_Day, widget="date"),
-    "runs": ArgumentType("runs", "Runs: 1-100, 105.", _runs),
-    "count": ArgumentType("a whole number", "A whole number; in the form also 20 M.", *_COUNT),
-    "size": ArgumentType("a size", "Bytes; in the form 4 GB.", *_SIZE),
-    "duration": ArgumentType("a time", "Seconds; in the form 8 h.", *_DURATION),
-    "number": ArgumentType("a number", "A number.", _number, "{:.15g}".format, float),
-    "yes_no": ArgumentType("yes or no", "Yes or no.", _yes_no, {True: "yes", False: "no"}.__getitem__, bool, "yes_no"),
-    "lines": ArgumentType("lines", "One on each line.", _lines, "\n".join, _Lines, "lines"),
+    "date": ArgumentType("a date", "Format: 2026-12-31.", _day, holds=_Day, widget="date"),
+    "runs": ArgumentType("runs", "Format: 1-100, 105.", _runs),
+    "count": ArgumentType("a whole number", "Integer; the form also accepts 20 M.", *_COUNT),
+    "size": ArgumentType("a size", "In bytes; the form also accepts 4 GB.", *_SIZE),
+    "duration": ArgumentType("a duration", "In seconds; the form also accepts 8 h.", *_DURATION),
+    "number": ArgumentType("a number", "Integer or decimal number.", _number, "{:.15g}".format, float),
+    "yes_no": ArgumentType("yes or no", "Boolean.", _yes_no, {True: "yes", False: "no"}.__getitem__, bool, "yes_no"),
+    "lines": ArgumentType("lines", "One value per line.", _lines, "\n".join, _Lines, "lines"),
     "services": ArgumentType("services", "Slugs of services.", _lines, "\n".join, _Lines, "services"),
 }
 
 
 @validated(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Argument:
-    """One argument as a workflow type declares it.
+    """An argument as a workflow type declares it.
 
-    `minimum` and `maximum` hold for numbers, in the type's unit; the maximum of text is its number of characters.
+    `minimum` and `maximum` apply to numbers, in the unit of the type; for text, `maximum` is its length in characters.
     """
 
     name: Name
@@ -165,10 +165,10 @@ class Argument:
 
     def _faults(self) -> Iterator[tuple[tuple[str], str]]:
         if self.type not in TYPES:
-            yield ("type",), f"There is no type {self.type!r}; there are: {', '.join(TYPES)}."
+            yield ("type",), f"There is no type {self.type!r}. Choose one of: {', '.join(TYPES)}."
             return
         if (self.type == "choice") != bool(self.choices):
-            yield ("choices",), "Choices belong to the type “choice”, which needs them."
+            yield ("choices",), "The type “choice” requires choices; other types do not take them."
         if unknown := sorted(self.editable_in.difference(RequestState.values)):
             yield ("editable_in",), f"There is no state {unknown[0]!r}."
         options = re2.Options()
@@ -176,7 +176,7 @@ class Argument:
         try:
             re2.compile(self.pattern, options)
         except re2.error as error:
-            yield ("pattern",), f"This is no regular expression: {error.args[0].decode(errors='replace')}."
+            yield ("pattern",), f"Invalid regular expression: {error.args[0].decode(errors='replace')}."
         else:
             if self.default is not None and (problem := self.problem(self.default)):
                 yield ("default",), problem
@@ -191,17 +191,17 @@ class Argument:
 
     @property
     def most(self) -> int:
-        """Return the largest number, or the most characters, that it takes."""
+        """The largest number, or the maximum length of text."""
         by_type = MAX_TEXT if self.type == "text" else MAX_LINE if self.kind.is_text else MAX_NUMBER
         return int(self.maximum or by_type)
 
     def parse(self, text: str) -> Value | None:
-        """Read what a person typed; empty is None. Raises `ValueError` with what to write."""
+        """Parse user input; empty input is None. Raises `ValueError` with what to enter."""
         text = text.strip()
         return self._checked(self.kind.parse(text)) if text else None
 
     def read(self, value: Any) -> Value | None:
-        """Read a value as JSON has it; one that is no text also as a person types it. Raises `ValueError`."""
+        """Read a JSON value; types other than text also accept user input. Raises `ValueError`."""
         return self.parse(value) if isinstance(value, str) and not self.kind.is_text else self._checked(value)
 
     def _checked(self, value: Any) -> Value:
@@ -211,47 +211,47 @@ class Argument:
         return checked
 
     def write(self, value: Value | None) -> str:
-        """Write a value so that `parse` reads the same."""
+        """Format a value so that `parse` reads the same value."""
         return "" if value is None else self.kind.write(value)
 
     def problem(self, value: Any) -> str:
-        """Return what is wrong with a value that is given, or an empty text."""
+        """Return what is wrong with a value, or an empty text."""
         problem = self.kind.problem(value) or self.excess(value)
         return self._problem_of_text(value) if isinstance(value, str) and not problem else problem
 
     def excess(self, value: Any) -> str:
-        """Return which bound a value of the type exceeds, or an empty text."""
+        """Return which limit a value exceeds, or an empty text."""
         match value:
             case list() if len(value) > MAX_LINES:
-                return f"At most {MAX_LINES:,} lines; this has {len(value):,}."
+                return f"Enter at most {MAX_LINES:,} lines. This has {len(value):,}."
             case list() if not all(line and len(line) <= MAX_LINE for line in value):
-                return f"Each line is text of at most {MAX_LINE} characters."
+                return f"Enter at most {MAX_LINE} characters per line, and no empty lines."
             case str() if len(value) > self.most:
-                return f"At most {self.most:,} characters; this has {len(value):,}."
+                return f"Use at most {self.most:,} characters. This text has {len(value):,}."
             case int() | float() if not isinstance(value, bool):
                 return self._excess_of_number(value)
         return ""
 
     def _excess_of_number(self, value: float) -> str:
         if not -MAX_NUMBER <= value <= MAX_NUMBER:
-            return f"At most {MAX_NUMBER:,} either way."
+            return f"Enter a number between -{MAX_NUMBER:,} and {MAX_NUMBER:,}."
         if value <= 0 and self.minimum == 1:
-            return "Must be more than zero."
+            return "Enter a number greater than zero."
         if value < 0 and self.type != "number":
-            return "Must not be less than zero."
+            return "Enter zero or a positive number."
         if self.minimum is not None and value < self.minimum:
-            return f"At least {self.write(self.minimum)}."
+            return f"Enter at least {self.write(self.minimum)}."
         if self.maximum is not None and value > self.maximum:
-            return f"At most {self.write(self.maximum)}."
+            return f"Enter at most {self.write(self.maximum)}."
         return ""
 
     def _problem_of_text(self, value: str) -> str:
         if "\n" in value and self.type != "text":
-            return "This takes text of one line."
+            return "Enter a single line of text."
         if self.choices and value not in self.choices:
             return f"Choose one of: {', '.join(self.choices)}."
         if self.pattern and not re2.fullmatch(self.pattern, value):
-            return f"This does not have the form of {self.title.lower()}. {self.help}".strip()
+            return f"Invalid {self.title.lower()}. {self.help}".strip()
         try:
             self.kind.parse(value)
         except ValueError as error:
@@ -259,7 +259,7 @@ class Argument:
         return ""
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of a value."""
+        """Return the JSON Schema of the argument's values."""
         kind = self.kind
         bounds = {"maxLength": self.maximum} if kind.is_text else {"minimum": self.minimum, "maximum": self.maximum}
         more = {"default": self.default, **bounds, "pattern": self.pattern, "enum": list(self.choices)}

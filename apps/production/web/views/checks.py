@@ -12,7 +12,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.production.domain.checks import Finding, Severity
 from apps.production.domain.checks.page import rules_by_severity
-from apps.production.domain.checks.report import Checked, checked
+from apps.production.domain.checks.report import CheckReport, check_report
 from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor
@@ -59,12 +59,12 @@ def _panel(
     return render(request, "production/_checked.html", panel_context(forms, found))
 
 
-def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> Checked:
+def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> CheckReport:
     """Check what can be read of a form."""
-    return checked(forms.content(), experiment=experiment, request=wanted, by=user, at=timezone.now())
+    return check_report(forms.content(), experiment=experiment, request=wanted, by=user, at=timezone.now())
 
 
-def panel_context(forms: RequestForms, found: Checked | None) -> dict[str, Any]:
+def panel_context(forms: RequestForms, found: CheckReport | None) -> dict[str, Any]:
     """Return what the panel shows: each severity with its findings and where in the form these are."""
     if found is None:
         return {"checked": None}
@@ -76,6 +76,6 @@ def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, 
     """Return each finding with where it is in the form; what is said of several fields, without a mend, is one line."""
     lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
     for finding in findings:
-        key = (finding.message, finding.path if finding.mend else "")
+        key = (finding.message, finding.path if finding.fix else "")
         lines.setdefault(key, (finding, []))[1].append(forms.place_of(finding.path))
     return list(lines.values())

@@ -16,7 +16,7 @@ from apps.accounts.models import Experiment
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.checks import Severity, messages_of
-from apps.production.domain.checks.report import Checked
+from apps.production.domain.checks.report import CheckReport
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import MAX_STAGES
 from apps.production.domain.discussion import threads_of
@@ -123,7 +123,7 @@ def _after(
     """Go on after a save of what was at `version`."""
     if saved.state not in EDITABLE:
         return _changed(request, saved, version)
-    if action.startswith("mend:"):
+    if action.startswith("fix:"):
         messages.success(request, f"{saved} is saved with this change.")
         return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1#checks")
     return _submit(request, forms, saved) if action == "submit" else _saved(request, saved)
@@ -180,7 +180,7 @@ def _checked(
     found = check_form(forms, experiment, wanted, request.user)
     forms.is_valid()
     forms.add_problems(messages_of(finding for finding in found.findings if finding.blocks))
-    for finding in found.of(Severity.SHOULD):
+    for finding in found.of(Severity.WARNING):
         forms.add_advice(finding.path, finding.message)
     return _render(request, forms, wanted, status=status, found=found)
 
@@ -188,9 +188,9 @@ def _checked(
 def _save(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> Request:
     by, at, content = request.user, timezone.now(), forms.content()
     experiment = _experiment(forms, wanted)
-    if action.startswith("mend:") and experiment is not None:
+    if action.startswith("fix:") and experiment is not None:
         rule, path = f"{action}::".split(":")[1:3]
-        content = check_form(forms, experiment, wanted, by).mended(content, rule, path) or content
+        content = check_form(forms, experiment, wanted, by).apply_fix(content, rule, path) or content
     given, typing = forms.main.cleaned_data, action == "autosave"
     if wanted is None:
         key = given["form_key"]
@@ -237,7 +237,7 @@ def _render(
     status: int = 200,
     focus: int | None = None,
     conflict: str = "",
-    found: Checked | None = None,
+    found: CheckReport | None = None,
 ) -> HttpResponse:
     if focus is not None:
         forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True

@@ -18,7 +18,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.approvals.overview import approval_of, said
 from apps.production.domain.approvals.slots import slots_of
 from apps.production.domain.checks.known_facts import estimate_for
-from apps.production.domain.checks.report import said_at_submission
+from apps.production.domain.checks.report import warnings_at_submission
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.holds import holds_over
@@ -147,7 +147,7 @@ def _detail(request: AuthenticatedRequest, wanted: Request, *, asked: str, form:
         "totals": totals_of(wanted),
         "holds": holds_over(wanted),
         "needs": needs_of(wanted, at),
-        "said": said_at_submission(events),
+        "submission_warnings": warnings_at_submission(events),
         "begun": wanted.state in IN_PRODUCTION and not is_in_line(wanted),
         "estimate": None if wanted.state in CLOSED else estimate_for(written, wanted.experiment, at, start=start),
         "events": events,
