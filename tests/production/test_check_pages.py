@@ -67,7 +67,7 @@ def test_panel_for_what_is_typed(nova, form, past):
 def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
     empty = (stage("generation", release=""), stage("simulation", release=""))
     text = text_of(form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")))
-    assert text.count("Say which software release runs.") == 1
+    assert text.count("Enter the software release.") == 1
     assert 'href="#id_stages-0-release"' in text
     assert 'href="#id_stages-1-release"' in text
     assert "2 problems that must be fixed" in text

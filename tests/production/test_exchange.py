@@ -233,7 +233,7 @@ def test_every_fault_is_told_with_its_line(nova, liaison):
             "At most 100 stages; this has 10,000.",
         ),
         ('experiment: NOVA\ntitle: "\\0"', 2, "NUL"),
-        ("experiment: NOVA\ndeadline: 2026-02-31", 2, "Write a day as 2026-12-31."),
+        ("experiment: NOVA\ndeadline: 2026-02-31", 2, "Enter a date as 2026-12-31."),
     ],
 )
 def test_each_fault_has_a_clear_message(text, line, words, nova, liaison):

@@ -70,7 +70,7 @@ def test_submit_of_an_incomplete_form_saves_it_and_shows_all_problems(nova, form
     html = page.content.decode()
     assert Request.objects.get().state == "draft"
     assert '<a href="#id_title">Title: Enter a title' in html
-    assert '<a href="#id_stages-0-jobs">Stage 1 · Jobs: Say into how many jobs.' in html
+    assert '<a href="#id_stages-0-jobs">Stage 1 · Jobs: Enter the number of jobs.' in html
     assert html.count('aria-invalid="true"') == 2
 
 
@@ -92,7 +92,7 @@ def test_submit_of_what_cannot_be_read_shows_all_problems_and_keeps_what_was_typ
 def test_number_beyond_its_range_is_shown_beside_its_field(nova, form):
     answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-0-memory_bytes": "17 TB"})
     assert answer.status_code == 400
-    assert "At most 16 TB." in answer.content.decode()
+    assert "Enter at most 16 TB." in answer.content.decode()
 
 
 @pytest.mark.parametrize(

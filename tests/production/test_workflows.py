@@ -126,9 +126,9 @@ def test_argument_reads_what_people_type_and_writes_it_back(argument, typed, val
 @pytest.mark.parametrize(
     ("argument", "typed", "told"),
     [
-        (Argument(name="a", type="number", maximum=1), "1.5", "At most 1."),
-        (Argument(name="a", type="duration", minimum=300), "1 min", "At least 5 min."),
-        (Argument(name="a", type="runs"), "1-5, 3", "named twice"),
+        (Argument(name="a", type="number", maximum=1), "1.5", "Enter at most 1."),
+        (Argument(name="a", type="duration", minimum=300), "1 min", "Enter at least 5 min."),
+        (Argument(name="a", type="runs"), "1-5, 3", "listed twice"),
         (Argument(name="a", type="runs"), "5-1", "ends before"),
         (Argument(name="a", type="choice", choices=("x",)), "z", "Choose one of: x"),
         (Argument(name="a", pattern="v[0-9]+", help="Such as v1."), "1", "Such as v1."),
@@ -188,7 +188,7 @@ def test_request_of_a_type_must_hold_what_it_declares():
 
     assert missing["arguments.run_block"] == ["Say which run numbers the events get."]
     assert missing["stages.0.arguments.generator"] == ["Say which generator makes the events."]
-    assert missing["stages.0.release"] == ["Say which software release runs."]
+    assert missing["stages.0.release"] == ["Enter the software release."]
     assert "stages.0.input_dataset" not in missing
     assert check_content(monte_carlo(), FACTS) == {}
 
