@@ -8,7 +8,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from rest_framework.test import APIClient
 
-from tests import people
+from tests.factories import people
 
 
 def pytest_configure(config):
@@ -102,8 +102,8 @@ def api():
 
 @pytest.fixture
 def world(nova, dune, liaison, approver, shifter, at, tmp_path, settings):
-    """One of everything, of NOvA; see `tests/world.py`."""
-    from tests import world
+    """One of everything, of NOvA; see `tests/factories/world.py`."""
+    from tests.factories import world
 
     settings.LOG_ROOTS = [tmp_path]
     return world.build(nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=tmp_path, at=at)

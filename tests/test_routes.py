@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
-from tests import people
+from tests.factories import people
 from tests.routes import Route, all_routes
 
 ROLES = ("nobody", "liaison", "other liaison", "approver", "shifter", "admin")

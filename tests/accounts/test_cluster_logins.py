@@ -5,7 +5,7 @@ from django.urls import reverse
 from apps.accounts.models import ClusterLogin
 from apps.accounts.permissions import logins_of
 from apps.core.models import Event
-from tests import people
+from tests.factories import people
 
 
 def test_admin_gives_a_login(client, admin):

@@ -2,7 +2,7 @@
 
 from knox.models import AuthToken
 
-from tests import people
+from tests.factories import people
 
 
 def test_login_leads_to_where_one_wanted_to_go(client, liaison):

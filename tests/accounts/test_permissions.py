@@ -8,7 +8,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import is_admin, is_approver, is_liaison, is_opg, scope_of
 from apps.core.models import Event
-from tests import people
+from tests.factories import people
 
 
 def test_liaison_sees_only_the_own_experiment(liaison, nova, dune):

@@ -12,8 +12,8 @@ from django.utils import timezone
 from apps.accounts.models import Membership
 from apps.core.domain.events import events_of
 from apps.production.models import Request
-from tests import people
-from tests.production.written import draft, request_in
+from tests.factories import people
+from tests.factories.requests import draft, request_in
 
 JSON = "application/json"
 LIST = "/api/v1/requests/"

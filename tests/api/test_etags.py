@@ -9,7 +9,7 @@ from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Hold, Request
-from tests.production.written import AT, content, draft, request_in
+from tests.factories.requests import AT, content, draft, request_in
 
 
 @pytest.fixture

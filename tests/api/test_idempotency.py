@@ -15,7 +15,7 @@ from apps.api.models import KeyedCall
 from apps.api.tasks import drop_old_calls
 from apps.core.domain.events import events_of
 from apps.production.models import Request
-from tests.production.written import draft
+from tests.factories.requests import draft
 
 DRAFTS = "/api/v1/requests/"
 

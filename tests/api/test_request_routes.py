@@ -6,7 +6,7 @@ from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.lineage.templates import save_template
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Comment, Request, RequestTemplate
-from tests.production.written import AT, content, draft, request_in
+from tests.factories.requests import AT, content, draft, request_in
 
 JSON = "application/json"
 

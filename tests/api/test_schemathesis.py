@@ -8,7 +8,7 @@ from apps.production.domain.discussion import write_comment
 from apps.production.domain.lineage.templates import save_template
 from apps.production.enums import RequestState as S
 from tests.api.schema_walk import Walk
-from tests.production.written import AT, request_in
+from tests.factories.requests import AT, request_in
 
 #: Calls of each operation, each as somebody else. `SCHEMATHESIS_EXAMPLES=300` is a run of an hour.
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "3"))

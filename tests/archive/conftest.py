@@ -4,7 +4,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,30 +14,9 @@ from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.watch import polling
 from apps.archive.capture.watch.base import Watch
 from apps.archive.domain.search import word_index
-from apps.archive.handover.batches import Batch
-from apps.archive.handover.entry import CapturedJob
-from apps.clusters.schedulers.base import Identity
-from tests.archive.spool_writer import environment_bytes, script_of
+from tests.factories.archive import START
 
 ROOT = Path(__file__).parents[2]
-START = datetime(2026, 11, 20, 9, 12, tzinfo=UTC)
-
-
-def captured_job(job_id=1, *, cluster="alps", minutes=0, **changes) -> CapturedJob:
-    values = {
-        "cluster": cluster,
-        "scheduler": "slurm",
-        "job_id": str(job_id),
-        "submitted_at": START + timedelta(minutes=minutes),
-        "captured_at": START + timedelta(minutes=minutes, seconds=1),
-        "script": script_of(int(job_id)),
-        "environment": environment_bytes(),
-    }
-    return CapturedJob(**values | changes)
-
-
-def with_identity(*jobs):
-    return Batch.of([(job, Identity(int(job.job_id), 1)) for job in jobs])
 
 
 @pytest.fixture

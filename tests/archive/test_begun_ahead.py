@@ -11,7 +11,7 @@ from apps.archive.capture.delivery.drain import Drain
 from apps.archive.capture.delivery.isolation import Nursery
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
-from tests.archive.conftest import captured_job, with_identity
+from tests.factories.archive import captured_job, with_identity
 
 BATCHES = [[captured_job(10 * batch + number) for number in range(3)] for batch in range(1, 5)]
 

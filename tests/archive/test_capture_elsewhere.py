@@ -14,8 +14,9 @@ from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob, MaskingRule
 from apps.core.models import Heartbeat
-from tests.archive.conftest import ROOT, captured_job, wait_for, with_identity
+from tests.archive.conftest import ROOT, wait_for
 from tests.archive.spool_writer import environment_bytes, script_of, write_job
+from tests.factories.archive import captured_job, with_identity
 
 KEY = {"MASKING_KEY": "k" * 50}
 

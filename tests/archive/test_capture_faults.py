@@ -25,10 +25,11 @@ from apps.archive.sinks.base import SinkUnavailable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
+from tests.factories.archive import captured_job, with_identity
 from tests.small_disk import small_disk
 
 from .capturing import MemorySink, capture_of, draining, running
-from .conftest import ROOT, captured_job, wait_for, with_identity
+from .conftest import ROOT, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 KILLS = 100

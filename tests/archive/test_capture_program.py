@@ -15,8 +15,9 @@ from apps.archive.capture.plan import Plan, PlannedSink
 from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import SinkUnavailable
 from apps.core.domain.masking import Rule
+from tests.factories.archive import captured_job
 
-from .conftest import ROOT, captured_job, wait_for
+from .conftest import ROOT, wait_for
 
 LOADED = """
 import sys

@@ -14,8 +14,7 @@ from apps.clusters.schedulers.base import StoredCopy
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.core.domain.masking import Masker
-
-from .conftest import START, captured_job
+from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
 

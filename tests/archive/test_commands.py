@@ -15,8 +15,9 @@ from django.core.management import CommandError, call_command
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
+from tests.factories.archive import START, captured_job
 
-from .conftest import START, captured_job, wait_for
+from .conftest import wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 

@@ -10,8 +10,7 @@ from apps.archive.capture.delivery.drain import REST_SECONDS, Drain
 from apps.archive.capture.journal.dead_letters import DeadLetters
 from apps.archive.capture.journal.journal import Journal, JournalError
 from apps.archive.sinks.base import SinkUnavailable
-
-from .conftest import captured_job, with_identity
+from tests.factories.archive import captured_job, with_identity
 
 
 class Choosy:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from apps.archive.domain.comparison import compare_lines, compare_variables, normalised
 from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
-from tests import people
+from tests.factories import people
+from tests.factories.archive import captured_job
 
-from .conftest import captured_job
 from .spool_writer import environment_bytes
 from .test_services import store
 

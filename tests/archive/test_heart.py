@@ -12,9 +12,10 @@ from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.known_rules import KnownRules
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.domain.masking import Masker, Rule
+from tests.factories.archive import captured_job, with_identity
 
 from .capturing import MemorySink, capture_of
-from .conftest import captured_job, wait_for, with_identity
+from .conftest import wait_for
 
 
 class Place:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from apps.archive.capture.journal.journal import Journal, JournalError
 from apps.archive.handover.batches import Batch
 from apps.clusters.schedulers.base import Identity
-
-from .conftest import START, captured_job, with_identity
+from tests.factories.archive import START, captured_job, with_identity
 
 
 def ids(entries):
@@ -185,7 +184,7 @@ from pathlib import Path
 import django
 django.setup()
 from apps.archive.capture.journal.journal import Journal
-from tests.archive.conftest import captured_job, with_identity
+from tests.factories.archive import captured_job, with_identity
 journal = Journal(Path(sys.argv[1]), sinks=["store"])
 for number in range(1, 100_000):
     journal.add(with_identity(captured_job(number)))

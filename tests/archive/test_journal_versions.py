@@ -7,8 +7,7 @@ from contextlib import closing
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.handover.batches import Batch
 from apps.clusters.schedulers.base import Identity
-
-from .conftest import captured_job, with_identity
+from tests.factories.archive import captured_job, with_identity
 
 JOURNAL_1 = """
 CREATE TABLE entry (

@@ -17,9 +17,10 @@ from confluent_kafka.admin import (
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
+from tests.factories.archive import captured_job, with_identity
 
 from . import capturing
-from .conftest import captured_job, wait_for, with_identity
+from .conftest import wait_for
 from .kafka_reading import jobs_of
 from .spool_writer import script_of
 

@@ -13,8 +13,8 @@ from apps.archive.sinks.base import BadSink, SinkUnavailable
 from apps.archive.sinks.kafka import message
 from apps.archive.sinks.kafka import sink as sink_module
 from apps.archive.sinks.registry import open_sink
+from tests.factories.archive import START, captured_job
 
-from .conftest import START, captured_job
 from .kafka_reading import job_of
 
 URL = "kafka://localhost:9092/jobs"

@@ -22,8 +22,7 @@ from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
 from apps.jobs.domain.collection import store_records
 from apps.jobs.models import Collection, Job
-
-from .conftest import START, captured_job
+from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
 

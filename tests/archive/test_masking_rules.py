@@ -10,8 +10,8 @@ from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import Blob, MaskingRule, MaskingTrial
 from apps.core.domain.masking import Rule
 from apps.core.models import Event
-from tests.archive.conftest import START, captured_job
 from tests.archive.spool_writer import environment_bytes
+from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
 

@@ -1,8 +1,7 @@
 """Captured jobs in one piece, as journal and sinks get them."""
 
 from apps.archive.handover.batches import PackedJobs, pack, pieces_of, unpack
-
-from .conftest import captured_job
+from tests.factories.archive import captured_job
 
 
 def test_packed_jobs_are_handed_on_as_they_are_and_show_each_job():

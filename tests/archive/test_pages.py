@@ -4,8 +4,8 @@ import pytest
 from django.urls import reverse
 
 from apps.archive.models import ArchivedJob, Blob
+from tests.factories.archive import captured_job
 
-from .conftest import captured_job
 from .spool_writer import environment_bytes
 from .test_services import store
 

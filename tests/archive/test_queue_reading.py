@@ -17,8 +17,8 @@ from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.jobs.models import QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
-from tests.jobs.accounting import AT
-from tests.production.written import draft
+from tests.factories.jobs import AT
+from tests.factories.requests import draft
 
 QUEUED, RUNNING, HELD = CurrentState.QUEUED, CurrentState.RUNNING, CurrentState.HELD
 
@@ -83,7 +83,7 @@ def test_cluster_that_cannot_be_asked_keeps_what_was_known(alps, captured):
 
 
 def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
-    point = EntryPoint("planned", "tests.jobs.accounting:Planned", SCHEDULERS.group)
+    point = EntryPoint("planned", "tests.jobs.planned:Planned", SCHEDULERS.group)
     monkeypatch.setitem(SCHEDULERS._found, "planned", point)
     cluster = Cluster.objects.create(name="jura", scheduler="planned", options={})
     assert "cannot be asked" in read_queue(cluster=cluster, at=AT)

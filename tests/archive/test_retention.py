@@ -22,9 +22,10 @@ from apps.archive.models import ArchivedJob, Blob, Pin, RetentionRule, ScriptWor
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
-from tests import people
+from tests.factories import people
+from tests.factories.archive import START, captured_job
 
-from .conftest import START, captured_job, index_words
+from .conftest import index_words
 
 pytestmark = pytest.mark.django_db
 

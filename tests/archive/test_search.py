@@ -8,9 +8,10 @@ from django.utils.http import urlencode
 from apps.accounts.models import ClusterLogin
 from apps.archive.domain.search import search, word_search
 from apps.archive.models import ArchivedJob
-from tests import people
+from tests.factories import people
+from tests.factories.archive import captured_job
 
-from .conftest import captured_job, index_words
+from .conftest import index_words
 from .test_services import store
 
 pytestmark = pytest.mark.django_db

@@ -13,8 +13,7 @@ from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster
 from apps.core.models import Event
-
-from .conftest import START, captured_job
+from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
 

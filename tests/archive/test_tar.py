@@ -8,9 +8,9 @@ from django.urls import reverse
 
 from apps.archive.domain import bundle
 from apps.archive.models import ArchivedJob, Blob
-from tests import people
+from tests.factories import people
+from tests.factories.archive import captured_job
 
-from .conftest import captured_job
 from .test_services import store
 
 

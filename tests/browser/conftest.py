@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
-from tests import people
+from tests.factories import people
 
 # Playwright's sync interface runs an event loop in this thread, which Django would take for async code.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

@@ -5,9 +5,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.archive.conftest import captured_job
 from tests.archive.spool_writer import environment_bytes
 from tests.archive.test_services import store
+from tests.factories.archive import captured_job
 
 SCRIPT = b"""#!/bin/bash
 #SBATCH --job-name=nova-sim

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from apps.core.domain.events import events_of
 from apps.production.domain.queue.order import in_line
-from tests.production.written import request_in
+from tests.factories.requests import request_in
 
 
 def order() -> list[str]:

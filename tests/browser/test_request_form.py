@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
-from tests.production.written import AT, content, draft
+from tests.factories.requests import AT, content, draft
 
 
 def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):

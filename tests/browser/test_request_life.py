@@ -17,9 +17,9 @@ from apps.production.models import Request, Stage
 from apps.production.tasks import check_waiting
 from apps.progress.domain.transitions import follow_requests
 from apps.quality.tasks import check_all
-from tests.jobs.accounting import failed, record, store
+from tests.factories.jobs import failed, record, store
+from tests.factories.requests import request_in
 from tests.production.test_gathering import history
-from tests.production.written import request_in
 
 KEY = "NOVA-0002"
 #: Each stage by the labels of its fields.

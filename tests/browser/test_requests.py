@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from apps.production.models import Request
 from apps.production.tasks import check_waiting
 from apps.statusboard.models import Service
-from tests.production.written import request_in, stage
+from tests.factories.requests import request_in, stage
 
 STAGE = {
     "Name": "generation",

@@ -12,7 +12,7 @@ from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import Monitoring, State
 from apps.statusboard.models import Incident
-from tests.statusboard.factories import alert, post, service, source, watchdog
+from tests.factories.statusboard import alert, post, service, source, watchdog
 
 HOUR = timedelta(hours=1)
 PAGES = {

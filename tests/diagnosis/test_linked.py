@@ -16,7 +16,7 @@ from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.jobs.domain.collection import store_records
 from apps.jobs.models import Collection, Job
-from tests.archive.conftest import START, captured_job
+from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
 

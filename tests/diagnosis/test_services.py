@@ -26,7 +26,7 @@ from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
 from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
 from apps.jobs.models import Job
-from tests.archive.conftest import captured_job
+from tests.factories.archive import captured_job
 
 FATAL = "start\n---- FileOpenError BEGIN\n    [FATAL] Auth failed\n"
 

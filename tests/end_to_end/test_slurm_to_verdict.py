@@ -21,7 +21,7 @@ from apps.diagnosis.models import LogHarvest
 from apps.jobs.domain.collection import LAG, collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from tests import people
+from tests.factories import people
 from tests.slurm_server import SlurmServer
 
 pytestmark = [

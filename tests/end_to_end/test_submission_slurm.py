@@ -34,8 +34,7 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.tasks import send_to
-from tests import people
-from tests.production import written
+from tests.factories import people, requests
 
 pytestmark = [
     pytest.mark.slurm,
@@ -85,8 +84,8 @@ def request_of_three(slurm, nova, liaison, approver):
     declaration = DECLARATION.replace("{program}", str(program))
     workflow = workflow_of(save_workflow(workflow_type=kind, declaration=declaration, by="test", at=people.LONG_AGO))
     values = {"jobs": 3, "events": 31, "memory_bytes": 50_000_000, "wall_seconds": 600}
-    stages = tuple(written.stage(name, kind="step", **values) for name in ("gen", "sim", "reco"))
-    request = written.request_in(
+    stages = tuple(requests.stage(name, kind="step", **values) for name in ("gen", "sim", "reco"))
+    request = requests.request_in(
         "queued", by=liaison, experiment=nova, approver=approver, workflow=workflow, stages=stages
     )
     request.stages.filter(name="reco").update(configuration="it's; $(touch evil)")

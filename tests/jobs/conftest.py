@@ -4,14 +4,14 @@ import pytest
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.registry import SCHEDULERS
-from tests.jobs.accounting import Planned
+from tests.jobs.planned import Planned
 
 
 @pytest.fixture
 def planned(monkeypatch):
     """The scheduler whose accounting the test writes, known to the registry."""
     monkeypatch.setitem(
-        SCHEDULERS._found, "planned", EntryPoint("planned", "tests.jobs.accounting:Planned", SCHEDULERS.group)
+        SCHEDULERS._found, "planned", EntryPoint("planned", "tests.jobs.planned:Planned", SCHEDULERS.group)
     )
     for name, value in {"records": [], "asked": [], "fault": None, "fault_after": 0}.items():
         monkeypatch.setattr(Planned, name, value)

@@ -16,7 +16,7 @@ from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_
 from apps.jobs.domain.origin import locate_log, map_account
 from apps.jobs.domain.records import record_of
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job
-from tests.jobs.accounting import AT, failed, record, store
+from tests.factories.jobs import AT, failed, record, store
 
 
 def events():

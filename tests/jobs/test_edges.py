@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.clusters.models import Cluster
 from apps.jobs import tasks
 from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job
-from tests.jobs.accounting import record, store
+from tests.factories.jobs import record, store
 
 
 def recent(number, **changes):

@@ -7,7 +7,7 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import DirtyHour
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.requests.drafts import create_draft
-from tests.jobs.accounting import AT, record, store
+from tests.factories.jobs import AT, record, store
 
 
 @pytest.fixture

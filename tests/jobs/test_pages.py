@@ -17,7 +17,7 @@ from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import Job
-from tests.jobs.accounting import AT, failed, record, store
+from tests.factories.jobs import AT, failed, record, store
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ x }}"
 

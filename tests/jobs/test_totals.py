@@ -17,7 +17,7 @@ from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.models import Collection, DirtyHour, HourlyEnds, HourlyTotals, Job
-from tests.jobs.accounting import AT, record, store
+from tests.factories.jobs import AT, record, store
 
 SUMS = ("jobs", "wall_seconds", "core_seconds", "cpu_seconds", "retried")
 

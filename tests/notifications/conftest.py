@@ -1,9 +1,9 @@
 import pytest
 
 from apps.production.domain.lifecycle.moves import check_request, submit_request
+from tests.factories.requests import AT, draft
 from tests.notifications.mail_server import MailServerProcess
 from tests.notifications.told import deliver, with_address
-from tests.production.written import AT, draft
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from apps.api.models import KeyedCall
 from apps.core.domain.events import events_of
 from apps.notifications.domain.notifications import notify_of_event
 from apps.notifications.models import Notification, Webhook
-from tests.production.written import draft, request_in
+from tests.factories.requests import draft, request_in
 
 JSON = "application/json"
 

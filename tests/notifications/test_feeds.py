@@ -13,10 +13,10 @@ from apps.core.enums import Audience, Group
 from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
 from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Preferences
+from tests.factories.people import person
+from tests.factories.requests import draft
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
-from tests.people import person
-from tests.production.written import draft
 
 pytestmark = pytest.mark.django_db
 ATOM = "{http://www.w3.org/2005/Atom}"

@@ -15,12 +15,12 @@ from apps.notifications.enums import Channel, Level, When
 from apps.notifications.models import Message, Notification, Preferences, Webhook
 from apps.production.domain.approvals.reminders import remind_of_holds
 from apps.production.domain.holds import lift_hold, place_hold
+from tests.factories.people import person
+from tests.factories.requests import request_in
 from tests.notifications.mail_server import text_of
 from tests.notifications.test_feeds import titles
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver, send, with_address
-from tests.people import person
-from tests.production.written import request_in
 
 pytestmark = pytest.mark.django_db
 

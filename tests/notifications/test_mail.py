@@ -13,11 +13,11 @@ from apps.notifications.domain.preferences import save_preferences
 from apps.notifications.enums import Channel, MessageState, When
 from apps.notifications.models import Message, Notification
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
+from tests.factories.people import person
+from tests.factories.requests import draft
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver, send, with_address
-from tests.people import person
-from tests.production.written import draft
 
 pytestmark = pytest.mark.django_db
 

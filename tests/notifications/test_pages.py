@@ -4,7 +4,7 @@ import pytest
 
 from apps.core.domain.events import publish
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
-from tests import people
+from tests.factories import people
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
 

@@ -16,9 +16,9 @@ from apps.production.domain.approvals.delegations import delegate
 from apps.production.enums import Verb
 from apps.production.events import kind_of_move
 from apps.production.models import ApprovalGroup, ApprovalRule
+from tests.factories.people import person
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
-from tests.people import person
 
 pytestmark = pytest.mark.django_db
 

@@ -22,9 +22,9 @@ from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.holds import place_hold
 from tests.certificates import self_signed, speak_tls
+from tests.factories.requests import request_in
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import call, deliver
-from tests.production.written import request_in
 
 pytestmark = pytest.mark.django_db
 

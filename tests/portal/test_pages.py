@@ -13,8 +13,8 @@ from apps.jobs.models import Job
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.enums import State
 from opsportal.version import VERSION
-from tests.jobs import accounting
-from tests.statusboard import factories
+from tests.factories import statusboard
+from tests.factories.jobs import failed, record, store
 
 
 def page_of(client, user, path: str) -> str:
@@ -56,7 +56,7 @@ def test_job_page_escapes_everything_a_job_can_say(world, client, shifter):
 
 
 def test_job_page_without_script_log_or_verdict(world, client, shifter):
-    (job,) = accounting.store(world.job.cluster, accounting.record(99, started_at=None, ended_at=world.job.ended_at))
+    (job,) = store(world.job.cluster, record(99, started_at=None, ended_at=world.job.ended_at))
     page = page_of(client, shifter, f"/jobs/{job.pk}/")
     assert "Not captured" in page
     assert "It never ran." in page
@@ -85,11 +85,11 @@ def test_job_page_hides_a_request_of_another_experiment(world, client, other_lia
 def test_job_page_asks_no_more_for_more_tasks(world, client, shifter):
     client.force_login(shifter)
     times = {"submitted_at": world.job.submitted_at, "ended_at": world.job.ended_at, "spool_id": world.job.spool_id}
-    accounting.store(world.job.cluster, accounting.failed(1, **times))
+    store(world.job.cluster, failed(1, **times))
     path = f"/jobs/{world.job.pk}/"
     queries(client, path)
     before = queries(client, path)
-    accounting.store(world.job.cluster, *[accounting.failed(number, **times) for number in range(2, 8)])
+    store(world.job.cluster, *[failed(number, **times) for number in range(2, 8)])
     assert queries(client, path) == before
 
 
@@ -116,7 +116,7 @@ def test_home_counts_the_jobs_that_a_service_hit_today_and_links_to_them(world, 
 
 
 def test_home_says_how_many_have_no_verdict_yet(world, now, client, shifter):
-    accounting.store(world.job.cluster, accounting.failed(5, ended_at=world.job.ended_at), accounting.record(6))
+    store(world.job.cluster, failed(5, ended_at=world.job.ended_at), record(6))
     recompute_dirty_hours(at=world.job.ended_at)
     page = page_of(client, shifter, "/")
     assert "2 of 3 jobs" in page
@@ -133,7 +133,7 @@ def test_home_asks_no_more_for_more_services(world, client, shifter, at):
     queries(client, "/")
     before = queries(client, "/")
     for name in ("dcache", "cvmfs", "condb"):
-        service = factories.service(name, at - timedelta(days=2))
+        service = statusboard.service(name, at - timedelta(days=2))
         open_incident(service=service, state=State.DEGRADED, title="slow", by=shifter, at=at)
     assert queries(client, "/") == before
 
@@ -161,7 +161,7 @@ def test_search_goes_straight_to_the_only_thing_found(world, client, liaison, wo
 
 
 def test_search_by_host_and_user_lists_jobs_and_leads_to_all(world, client, liaison):
-    accounting.store(world.job.cluster, accounting.failed(5, host="wn-0233"))
+    store(world.job.cluster, failed(5, host="wn-0233"))
     client.force_login(liaison)
     page = client.get("/find/", {"q": "wn-0233"}).content.decode()
     assert ">4711<" in page

@@ -1,8 +1,8 @@
 import pytest
 
 from apps.statusboard.models import Service
-from tests.people import person
-from tests.production.written import AT
+from tests.factories.people import person
+from tests.factories.requests import AT
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from apps.accounts.domain import grant_role
 from apps.accounts.enums import Role
 from apps.production.models import Request, RequestCounter
-from tests.production.written import AT, draft, request_in
+from tests.factories.requests import AT, draft, request_in
 
 LIST = "/admin/production/request/"
 

@@ -44,8 +44,8 @@ from apps.production.models import (
     WorkflowVersion,
 )
 from apps.submission.models import Assignment, Submission, TakenFile
-from tests.people import person
-from tests.production.written import AT, draft, request_in
+from tests.factories.people import person
+from tests.factories.requests import AT, draft, request_in
 
 MODELS = [
     model

@@ -7,7 +7,7 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Request
 from apps.production.tasks import check_waiting
-from tests.production.written import AT, content, draft, pass_quality, request_in
+from tests.factories.requests import AT, content, draft, pass_quality, request_in
 
 LIST = "/api/v1/requests/"
 STAGE = {

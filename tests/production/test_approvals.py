@@ -24,8 +24,8 @@ from apps.production.domain.lifecycle.moves import (
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Request, Signature
-from tests.people import person
-from tests.production.written import AT, content, request_in, stage
+from tests.factories.people import person
+from tests.factories.requests import AT, content, request_in, stage
 
 WEEK = timedelta(days=7)
 

@@ -17,7 +17,7 @@ from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, RequestState
 from apps.production.models import Request, Signature, WorkflowType
 from apps.production.web.forms.request import typed
-from tests.production.written import AT, content, request_in, stage
+from tests.factories.requests import AT, content, request_in, stage
 
 DECLARED = """
 title: Skim with a knob

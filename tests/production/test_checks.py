@@ -7,7 +7,7 @@ import pytest
 
 from apps.production.domain.checks import Facts, check_content, check_shape
 from apps.production.domain.content.model import RequestContent, StageContent, changes
-from tests.production.written import content, stage
+from tests.factories.requests import content, stage
 
 FACTS = Facts(today=date(2026, 11, 20), services=frozenset({"samweb"}))
 

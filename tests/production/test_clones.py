@@ -14,8 +14,8 @@ from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
+from tests.factories.requests import AT, content, draft, stage
 from tests.production.test_workflows import monte_carlo
-from tests.production.written import AT, content, draft, stage
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from apps.production.domain.outputs.counts import (
     say_located,
 )
 from apps.production.models import OutputReport, Stage, StageCounts
-from tests.production.written import AT, request_in
+from tests.factories.requests import AT, request_in
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from apps.production.domain.outputs.datasets import catalogue_of
 from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request
 from apps.production.tasks import define_waiting
-from tests.production.written import AT, draft, stage
+from tests.factories.requests import AT, draft, stage
 
 FILES = [f"raw_{n}.root" for n in range(10)]
 

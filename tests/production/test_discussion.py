@@ -11,8 +11,8 @@ from apps.core.models import Event
 from apps.production.domain import discussion
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Comment
-from tests.people import person
-from tests.production.written import AT, content, draft
+from tests.factories.people import person
+from tests.factories.requests import AT, content, draft
 
 
 def write(request, by, text="Why 4 GB?", path="stages.0.memory_bytes", at=AT, **more):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates import PastStage, Range, estimate, quantile
 from apps.production.domain.outputs.datasets import Dataset
-from tests.production.written import content, stage
+from tests.factories.requests import content, stage
 
 TODAY = date(2026, 11, 20)
 

@@ -16,8 +16,8 @@ from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
 from apps.production.domain.yaml_text import parse_yaml
 from apps.production.models import Request, WorkflowType, WorkflowVersion
+from tests.factories.requests import AT, content, draft, stage
 from tests.production.test_workflows import builtin, monte_carlo
-from tests.production.written import AT, content, draft, stage
 
 IMPORT = "/requests/import/"
 

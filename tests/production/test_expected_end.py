@@ -14,8 +14,8 @@ from apps.production.domain.queue.lines import start_of
 from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
+from tests.factories.requests import S, draft, request_in, stage
 from tests.production.test_gathering import history
-from tests.production.written import S, draft, request_in, stage
 
 NOT_COUNTED = "Waiting time is not included"
 CHAIN = (stage("generation"),)

@@ -7,8 +7,8 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
-from tests.people import person
-from tests.production.written import AT, content, draft, request_in, stage
+from tests.factories.people import person
+from tests.factories.requests import AT, content, draft, request_in, stage
 
 NEW = "/requests/new/"
 

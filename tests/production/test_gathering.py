@@ -21,8 +21,8 @@ from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import runs_in
 from apps.production.models import Request, StageHistory
 from apps.statusboard.models import DowntimeWindow, Service
+from tests.factories.requests import AT, S, content, draft, request_in, stage
 from tests.production.test_rules import monte_carlo
-from tests.production.written import AT, S, content, draft, request_in, stage
 
 
 @pytest.fixture

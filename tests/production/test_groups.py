@@ -9,8 +9,8 @@ from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate
 from apps.production.domain.approvals.groups import retire_group, retirement_of
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation
-from tests.people import person
-from tests.production.written import AT
+from tests.factories.people import person
+from tests.factories.requests import AT
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from apps.core.models import Event
 from apps.production.domain.holds import hold_of, holds_over, lift_hold, place_hold
 from apps.production.domain.queue.order import queue_ranks
 from apps.production.models import Hold
-from tests.people import person
-from tests.production.written import AT, request_in
+from tests.factories.people import person
+from tests.factories.requests import AT, request_in
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.enums import CHANGEABLE, CLOSED, RequestState, Verb
 from apps.production.models import ApprovalGroup, ApprovalRule, Request
-from tests.people import person
-from tests.production.written import AT, content, draft, stage
+from tests.factories.people import person
+from tests.factories.requests import AT, content, draft, stage
 
 ROLES = ["liaison", "liaison_two", "both", "both_two", "approver", "shifter", "admin"]
 ACTIONS = [*SERVICES, "check", "save", "change", "set_priority", "sign_one", "withdraw", "delegate", "revoke"]

@@ -23,9 +23,9 @@ from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import UNSENT, RequestState
 from apps.production.models import Request, RequestLink
 from apps.submission.models import Submission
+from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.production.test_splitting import sums
 from tests.production.test_workflows import monte_carlo
-from tests.production.written import AT, content, draft, request_in, stage
 
 SENT = [state for state in RequestState if state not in UNSENT]
 

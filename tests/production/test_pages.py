@@ -10,7 +10,7 @@ from apps.production.domain.lifecycle.transitions import actor_of
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Actor, RequestState, Verb
 from apps.production.models import Request
-from tests.production.written import AT, draft, request_in, stage
+from tests.factories.requests import AT, draft, request_in, stage
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -217,7 +217,7 @@ def test_detail_names_needed_service_with_its_state(nova, liaison, samweb, brows
 
 def test_edited_fields_are_named_in_the_timeline(nova, liaison, browse):
     obj = draft(liaison, nova, stages=(stage(release="v09_70"),))
-    from tests.production.written import content
+    from tests.factories.requests import content
 
     save_draft(request=obj, content=content(stages=(stage(release="v09_72"),)), version=obj.version, by=liaison, at=AT)
     page = browse(liaison).get(detail(obj)).content.decode()

@@ -15,7 +15,7 @@ from apps.production.domain.queue.placement import move_request, queue_version
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
-from tests.production.written import AT, content, draft, request_in
+from tests.factories.requests import AT, content, draft, request_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

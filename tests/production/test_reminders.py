@@ -14,8 +14,8 @@ from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
 from apps.production.models import ApprovalRule, Request, Signature
-from tests.people import person
-from tests.production.written import AT, request_in
+from tests.factories.people import person
+from tests.factories.requests import AT, request_in
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 BY_MOVES = [state for state in WAITING if state != "running"]

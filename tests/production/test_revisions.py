@@ -15,8 +15,8 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import general
 from apps.production.models import Request
+from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.production.test_workflows import monte_carlo
-from tests.production.written import AT, content, draft, request_in, stage
 
 
 def save(request, by, *, minutes=0, **changed):

@@ -24,7 +24,7 @@ from apps.production.domain.estimates import PastStage, estimate
 from apps.production.domain.outputs.datasets import Dataset
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
-from tests.production.written import AT, content, stage
+from tests.factories.requests import AT, content, stage
 
 DAY = timedelta(days=1)
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb", "dcache"}))

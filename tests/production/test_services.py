@@ -16,8 +16,8 @@ from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
 from apps.production.models import Request
-from tests.people import person
-from tests.production.written import AT, content, draft, request_in, stage
+from tests.factories.people import person
+from tests.factories.requests import AT, content, draft, request_in, stage
 
 
 @pytest.fixture

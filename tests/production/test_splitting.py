@@ -14,8 +14,8 @@ from apps.production.domain.lineage.splits import MAX_PARTS, By, split, ways
 from apps.production.domain.types.arguments import runs_in
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
+from tests.factories.requests import content, stage
 from tests.production.test_workflows import monte_carlo
-from tests.production.written import content, stage
 
 
 def workflow(key):

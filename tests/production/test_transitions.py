@@ -15,8 +15,8 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import PORTAL, Actor, RequestState, Verb
 from apps.production.models import Request
 from apps.production.tasks import check_request, check_waiting
-from tests.people import person
-from tests.production.written import AT, content, draft, pass_quality, request_in, stage
+from tests.factories.people import person
+from tests.factories.requests import AT, content, draft, pass_quality, request_in, stage
 
 ROLES = ["liaison", "other_liaison", "approver", "shifter", "admin", "both"]
 CAN = {

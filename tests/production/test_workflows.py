@@ -19,7 +19,7 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import typed
-from tests.production.written import AT, content, stage
+from tests.factories.requests import AT, content, stage
 
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
 

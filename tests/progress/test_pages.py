@@ -11,7 +11,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import production_now
-from tests.jobs.accounting import AT, failed, record, store
+from tests.factories.jobs import AT, failed, record, store
 from tests.jobs.test_pages import listed_at
 
 

@@ -17,8 +17,8 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
 from apps.progress.domain.production_report import digest_of, freeze_report, read_frozen, report_of
 from apps.progress.models import ProductionReport
-from tests.jobs.accounting import AT, failed, record, store
-from tests.production.written import pass_quality, request_in
+from tests.factories.jobs import AT, failed, record, store
+from tests.factories.requests import pass_quality, request_in
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.production.models import StageHistory
 from apps.progress.domain import stage_history
-from tests.jobs.accounting import AT, record, store
-from tests.production.written import draft
+from tests.factories.jobs import AT, record, store
+from tests.factories.requests import draft
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import SETTLED, follow_requests
-from tests.jobs.accounting import AT, failed, record, store
-from tests.production.written import request_in
-from tests.production.written import stage as written_stage
+from tests.factories.jobs import AT, failed, record, store
+from tests.factories.requests import request_in
+from tests.factories.requests import stage as written_stage
 
 SENT = AT + timedelta(hours=2)  # after request_in's moves
 END = SENT + timedelta(hours=1)

@@ -13,12 +13,12 @@ from apps.quality.domain import runs
 from apps.quality.domain.posts import NamedFile, name_files
 from apps.quality.domain.standing import standing_of
 from apps.quality.tasks import check_request
-from tests.jobs import accounting
-from tests.production import written
-from tests.production.written import AT
+from tests.factories import requests
+from tests.factories.jobs import failed, record, store
+from tests.factories.requests import AT
 
 LATER = AT + timedelta(hours=2)
-#: When `written` lets requests come into the queue, and into all states after it.
+#: When `factories.requests` lets requests come into the queue, and into all states after it.
 QUEUED_AT = AT + timedelta(hours=1)
 
 
@@ -52,9 +52,9 @@ class Produced:
         for position, name in enumerate(("generation", "simulation")):
             good = 2 - (missing if position else 0)
             ran = {"submitted_at": QUEUED_AT, "started_at": QUEUED_AT, "ended_at": QUEUED_AT + timedelta(minutes=40)}
-            records = [accounting.record(10 * position + n + 1, **ran) for n in range(good)]
-            records += [accounting.failed(100 + n, **ran) for n in range(bad if position else 0)]
-            jobs = accounting.store(cluster, *records)
+            records = [record(10 * position + n + 1, **ran) for n in range(good)]
+            records += [failed(100 + n, **ran) for n in range(bad if position else 0)]
+            jobs = store(cluster, *records)
             attach_origin(origins={job.pk: (self.request.key, name) for job in jobs}, at=AT)
         recompute_dirty_hours(at=LATER)
 
@@ -95,9 +95,9 @@ def make(liaison, nova, approver):
 
     def in_state(state: str = "data_quality", **changes) -> Produced:
         values = {"jobs": 2, "events": 10}
-        stages = (written.stage("generation", **values), written.stage("simulation", **values))
+        stages = (requests.stage("generation", **values), requests.stage("simulation", **values))
         content = {"stages": stages, **changes}
-        request = written.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
+        request = requests.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
         return Produced(request, liaison)
 
     return in_state

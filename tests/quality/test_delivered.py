@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
@@ -13,8 +14,8 @@ from apps.jobs.models import DirtyHour, HourlyTotals, Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.progress.domain.stage_counts import progress_of
-from tests.jobs import accounting
-from tests.production.written import AT
+from tests.factories.jobs import record, store
+from tests.factories.requests import AT
 from tests.quality.conftest import LATER, QUEUED_AT
 
 
@@ -22,16 +23,16 @@ def run(request, *jobs, stage="generation"):
     """Let jobs end; each is (number, attempt, state, minutes after the request came into the queue)."""
     cluster = Cluster.objects.get_or_create(name="jura", defaults={"scheduler": "simulated"})[0]
     records = [
-        accounting.record(
+        record(
             number,
             attempt=attempt,
-            state=accounting.JobState(state),
+            state=JobState(state),
             submitted_at=QUEUED_AT + timedelta(minutes=minutes),
             ended_at=QUEUED_AT + timedelta(minutes=minutes + attempt),
         )
         for number, attempt, state, minutes in jobs
     ]
-    rows = accounting.store(cluster, *records)
+    rows = store(cluster, *records)
     attach_origin(origins={row.pk: (request.key, stage) for row in rows}, at=AT)
     recompute_dirty_hours(at=LATER)
 

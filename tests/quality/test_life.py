@@ -13,7 +13,7 @@ from apps.production.enums import PORTAL, Verb
 from apps.quality.domain import runs
 from apps.quality.models import QualityRun, Waiver
 from apps.quality.tasks import check_all
-from tests.people import person
+from tests.factories.people import person
 from tests.quality.conftest import LATER
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload
-from tests.statusboard.factories import post, service, source, states, watchdog
+from tests.factories.statusboard import post, service, source, states, watchdog
 
 
 @pytest.fixture

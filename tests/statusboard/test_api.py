@@ -16,7 +16,7 @@ from apps.statusboard.domain.sources import add_token, create_source
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, RawPayload
-from tests.statusboard.factories import alert, message, service
+from tests.factories.statusboard import alert, message, service
 
 HOUR = timedelta(hours=1)
 

@@ -13,7 +13,7 @@ from apps.statusboard.domain.incidents import close_incident
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.rules import add_rule, drop_old_payloads, replay_payloads
 from apps.statusboard.models import Incident, RawPayload, UnmappedAlert
-from tests.statusboard.factories import alert, message, post, service, source, states, watchdog
+from tests.factories.statusboard import alert, message, post, service, source, states, watchdog
 
 MINUTE = timedelta(minutes=1)
 

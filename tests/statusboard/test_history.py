@@ -13,7 +13,7 @@ from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.domain.windows import cancel_window, schedule_window
 from apps.statusboard.enums import Cause, Monitoring, State
 from apps.statusboard.models import Service, StateInterval
-from tests.statusboard.factories import alert, post, service, source, states, watchdog
+from tests.factories.statusboard import alert, post, service, source, states, watchdog
 
 MINUTE = timedelta(minutes=1)
 

@@ -11,7 +11,7 @@ from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, LabelRule, UnmappedAlert
-from tests.statusboard.factories import alert, post, service, source
+from tests.factories.statusboard import alert, post, service, source
 
 HOUR = timedelta(hours=1)
 

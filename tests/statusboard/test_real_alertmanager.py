@@ -22,7 +22,7 @@ from apps.statusboard.domain.sources import create_source
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import Incident, RawPayload
 from dev.system_parts import PATH
-from tests.statusboard.factories import service, states
+from tests.factories.statusboard import service, states
 
 pytestmark = [pytest.mark.alertmanager, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

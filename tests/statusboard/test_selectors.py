@@ -9,7 +9,7 @@ from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import Monitoring, State
-from tests.statusboard.factories import alert, post, service, source, watchdog
+from tests.factories.statusboard import alert, post, service, source, watchdog
 
 MINUTE = timedelta(minutes=1)
 

@@ -3,11 +3,12 @@ from datetime import timedelta
 import pytest
 
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
 from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.models import WorkflowType
-from tests.jobs import accounting
-from tests.production import written
-from tests.production.written import AT
+from tests.factories import requests
+from tests.factories.jobs import record, store
+from tests.factories.requests import AT
 from tests.submission.fake_slurm import FakeSlurm
 
 DECLARATION = """
@@ -54,9 +55,9 @@ def make(liaison, nova, approver, printing):
 
     def in_state(state: str, **changes):
         values = {"jobs": 6, "events": 60}
-        stages = (written.stage("one", **values), written.stage("two", **values))
+        stages = (requests.stage("one", **values), requests.stage("two", **values))
         content = {"workflow": printing, "stages": stages, "later": AT, **changes}
-        return written.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
+        return requests.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
 
     return in_state
 
@@ -68,11 +69,11 @@ def end_jobs():
     def end(submission, *, failed=(), tasks=None, at=AT + timedelta(hours=1), state="failed"):
         submission.refresh_from_db()
         records = [
-            accounting.record(
+            record(
                 int(submission.spool_id) * 100 + task,
                 job_id=f"{submission.spool_id}_{task}",
                 spool_id=submission.spool_id,
-                state=accounting.JobState(state if task in failed else "completed"),
+                state=JobState(state if task in failed else "completed"),
                 submitted_at=submission.sent_at,
                 started_at=submission.sent_at,
                 ended_at=at,
@@ -81,6 +82,6 @@ def end_jobs():
             )
             for task in (range(submission.tasks) if tasks is None else tasks)
         ]
-        return accounting.store(submission.cluster, *records, at=at)
+        return store(submission.cluster, *records, at=at)
 
     return end

@@ -28,8 +28,8 @@ from apps.submission.domain.assignment import assign_request, retry_failed
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.retries import retry_by_verdict
 from apps.submission.models import Submission
-from tests.production.written import AT
-from tests.submission.verdicts import judge
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
 
 
 @pytest.fixture

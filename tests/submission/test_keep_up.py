@@ -21,9 +21,9 @@ from apps.submission.domain.plan import plan_next
 from apps.submission.domain.retries import retry_by_verdict
 from apps.submission.domain.trials import end_kept_up
 from apps.submission.models import Submission, TakenFile
-from tests.production import written
-from tests.production.written import AT
-from tests.submission.verdicts import judge
+from tests.factories import requests
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
 
 HOUR = timedelta(hours=1)
 ARGUMENTS = {"cadence": 3600, "split": "per file", "most_in_flight": 3, "stop_on": "2026-11-21"}
@@ -51,7 +51,7 @@ def keep_up(detector, cluster, liaison, nova, approver):
     def make(*names, verb=Verb.START, **arguments):
         first = {"input_type": "raw", "output_type": "reco"}
         stages = tuple(
-            written.stage(
+            requests.stage(
                 name,
                 kind="analysis" if n else "reconstruction",
                 jobs=None,
@@ -63,7 +63,7 @@ def keep_up(detector, cluster, liaison, nova, approver):
         )
         workflow = workflow_of(newest_version("keep_up"))
         content = {"workflow": workflow, "stages": stages, "arguments": {**ARGUMENTS, **arguments}}
-        request = written.request_in("queued", by=liaison, experiment=nova, approver=approver, **content)
+        request = requests.request_in("queued", by=liaison, experiment=nova, approver=approver, **content)
         return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=verb)
 
     return make

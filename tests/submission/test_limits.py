@@ -13,7 +13,7 @@ from apps.submission.domain.plan import plan_next
 from apps.submission.domain.ranges import read_ranges
 from apps.submission.domain.submissions import in_flight
 from apps.submission.models import Assignment, Submission, TakenFile
-from tests.production.written import AT
+from tests.factories.requests import AT
 from tests.submission.test_keep_up import HOUR, detector, end, files_of, keep_up
 
 __all__ = ["detector", "keep_up"]  # fixtures

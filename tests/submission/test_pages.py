@@ -15,8 +15,8 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
-from tests.production.written import AT
-from tests.submission.verdicts import judge
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
 
 
 def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster, end_jobs):

@@ -13,7 +13,7 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request, cancel_sent
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.recall import recall_sent
-from tests.production.written import AT
+from tests.factories.requests import AT
 
 LATER = AT + timedelta(minutes=10)
 

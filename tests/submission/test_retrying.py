@@ -11,10 +11,9 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.retries import retry_by_verdict
-from tests import people
-from tests.production.written import AT
-from tests.statusboard import factories
-from tests.submission.verdicts import judge
+from tests.factories import people, statusboard
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
 
 LATER = AT + timedelta(minutes=10)
 
@@ -56,7 +55,7 @@ def test_not_more_often_than_the_cluster_says(running, fail, fake):
 
 
 def test_not_while_the_service_is_down(running, fail, approver):
-    samweb = factories.service("samweb", people.LONG_AGO)
+    samweb = statusboard.service("samweb", people.LONG_AGO)
     incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
     fail({0: "service"}, service="samweb")
     assert retry_by_verdict(cluster=running.cluster, at=LATER) == []

@@ -15,7 +15,7 @@ from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
 from apps.submission.domain.ranges import read_ranges, write_ranges
 from apps.submission.domain.scripts import plan_stage, write_script
-from tests.production import written
+from tests.factories import requests
 
 PRINT = ["/usr/bin/printf", r"%s\0"]  # tells its words, each with a NUL
 DECLARATION = """
@@ -34,7 +34,7 @@ NASTY = st.sampled_from(["$(touch /tmp/x)", "`id`", "a'b\"c", "\n; ls", "!!", "\
 
 def contents(command: list[str], **stage: object) -> RequestContent:
     workflow = read_declaration(DECLARATION.replace("COMMAND", json.dumps(command)), key="t")
-    return replace(RequestContent(), workflow=workflow, stages=(written.stage(kind="stage", **stage),))
+    return replace(RequestContent(), workflow=workflow, stages=(requests.stage(kind="stage", **stage),))
 
 
 def run(script: str, task: int = 0, *arguments: str) -> list[str]:

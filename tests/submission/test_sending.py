@@ -18,7 +18,7 @@ from apps.submission.domain.plan import plan_next
 from apps.submission.domain.submissions import clusters_to_look_at
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
-from tests.production.written import AT
+from tests.factories.requests import AT
 
 LATER = AT + timedelta(minutes=10)
 

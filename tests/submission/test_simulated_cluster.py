@@ -25,7 +25,7 @@ from apps.production.enums import Verb
 from apps.progress.domain.transitions import follow_requests
 from apps.submission.domain.assignment import retry_failed
 from apps.submission.tasks import send_to
-from tests.production import written
+from tests.factories import requests
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -80,8 +80,8 @@ def demo(tmp_path, monkeypatch, settings, db):
 
 
 def request_of(liaison, nova, approver, jobs=6):
-    stages = tuple(written.stage(name, jobs=jobs, events=600) for name in ("generation", "simulation", "reco"))
-    return written.request_in("queued", by=liaison, experiment=nova, approver=approver, stages=stages)
+    stages = tuple(requests.stage(name, jobs=jobs, events=600) for name in ("generation", "simulation", "reco"))
+    return requests.request_in("queued", by=liaison, experiment=nova, approver=approver, stages=stages)
 
 
 def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, approver):

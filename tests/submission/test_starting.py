@@ -18,10 +18,8 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.outlook import outlook
 from apps.submission.domain.start import obstacle, start_next
 from apps.submission.models import Assignment, Submission
-from tests import people
-from tests.production import written
-from tests.production.written import AT
-from tests.statusboard import factories
+from tests.factories import people, requests, statusboard
+from tests.factories.requests import AT
 
 LATER = AT + timedelta(minutes=10)
 
@@ -91,8 +89,8 @@ def test_one_whose_cluster_was_chosen_begins_there(make, cluster, approver):
 
 def test_holds_keep_requests_back_and_let_others_pass(make, cluster, approver, dune, other_liaison, printing):
     held, stage_held = make("queued"), make("queued")
-    stages = (written.stage("one", jobs=2, events=20),)
-    passing = written.request_in(
+    stages = (requests.stage("one", jobs=2, events=20),)
+    passing = requests.request_in(
         "queued", by=other_liaison, experiment=dune, approver=approver, workflow=printing, stages=stages
     )
     place_hold(by=approver, at=AT, reason="Disks are full.", stage=stage_held.stages.first())
@@ -113,8 +111,8 @@ def test_advice_against_submitting_keeps_requests_back(make, cluster, approver, 
 
 
 def test_a_needed_service_that_is_down_keeps_jobs_back(make, cluster, approver, fake):
-    samweb = factories.service("samweb", people.LONG_AGO)
-    stages = (written.stage("one", jobs=2, events=20, services=("samweb",)),)
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    stages = (requests.stage("one", jobs=2, events=20, services=("samweb",)),)
     request = make("queued", stages=stages)
     incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
     assert started(cluster) == []
@@ -145,8 +143,8 @@ def test_an_experiment_has_no_more_in_flight_than_its_limit(
     set_options(cluster, in_flight={"NOVA": 1}, experiment_in_flight=50)
     make("queued")
     make("queued")
-    stages = (written.stage("one", jobs=2, events=20),)
-    passing = written.request_in(
+    stages = (requests.stage("one", jobs=2, events=20),)
+    passing = requests.request_in(
         "queued", by=other_liaison, experiment=dune, approver=approver, workflow=printing, stages=stages
     )
     tasks.send_to(cluster_id=cluster.pk)

@@ -12,9 +12,9 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request, retry_failed
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.trials import judge_tests
-from tests.production import written
-from tests.production.written import AT
-from tests.submission.verdicts import judge
+from tests.factories import requests
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
 
 LATER = AT + timedelta(minutes=10)
 
@@ -61,7 +61,7 @@ def test_a_good_test_of_every_stage_begins_production(tested, end_jobs, fake):
 
 
 def test_at_most_100_events_are_made(make, cluster, approver, fake):
-    stages = (written.stage("one", jobs=2, events=5_000),)
+    stages = (requests.stage("one", jobs=2, events=5_000),)
     request = make("queued", stages=stages)
     assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
     assert "OPSPORTAL_EVENTS_PER_JOB=$((100 + (index < 0)))" in fake.script(step(assignment).spool_id)

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.production.written import request_in
+from tests.factories.requests import request_in
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
 from apps.production.models import QueueEntry, QueueState, Request
-from tests.production.written import AT, request_in
+from tests.factories.requests import AT, request_in
 
 LATER = AT + timedelta(hours=2)
 

@@ -12,7 +12,7 @@ from apps.production.domain.queue.placement import move_request, queue_version
 from apps.production.domain.queue.scoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import ExperimentShare
-from tests.production.written import AT, request_in
+from tests.factories.requests import AT, request_in
 
 QUEUE = "/requests/queue/"
 

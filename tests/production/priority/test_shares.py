@@ -15,8 +15,8 @@ from apps.production.domain.queue.scoring import read_shares, rescore_all
 from apps.production.domain.queue.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
 from apps.progress.domain.share_use import count_share_use
-from tests.people import person
-from tests.production.written import AT, request_in
+from tests.factories.people import person
+from tests.factories.requests import AT, request_in
 
 HOUR = timedelta(hours=1)
 

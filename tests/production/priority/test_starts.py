@@ -9,7 +9,7 @@ from apps.production.domain.queue.scoring import rescore_all
 from apps.production.domain.queue.starts import expected_start
 from apps.production.enums import Verb
 from apps.production.models import QueueState
-from tests.production.written import AT as MADE
+from tests.factories.requests import AT as MADE
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

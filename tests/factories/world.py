@@ -25,9 +25,8 @@ from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
 from tests.archive.spool_writer import environment_bytes
-from tests.jobs import accounting
-from tests.production import written
-from tests.statusboard import factories
+from tests.factories import requests, statusboard
+from tests.factories.jobs import failed, store
 
 SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=<b>reco</b>\nreco -c prod.fcl\n"
 LOG = """Begin processing the 1st record. run: 1 subRun: 0 event: 1
@@ -85,7 +84,7 @@ class World:
 
 def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roots: Path, at: datetime) -> World:
     """Make it all by the services that make real ones; `roots` must be among LOG_ROOTS."""
-    service = factories.service("samweb", at - timedelta(days=3))
+    service = statusboard.service("samweb", at - timedelta(days=3))
     incident = open_incident(
         service=service, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(hours=1)
     )
@@ -98,10 +97,10 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
         at=at,
     )
     announcement = post_announcement(title="New default", by=shifter, at=at)
-    farm = factories.source(at, slug="farm")
-    factories.post(farm, at, factories.alert(at, service="nobody-knows"))
-    stages = (written.stage("reco", services=("samweb",)),)
-    request = written.draft(liaison, nova, stages=stages)
+    farm = statusboard.source(at, slug="farm")
+    statusboard.post(farm, at, statusboard.alert(at, service="nobody-knows"))
+    stages = (requests.stage("reco", services=("samweb",)),)
+    request = requests.draft(liaison, nova, stages=stages)
     place_hold(by=shifter, at=at, reason="The farm is full.", experiment=nova)
     job = _failed_job(request, roots, at)
     return World(
@@ -135,7 +134,7 @@ def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
         stage="reco",
     )
     store_jobs(jobs=[captured], by="test", at=at)
-    record = accounting.failed(
+    record = failed(
         4711,
         exit_code=65,
         name="<script>alert(1)</script>",
@@ -144,7 +143,7 @@ def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
         started_at=at - timedelta(minutes=90),
         ended_at=at - timedelta(minutes=30),
     )
-    (job,) = accounting.store(cluster, record, at=at)
+    (job,) = store(cluster, record, at=at)
     Job.objects.filter(pk=job.pk).update(log_path=str(log))
     for _ in range(3):
         tasks.deliver_waiting()

@@ -1,0 +1,27 @@
+"""Captured jobs for tests, as capture hands them to its sinks."""
+
+from datetime import UTC, datetime, timedelta
+
+from apps.archive.handover.batches import Batch
+from apps.archive.handover.entry import CapturedJob
+from apps.clusters.schedulers.base import Identity
+from tests.archive.spool_writer import environment_bytes, script_of
+
+START = datetime(2026, 11, 20, 9, 12, tzinfo=UTC)
+
+
+def captured_job(job_id=1, *, cluster="alps", minutes=0, **changes) -> CapturedJob:
+    values = {
+        "cluster": cluster,
+        "scheduler": "slurm",
+        "job_id": str(job_id),
+        "submitted_at": START + timedelta(minutes=minutes),
+        "captured_at": START + timedelta(minutes=minutes, seconds=1),
+        "script": script_of(int(job_id)),
+        "environment": environment_bytes(),
+    }
+    return CapturedJob(**values | changes)
+
+
+def with_identity(*jobs):
+    return Batch.of([(job, Identity(int(job.job_id), 1)) for job in jobs])
