@@ -9,12 +9,10 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiViewSet, command
 from apps.accounts.models import Experiment
-from apps.accounts.permissions import scope_of
 from apps.core.api.conditional import Guarded
-from apps.core.errors import InvalidFields
 from apps.production.domain import holds
 from apps.production.domain.requests.reasons import MAX_REASON
-from apps.production.models import Hold, Stage
+from apps.production.models import Hold
 
 
 class HoldReader(serializers.ModelSerializer[Hold]):
@@ -71,17 +69,10 @@ class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
     @command(HoldWriter, HoldReader, code=201)
     def create(self, *, request: str, stage: int | None, **given: Any) -> Hold:
         """Let no new jobs start; an approver or a shifter of the OPG may."""
-        named = request or stage is not None
-        return holds.place_hold(stage=self._stage(request, stage) if named else None, **given)
+        named = holds.stage_named(self.request.user, key=request, number=stage)
+        return holds.place_hold(stage=named, **given)
 
     @command(LiftWriter, HoldReader)
     def lift(self, hold: Hold, **given: Any) -> Hold:
         """Let what was held go on."""
         return holds.lift_hold(hold=hold, **given)
-
-    def _stage(self, key: str, number: int | None) -> Stage:
-        stages = Stage.objects.select_related("request__experiment")
-        stage = stages.filter(request__key=key, position=(number or 0) - 1).first()
-        if stage is None or not scope_of(self.request.user).sees(stage.request.experiment_id):
-            raise InvalidFields({"stage": ["There is no such stage: give the request's key and the stage's number."]})
-        return stage

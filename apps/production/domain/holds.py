@@ -11,7 +11,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import events_of, publish
-from apps.core.errors import InvalidTransition, NotAllowed
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.requests.reasons import checked_reason
 from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Hold, Request, Stage
@@ -71,6 +71,20 @@ def past_holds(user: User) -> QuerySet[Hold]:
     """Return the holds lifted last that this person may see."""
     lifted = Hold.objects.exclude(lifted_at=None).select_related("experiment", "stage__request", "by", "lifted_by")
     return _visible(lifted, user).order_by("-lifted_at", "-pk")[:PAST]
+
+
+def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
+    """Return the stage of this number, from 1, of the request of this key; None where neither is given.
+
+    Raises `InvalidFields` where there is none that the person may see: half of a name would hold more than was meant.
+    """
+    if not key and number is None:
+        return None
+    stages = Stage.objects.select_related("request__experiment")
+    stage = stages.filter(request__key=key, position=(number or 0) - 1).first()
+    if stage is None or not scope_of(user).sees(stage.request.experiment_id):
+        raise InvalidFields({"stage": ["There is no such stage: give the request's number and the stage's."]})
+    return stage
 
 
 def wide_holds(user: User) -> list[Held]:

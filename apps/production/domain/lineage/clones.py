@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.errors import InvalidTransition, NotAllowed
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.requests.stages import content_of
@@ -22,8 +22,6 @@ from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
 from apps.production.models import Request
 
-#: What a page tells of a change that could not be made.
-REFUSALS = (InvalidFields, InvalidTransition, StaleState)
 _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 

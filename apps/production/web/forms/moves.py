@@ -1,6 +1,5 @@
 """The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -63,10 +62,3 @@ class CommentForm(forms.Form):
             del self.fields["field"]
         else:
             self.fields["field"].choices = fields  # type: ignore[attr-defined]
-
-
-def add_problems(form: forms.Form, problems: Mapping[str, list[str]]) -> None:
-    """Put problems found by a service beside the fields of a plain form."""
-    for name, messages in problems.items():
-        for message in messages:
-            form.add_error(name if name in form.fields else None, message)

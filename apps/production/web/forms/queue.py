@@ -19,9 +19,9 @@ class MoveForm(forms.Form):
 
 
 class UndoForm(forms.Form):
-    """Why the score decides again."""
+    """Why the score decides again; who may not move it is refused before a reason is missed."""
 
-    reason = forms.CharField(max_length=MAX_REASON)
+    reason = forms.CharField(required=False)
     version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
 
 

@@ -3,21 +3,19 @@
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.turns import turns_of
 from apps.production.domain.lifecycle import moves
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm, may_hand_over
-from apps.production.web.forms.moves import add_problems
 
 #: Requests and delegations that the inbox lists; lists, back office and API have more.
 MAX_SHOWN, MAX_DELEGATIONS = 50, 20
@@ -32,15 +30,11 @@ def inbox(request: AuthenticatedRequest) -> HttpResponse:
 def hand_over(request: AuthenticatedRequest) -> HttpResponse:
     """Let somebody sign for the person who asks."""
     form = DelegationForm(request.POST, user=request.user)
-    if not form.is_valid():
-        return _inbox(request, form, status=400)
-    try:
-        made = delegate(by=request.user, at=timezone.now(), **form.given())
-    except InvalidFields as error:
-        add_problems(form, error.problems)
-        return _inbox(request, form, status=400)
-    messages.success(request, f"{made.to_user} signs for you in that time, under their own name.")
-    return redirect("production:inbox")
+    if form.is_valid():
+        with show_errors(request, form):
+            made = delegate(by=request.user, at=timezone.now(), **form.given())
+            messages.success(request, f"{made.to_user} signs for you in that time, under their own name.")
+    return _inbox(request, form) if form.errors else redirect("production:inbox")
 
 
 @require_POST
@@ -55,23 +49,18 @@ def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 @require_POST
 def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> HttpResponse:
     """Take back one's own signature; what is wrong comes back as a message."""
-    wanted: Request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     form = WithdrawForm(request.POST)
     if not form.is_valid():
         messages.error(request, "Say why you withdraw your signature: the others will read it.")
-        return redirect("production:request-detail", key=key)
-    try:
+        return redirect(wanted)
+    with show_errors(request):
         moves.withdraw_signature(request=wanted, signature=pk, by=request.user, at=timezone.now(), **form.cleaned_data)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except (InvalidTransition, StaleState, InvalidFields) as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, f"Your signature of {wanted} is withdrawn.")
-    return redirect("production:request-detail", key=key)
+    return redirect(wanted)
 
 
-def _inbox(request: AuthenticatedRequest, form: DelegationForm, status: int = 200) -> HttpResponse:
+def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     at, user = timezone.now(), request.user
     waiting = waiting_for(user, at)
     shown = list(waiting.select_related("experiment")[:MAX_SHOWN])
@@ -83,7 +72,7 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm, status: int = 20
         "delegations": [(given, _standing(given, at)) for given in delegations],
         "form": form if may_hand_over(user) else None,
     }
-    return render(request, "production/inbox.html", context, status=status)
+    return render(request, "production/inbox.html", context, status=400 if form.errors else 200)
 
 
 def _standing(given: Delegation, at: Any) -> str:

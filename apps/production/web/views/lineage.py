@@ -1,6 +1,5 @@
 """Splitting a request, and combining it with others: what would come of it is shown before anything is done."""
 
-import re
 from typing import Any
 
 from django.contrib import messages
@@ -11,14 +10,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.core.errors import InvalidFields
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import By, never, ways
 from apps.production.domain.requests.stages import content_of, with_stages
 from apps.production.models import Request
 from apps.production.web.forms.lineage import CombineForm, SplitForm
-from apps.production.web.forms.moves import add_problems
 from apps.production.web.lookup import request_or_404
 
 
@@ -35,32 +35,17 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     given = form.cleaned_data
     how: dict[str, Any] = {"by_what": By(given["by"]), "size": given["size"]}
     seen = f"{given['by']} {given['size']}"
-    try:
+    with show_errors(request, form):
         planned = links.plan_split(request=wanted, **how)
-        if request.POST.get("do") == "split" and request.POST.get("seen") == seen:
-            return _split(request, wanted, given, how)
-    except (InvalidTransition, StaleState) as error:
-        return _not_done(request, wanted, error)
-    except InvalidFields as error:
-        add_problems(form, error.problems)
-        return _asked(request, "production/split.html", context)
-    rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
-    context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
-    return render(request, "production/split.html", context)
-
-
-def _split(request: AuthenticatedRequest, wanted: Request, given: dict[str, Any], how: dict[str, Any]) -> HttpResponse:
-    made = links.split_request(
-        request=wanted,
-        by=request.user,
-        at=timezone.now(),
-        reason=given["reason"],
-        version=given["version"],
-        **how,
-    )
-    names = ", ".join(part.key for part in made)
-    messages.success(request, f"{wanted} is now {names}. They are drafts: look at each, and submit it.")
-    return redirect(wanted)
+        if request.POST.get("do") != "split" or request.POST.get("seen") != seen:
+            rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
+            context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
+            return render(request, "production/split.html", context)
+        how |= {"reason": given["reason"], "version": given["version"]}
+        made = links.split_request(request=wanted, by=request.user, at=timezone.now(), **how)
+        names = ", ".join(part.key for part in made)
+        messages.success(request, f"{wanted} is now {names}. They are drafts: look at each, and submit it.")
+    return _asked(request, "production/split.html", context) if form.errors else redirect(wanted)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -77,28 +62,27 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return render(request, "production/combine.html", context)
     if request.method != "POST" or refusal or not form.is_valid():
         return _asked(request, "production/combine.html", context)
-    try:
+    with show_errors(request, form):
         requests = [wanted, *_named(request, [one for one in form.cleaned_data["keys"] if one != wanted.key])]
         planned = links.plan_combined(requests=requests)
         seen = [f"{each.key}:{each.version}" for each in requests]
-        if request.POST.get("do") == "combine" and request.POST.getlist("seen") == seen:
-            return _combine(request, requests, form.cleaned_data["reason"])
-    except (InvalidTransition, StaleState) as error:
-        return _not_done(request, wanted, error)
-    except InvalidFields as error:
-        add_problems(form, error.problems)
-        return _asked(request, "production/combine.html", context)
-    rows = [(each.key, each.title, content_of(each)) for each in requests]
-    context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
-    return render(request, "production/combine.html", context)
+        if request.POST.get("do") != "combine" or request.POST.getlist("seen") != seen:
+            rows = [(each.key, each.title, content_of(each)) for each in requests]
+            context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
+            return render(request, "production/combine.html", context)
+        how = {"reason": form.cleaned_data["reason"], "versions": {each.key: each.version for each in requests}}
+        made = links.combine_requests(requests=requests, by=request.user, at=timezone.now(), **how)
+        messages.success(request, f"{made} is a draft of {len(requests)} requests: look at it, and submit it.")
+        return redirect(made)
+    return _asked(request, "production/combine.html", context) if form.errors else redirect(wanted)
 
 
 def _offered(request: AuthenticatedRequest, wanted: Request) -> dict[str, Any]:
     """Return the requests that are listed: what was ticked, and those that are looked for."""
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
-    text, older = sent.get("text", "")[:200].replace("\0", "").strip(), sent.get("older", "")
-    before = int(older) if sent.get("do") == "older" and re.fullmatch("[0-9]{1,18}", older) else 0
+    text = sent.get("text", "")[:200].replace("\0", "").strip()
+    before = number_in(sent, "older") or 0 if sent.get("do") == "older" else 0
     found = links.candidates_for(wanted, request.user, text=text, before=before, chosen=chosen)
     return {"candidates": found.rows, "older": found.older, "before": before, "text": text, "chosen": chosen}
 
@@ -114,24 +98,10 @@ def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
     return [found[key] for key in keys]
 
 
-def _combine(request: AuthenticatedRequest, requests: list[Request], reason: str) -> HttpResponse:
-    versions = {each.key: each.version for each in requests}
-    made = links.combine_requests(
-        requests=requests, by=request.user, at=timezone.now(), reason=reason, versions=versions
-    )
-    messages.success(request, f"{made} is a draft of {len(requests)} requests: look at it, and submit it.")
-    return redirect(made)
-
-
 def _asked(request: AuthenticatedRequest, template: str, context: dict[str, Any]) -> HttpResponse:
     """Show the form: empty, with its problems, or with why nothing can be done."""
     status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
     return render(request, template, context, status=status)
-
-
-def _not_done(request: AuthenticatedRequest, wanted: Request, error: Exception) -> HttpResponse:
-    messages.error(request, str(error))
-    return redirect(wanted)
 
 
 def _wanted(request: AuthenticatedRequest, key: str) -> Request:

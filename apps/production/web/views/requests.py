@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.overview import approval_of, said
 from apps.production.domain.approvals.slots import slots_of
 from apps.production.domain.checks.known_facts import estimate_for
@@ -37,7 +37,7 @@ from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Actor, Verb
 from apps.production.filters import RequestFilter
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
-from apps.production.web.forms.moves import PriorityForm, ReasonForm, SuccessorForm, add_problems
+from apps.production.web.forms.moves import PriorityForm, ReasonForm, SuccessorForm
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
@@ -75,39 +75,24 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
     given = dict(form.cleaned_data)
     if "successor" in given:
         given["successor"] = Request.objects.visible_to(request.user).filter(key=given["successor"]).first()
-    try:
+    with show_errors(request, form):
         SERVICES[Verb(verb)](request=wanted, by=request.user, at=timezone.now(), **given)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except (InvalidTransition, StaleState) as error:
-        messages.error(request, str(error))
-    except InvalidFields as error:
-        if not error.problems.keys() & set(form.fields):
-            return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
-        add_problems(form, error.problems)
-        return _detail(request, wanted, asked=verb, form=form)
-    else:
         messages.success(request, said(wanted, verb))
-    return redirect("production:request-detail", key=key)
+    if form.errors.keys() & form.fields.keys():
+        return _detail(request, wanted, asked=verb, form=form)
+    if form.errors:  # of what the request holds
+        return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
+    return redirect(wanted)
 
 
 @require_POST
 def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted, form = request_or_404(request.user, key), PriorityForm(request.POST)
-    if not form.is_valid():
-        return _detail(request, wanted, asked="priority", form=form)
-    try:
-        set_priority(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except (InvalidTransition, StaleState) as error:
-        messages.error(request, str(error))
-    except InvalidFields as error:
-        add_problems(form, error.problems)
-        return _detail(request, wanted, asked="priority", form=form)
-    else:
-        messages.success(request, f"{wanted} has priority {level_of(wanted)}.")
-    return redirect("production:request-detail", key=key)
+    if form.is_valid():
+        with show_errors(request, form):
+            set_priority(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, f"{wanted} has priority {level_of(wanted)}.")
+    return _detail(request, wanted, asked="priority", form=form) if form.errors else redirect(wanted)
 
 
 def _form_of(verb: str) -> type[ReasonForm]:

@@ -1,6 +1,5 @@
 """Clones and templates on pages."""
 
-import re
 from typing import Any
 
 from django import forms
@@ -13,12 +12,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in
 from apps.production.domain.lineage import templates as templates_module
-from apps.production.domain.lineage.clones import REFUSALS, clone_request, take_next_names
+from apps.production.domain.lineage.clones import clone_request, take_next_names
 from apps.production.domain.lineage.templates import MAX_NAME, may_manage, save_template, templates_for
 from apps.production.models import RequestTemplate
-from apps.production.web.forms.moves import add_problems
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
@@ -38,30 +37,21 @@ class NameForm(forms.Form):
 def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Make a draft of what another request holds, and open it."""
     wanted = request_or_404(request.user, key)
-    try:
+    with show_errors(request):
         made, notes = clone_request(request=wanted, by=request.user, at=timezone.now())
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except InvalidFields as error:
-        messages.error(request, str(error))
-        return redirect(wanted)
-    messages.success(request, f"{made} is a draft with what {wanted} holds.")
-    for note in notes[:20]:
-        messages.warning(request, note)
-    return redirect("production:request-edit", key=made.key)
+        messages.success(request, f"{made} is a draft with what {wanted} holds.")
+        for note in notes[:20]:
+            messages.warning(request, note)
+        return redirect("production:request-edit", key=made.key)
+    return redirect(wanted)
 
 
 @require_POST
 def next_names(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
     wanted = request_or_404(request.user, key)
-    try:
+    with show_errors(request):
         take_next_names(request=wanted, by=request.user, at=timezone.now())
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except REFUSALS as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, "The outputs have new names.")
     return redirect("production:request-edit", key=key)
 
@@ -71,8 +61,7 @@ def templates(request: AuthenticatedRequest) -> HttpResponse:
     """The templates that this person may see, some at a time: those that follow the one named by `?after=`."""
     mine = set(writable_experiments(request.user).values_list("pk", flat=True))
     found = templates_for(request.user)
-    after = request.GET.get("after", "")
-    last = found.filter(pk=after).first() if re.fullmatch("[0-9]{1,9}", after) else None
+    last = found.filter(pk=number_in(request.GET, "after") or 0).first()
     if last is not None:
         found = found.filter(
             Q(experiment__key__gt=last.experiment.key) | Q(experiment=last.experiment_id, name__gt=last.name)
@@ -90,12 +79,9 @@ def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if not may_manage(request.user, wanted.experiment_id):
         raise PermissionDenied("Only a liaison of the experiment or the OPG may make its templates.")
     form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": wanted.title[:80]})
-    if request.method == "POST" and form.is_valid():
-        try:
-            made = save_template(request=wanted, name=form.cleaned_data["name"], by=request.user, at=timezone.now())
-        except InvalidFields as error:
-            add_problems(form, error.problems)
-        else:
+    if form.is_valid():
+        with show_errors(request, form):
+            made = save_template(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, f"“{made}” is a template of {made.experiment}.")
             return redirect("production:templates")
     return _name_page(request, form, f"Keep {wanted} as a template")
@@ -106,14 +92,9 @@ def rename_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
     template = _template(request, number)
     form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": template.name})
     form.fields["name"].help_text = ""
-    if request.method == "POST" and form.is_valid():
-        try:
-            templates_module.rename_template(
-                template=template, name=form.cleaned_data["name"], by=request.user, at=timezone.now()
-            )
-        except InvalidFields as error:
-            add_problems(form, error.problems)
-        else:
+    if form.is_valid():
+        with show_errors(request, form):
+            templates_module.rename_template(template=template, by=request.user, at=timezone.now(), **form.cleaned_data)
             return redirect("production:templates")
     return _name_page(request, form, "Rename the template")
 
