@@ -122,6 +122,9 @@ CAPTURE_APPS = [
     "apps.archive",
 ]
 
+# What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and dotted path.
+CLOSING_CHECKS = {"quality": "apps.quality.domain.closure:refusal_to_close"}
+
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -14,10 +14,12 @@ from apps.archive.domain.capture_hosts import (
     create_capture_host,
     revoke_host_tokens,
 )
-from apps.archive.domain.masking_rules import delete_masking_rule, save_masking_rule, start_trial
+from apps.archive.domain.masking_trials import start_trial
 from apps.archive.domain.retention import delete_retention_rule, save_retention_rule
-from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingRule, MaskingTrial, Pin, RetentionRule
+from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingTrial, Pin, RetentionRule
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.jobs.domain.masking_rules import delete_masking_rule, save_masking_rule
+from apps.jobs.models import MaskingRule
 
 
 @admin.register(ArchivedJob)

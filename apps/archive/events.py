@@ -1,4 +1,4 @@
-"""What happens to captured jobs, capture hosts, and the rules of the archive."""
+"""What happens to captured jobs, capture hosts, and the retention of the archive."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 
@@ -9,8 +9,6 @@ declare(
     EventKind("archive.unpinned", "unpinned the job", "was unpinned"),
     EventKind("archive.expired", "deleted expired jobs", "had expired jobs deleted"),
     EventKind("archive.retention_changed", "changed the retention rule", "was changed"),
-    EventKind("masking_rule.saved", "saved the masking rule", "was saved"),
-    EventKind("masking_rule.deleted", "deleted the masking rule", "was deleted"),
     EventKind("capture_host.created", "created the capture host", "was created"),
     EventKind("capture_host.changed", "changed the clusters of the capture host", "has other clusters"),
     EventKind("capture_host.token_added", "added a token", "has a new token"),

@@ -7,15 +7,15 @@ from typing import Any, Self
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
-from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M, User
 from apps.accounts.permissions import logins_of, scope_of
-from apps.archive.enums import BlobKind, MaskedPart
+from apps.archive.enums import BlobKind
 from apps.clusters.models import Cluster
-from apps.core.domain.masking import Rule
+from apps.jobs.enums import MaskedPart
+from apps.jobs.models import MaskingRule
 
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
 
@@ -199,36 +199,6 @@ class WordIndex(models.Model):
 
     def __str__(self) -> str:
         return f"words of jobs up to {self.indexed_to}"
-
-
-class MaskingRule(models.Model):
-    """One more thing that capture masks before it writes it anywhere, beside CAPTURE_MASK_NAMES."""
-
-    applies_to = models.CharField(max_length=8, choices=MaskedPart, help_text="Where the pattern has to be found.")
-    pattern = models.CharField(
-        max_length=500,
-        help_text="In RE2's syntax, found anywhere unless held by ^ and $: ^MY_PIN$, or (?i)bearer [a-z0-9]+.",
-    )
-    note = models.CharField(max_length=200, blank=True, help_text="Which secret this is, for those who come after you.")
-    enabled = models.BooleanField(default=True)
-
-    class Meta:
-        ordering = ["applies_to", "pattern"]
-        constraints = [models.UniqueConstraint(fields=["applies_to", "pattern"], name="masking_rule_once")]
-
-    def __str__(self) -> str:
-        return f"{self.applies_to} {self.pattern}"
-
-    def clean(self) -> None:
-        """Raises `ValidationError` naming the pattern."""
-        try:
-            self.as_rule()
-        except ValueError as error:
-            raise ValidationError({"pattern": f"This {error}."}) from error
-
-    def as_rule(self) -> Rule:
-        """Return the rule as the masker takes it. Raises `ValueError`."""
-        return Rule("name" if self.applies_to == MaskedPart.NAME else "value", self.pattern)
 
 
 class MaskingTrial(models.Model):

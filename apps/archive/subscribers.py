@@ -1,13 +1,9 @@
 """What the archive does when something happens elsewhere, or in itself."""
 
 from apps.archive.domain.links import link_collected, link_stored
-from apps.archive.domain.masking_rules import current_rules
 from apps.clusters.models import Cluster
-from apps.core.domain.masking import take_rules_from
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-
-take_rules_from(current_rules)
 
 
 @subscribe("archive.link_collected_jobs", "jobs.collected")

@@ -5,11 +5,12 @@ import logging
 from celery import shared_task
 from django.utils import timezone
 
-from apps.archive.domain import links, masking_rules, queue_reading, retention
+from apps.archive.domain import links, masking_trials, retention
 from apps.archive.domain.search import word_index
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.queue import enqueue
+from apps.jobs.domain import queue
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,12 @@ EXPIRY_BATCHES = 20
 
 @shared_task(acks_late=True)
 def try_masking_rule(*, trial_id: int) -> None:
-    masking_rules.continue_trial(trial_id=trial_id, at=timezone.now())
+    masking_trials.continue_trial(trial_id=trial_id, at=timezone.now())
 
 
 @shared_task
 def continue_lost_trials() -> None:
-    masking_rules.continue_lost_trials(at=timezone.now())
+    masking_trials.continue_lost_trials(at=timezone.now())
 
 
 @shared_task
@@ -66,4 +67,6 @@ def read_queues() -> None:
 
 @shared_task
 def read_queue(*, cluster_id: int) -> None:
-    queue_reading.read_queue(cluster=Cluster.objects.get(pk=cluster_id), at=timezone.now())
+    """Ask a cluster what waits and runs; which requests the jobs are for, was captured with them."""
+    cluster = Cluster.objects.get(pk=cluster_id)
+    queue.read_queue(cluster=cluster, origins_of=links.captured_origins, at=timezone.now())

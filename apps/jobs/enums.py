@@ -48,3 +48,10 @@ class LogPathSource(models.TextChoices):
     SCHEDULER = "scheduler", "Scheduler"
     ACCOUNTING = "accounting", "Accounting"
     DERIVED = "derived", "Derived from script, options and working directory"
+
+
+class MaskedPart(models.TextChoices):
+    """What a masking rule looks at; the values are those of `core.masking.Rule`."""
+
+    NAME = "name", "Name"
+    VALUE = "value", "Value"

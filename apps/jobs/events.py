@@ -1,8 +1,10 @@
-"""What happens to job records."""
+"""What happens to job records, and to the rules of what is masked in them."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 
 declare(
     EventKind("account.mapped", "mapped the account {new} to the experiment", "has a new account: its jobs count here"),
     EventKind("jobs.collected", "collected jobs from accounting", "had jobs collected from accounting"),
+    EventKind("masking_rule.saved", "saved the masking rule", "was saved"),
+    EventKind("masking_rule.deleted", "deleted the masking rule", "was deleted"),
 )

@@ -1,13 +1,15 @@
-"""Jobs as accounting tells of them, how far each cluster is collected, and hourly totals."""
+"""Jobs as accounting tells of them, how far each cluster is collected, hourly totals, and rules of what is masked."""
 
 from collections.abc import Callable
 from typing import Self
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
-from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, LogPathSource
+from apps.core.domain.masking import Rule
+from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, LogPathSource, MaskedPart
 from apps.production.models import Request
 
 _FAILED = sorted(state.value for state in FAILED_STATES)
@@ -268,3 +270,33 @@ class QueueCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.request_id} {self.stage} on {self.cluster}: {self.queued}, {self.running}, {self.held}"
+
+
+class MaskingRule(models.Model):
+    """One more thing that capture and the collector mask before they write it anywhere, beside CAPTURE_MASK_NAMES."""
+
+    applies_to = models.CharField(max_length=8, choices=MaskedPart, help_text="Where the pattern has to be found.")
+    pattern = models.CharField(
+        max_length=500,
+        help_text="In RE2's syntax, found anywhere unless held by ^ and $: ^MY_PIN$, or (?i)bearer [a-z0-9]+.",
+    )
+    note = models.CharField(max_length=200, blank=True, help_text="Which secret this is, for those who come after you.")
+    enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["applies_to", "pattern"]
+        constraints = [models.UniqueConstraint(fields=["applies_to", "pattern"], name="masking_rule_once")]
+
+    def __str__(self) -> str:
+        return f"{self.applies_to} {self.pattern}"
+
+    def clean(self) -> None:
+        """Raises `ValidationError` naming the pattern."""
+        try:
+            self.as_rule()
+        except ValueError as error:
+            raise ValidationError({"pattern": f"This {error}."}) from error
+
+    def as_rule(self) -> Rule:
+        """Return the rule as the masker takes it. Raises `ValueError`."""
+        return Rule("name" if self.applies_to == MaskedPart.NAME else "value", self.pattern)

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.progress.domain import share_use, stage_history, transitions
+from apps.progress.domain import share_use, stage_history, stuck, transitions
 
 
 @shared_task
@@ -14,7 +14,9 @@ def count_stage_history() -> None:
 
 @shared_task
 def follow_requests() -> None:
+    """Move requests on as their jobs do, and note whose jobs wait for a person."""
     transitions.follow_requests(at=timezone.now())
+    stuck.note_stuck(at=timezone.now())
 
 
 @shared_task

@@ -12,8 +12,9 @@ from django.core.management import CommandError, call_command
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.contents import read_blob
-from apps.archive.models import ArchivedJob, MaskingRule
+from apps.archive.models import ArchivedJob
 from apps.core.models import Heartbeat
+from apps.jobs.models import MaskingRule
 from tests.archive.conftest import ROOT, wait_for
 from tests.archive.spool_writer import environment_bytes, script_of, write_job
 from tests.factories.archive import captured_job, with_identity

@@ -19,8 +19,9 @@ from apps.archive.handover import wire
 from apps.archive.handover.batches import BadBatch, pack
 from apps.archive.handover.report import CaptureReport
 from apps.archive.handover.wire import BatchTooLarge, unpack
-from apps.archive.models import ArchivedJob, CaptureHost, MaskingRule
+from apps.archive.models import ArchivedJob, CaptureHost
 from apps.core.models import Event, Heartbeat
+from apps.jobs.models import MaskingRule
 from tests.contracts.sink import SUBMITTED, a_job
 
 JOBS, REPORT = "/api/v1/capture/jobs/", "/api/v1/capture/report/"

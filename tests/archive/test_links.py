@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.archive.domain.links import describe_jobs, link_jobs
 from apps.archive.domain.store.contents import archived_job_for
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.models import ArchivedJob, MaskingRule
+from apps.archive.models import ArchivedJob
 from apps.archive.tasks import describe_cluster
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
@@ -21,7 +21,7 @@ from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
 from apps.jobs.domain.collection import store_records
-from apps.jobs.models import Collection, Job
+from apps.jobs.models import Collection, Job, MaskingRule
 from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db

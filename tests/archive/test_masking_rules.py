@@ -4,12 +4,14 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 
-from apps.archive.domain import masking_rules
-from apps.archive.domain.masking_rules import continue_trial, current_rules, save_masking_rule, start_trial
+from apps.archive.domain import masking_trials
+from apps.archive.domain.masking_trials import continue_trial, start_trial
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.models import Blob, MaskingRule, MaskingTrial
+from apps.archive.models import Blob, MaskingTrial
 from apps.core.domain.masking import Rule
 from apps.core.models import Event
+from apps.jobs.domain.masking_rules import current_rules, save_masking_rule
+from apps.jobs.models import MaskingRule
 from tests.archive.spool_writer import environment_bytes
 from tests.factories.archive import START, captured_job
 
@@ -35,7 +37,7 @@ def tried(applies_to, pattern):
 
 
 def test_dry_run_counts_environments_jobs_and_names_over_many_steps(monkeypatch):
-    monkeypatch.setattr(masking_rules, "STEP", 2)
+    monkeypatch.setattr(masking_trials, "STEP", 2)
     stored({"PIN": "1"}, {"PIN": "2", "MY_PIN": "3"}, {"PIN": "<masked:0123456789abcdef>"}, {"A": "b"}, {"PIN": "1"})
 
     trial = tried("name", "PIN$")
@@ -76,18 +78,18 @@ def test_bad_pattern_is_refused_with_its_reason_and_nothing_is_written():
 
 def test_admin_makes_tries_and_deletes_a_rule_and_each_is_an_event(client, admin):
     client.force_login(admin)
-    add = reverse("admin:archive_maskingrule_add")
+    add = reverse("admin:jobs_maskingrule_add")
     refused = client.post(add, {"applies_to": "name", "pattern": "(x", "enabled": "on"})
     assert b"is no regular expression" in refused.content
 
     client.post(add, {"applies_to": "name", "pattern": "^PIN$", "note": "door", "enabled": "on"})
     rule = MaskingRule.objects.get()
-    listed = reverse("admin:archive_maskingrule_changelist")
+    listed = reverse("admin:jobs_maskingrule_changelist")
     client.post(listed, {"action": "try_on_the_archive", "_selected_action": [rule.pk]})
     assert MaskingTrial.objects.get().started_by == str(admin)
     assert b"^PIN$" in client.get(reverse("admin:archive_maskingtrial_changelist")).content
-    client.post(reverse("admin:archive_maskingrule_delete", args=[rule.pk]), {"post": "yes"})
+    client.post(reverse("admin:jobs_maskingrule_delete", args=[rule.pk]), {"post": "yes"})
 
     assert not MaskingRule.objects.exists()
-    kinds = Event.objects.filter(target_type="archive.maskingrule").order_by("pk").values_list("kind", "actor")
+    kinds = Event.objects.filter(target_type="jobs.maskingrule").order_by("pk").values_list("kind", "actor")
     assert list(kinds) == [("masking_rule.saved", str(admin)), ("masking_rule.deleted", str(admin))]

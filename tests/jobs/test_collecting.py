@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from apps.archive.models import MaskingRule
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
 from apps.core.domain.locks import alone_with
@@ -15,7 +14,7 @@ from apps.jobs.domain import collection as collection_module
 from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_finished_jobs, store_records
 from apps.jobs.domain.origin import locate_log, map_account
 from apps.jobs.domain.records import record_of
-from apps.jobs.models import AccountMap, Collection, DirtyHour, Job
+from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
 from tests.factories.jobs import AT, failed, record, store
 
 

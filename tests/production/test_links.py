@@ -5,9 +5,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.jobs.models import Job
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.queue import Origin, store_queue
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,
@@ -17,12 +19,13 @@ from apps.production.domain.lifecycle.moves import (
 )
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.splits import By
+from apps.production.domain.outputs.counts import report_output
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import UNSENT, RequestState
 from apps.production.models import Request, RequestLink
-from apps.submission.models import Submission
+from tests.factories.jobs import record, store
 from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.production.test_splitting import sums
 from tests.production.test_workflows import monte_carlo
@@ -115,28 +118,24 @@ def test_request_that_was_tested_is_not_split(queued, liaison, approver):
         split(queued, liaison)
 
 
-def a_job(of):
-    return Job(
-        cluster=Cluster.objects.create(name="alps", scheduler="simulated"),
-        request=of,
-        raw_id=1,
-        state="completed",
-        submitted_at=AT,
-        ended_at=AT,
-        collected_at=AT,
-    )
+def a_job(request):
+    (job,) = store(Cluster.objects.create(name="alps", scheduler="simulated"), record(1))
+    attach_origin(origins={job.pk: (request.key, "generation")}, at=AT)
 
 
-def a_submission(of):
+def a_waiting_job(request):
     cluster = Cluster.objects.create(name="alps", scheduler="simulated")
-    return Submission(
-        request=of, cluster=cluster, number=1, position=0, first=0, tasks=1, due_at=AT, created_at=AT, created_by="x"
-    )
+    found = [CurrentJobs("1", AT, CurrentState.QUEUED, 1, "nova")]
+    store_queue(cluster=cluster, found=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT)
 
 
-@pytest.mark.parametrize("sign", [a_job, a_submission])
+def a_report(request):
+    report_output(stage=request.stages.first(), key="1", counts={"files_out": 1}, by=request.created_by, at=AT)
+
+
+@pytest.mark.parametrize("sign", [a_job, a_waiting_job, a_report])
 def test_request_with_jobs_is_not_split(sign, queued, liaison):
-    sign(queued).save()
+    sign(queued)
     with pytest.raises(InvalidTransition, match="Jobs were sent"):
         split(queued, liaison)
 

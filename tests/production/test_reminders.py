@@ -105,12 +105,12 @@ def test_with_all_signatures_there_the_last_word_is_asked_of_all_that_may_sign(e
 def test_queries_do_not_grow_with_what_was_reminded_of(bring, django_assert_num_queries):
     bring("on_hold")
     assert remind_of_waiting(at=AT + 4 * DAY) == 1
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(4):
         assert remind_of_waiting(at=AT + 5 * DAY) == 0
     for state in ("on_hold", "on_hold", "data_quality", "data_quality", "changes_requested"):
         bring(state)
     assert remind_of_waiting(at=AT + 5 * DAY) == 5
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(4):
         assert remind_of_waiting(at=AT + 6 * DAY) == 0
 
 

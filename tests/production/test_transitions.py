@@ -1,6 +1,7 @@
 """The whole matrix of state, verb and role against the declared table."""
 
 from datetime import timedelta
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -8,6 +9,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle import moves as moves_module
 from apps.production.domain.lifecycle.actors import moves_for
+from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.lifecycle.moves import SERVICES, submit_request, supersede_request
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, actor_of, transitions_from
@@ -133,3 +135,12 @@ def test_every_pair_of_states_is_reached_by_at_most_one_verb():
     assert len(moves) == len(set(moves))
     for verb in Verb:
         assert len({t.actor for t in TRANSITIONS if t.verb == verb}) == 1
+
+
+def test_closing_check_that_cannot_be_loaded_is_in_the_way(nova, liaison, approver, monkeypatch):
+    request = request_in("data_quality", by=liaison, experiment=nova, approver=approver)
+    pass_quality(request, approver)
+    broken = EntryPoint("broken", "no_such_module:check", CLOSING_CHECKS.group)
+    monkeypatch.setitem(CLOSING_CHECKS._found, "broken", broken)
+    with pytest.raises(InvalidTransition, match="“broken” cannot be loaded"):
+        SERVICES[Verb.DONE](request=request, by=approver, at=AT)

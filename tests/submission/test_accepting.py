@@ -7,6 +7,7 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
+from apps.core.tasks import deliver_waiting
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueReading
@@ -20,6 +21,7 @@ from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
+from apps.progress.domain.stuck import note_stuck
 from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.standing import standing_of
 from apps.submission.domain import dispatch
@@ -236,6 +238,7 @@ def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send
 
 def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse, shifter, liaison, approver):
     def waits(user, minutes=31):
+        note_stuck(at=AT + timedelta(minutes=minutes))
         return list(waiting_for(user, AT + timedelta(minutes=minutes)))
 
     send()
@@ -257,26 +260,45 @@ def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse
     assert waits(shifter, minutes=1) == [running.request], "what the scheduler refused waits at once"
 
 
+def test_inbox_follows_at_once_what_is_decided_on_failed_jobs(running, send, shifter, monkeypatch):
+    later = AT + timedelta(hours=1)
+    send()
+    send(failed={0})
+    monkeypatch.setattr("django.utils.timezone.now", lambda: later)
+    assert [note_stuck(at=later), note_stuck(at=later)] == [1, 0]
+    deliver_waiting()
+    assert list(waiting_for(shifter, later)) == [running.request]
+    retry_failed(request=running.request, position=0, by=shifter, at=later)
+    deliver_waiting()
+    assert list(waiting_for(shifter, later)) == []
+
+
 def test_failed_jobs_that_wait_are_reminded_of_once_for_each_wait(running, send, shifter, approver, liaison):
     """The wait is that of the jobs, not of the request: it began when their array had ended."""
+
+    def remind(at):
+        note_stuck(at=at)
+        return remind_of_waiting(at=at)
+
     days = timedelta(days=3)
     send()
-    assert remind_of_waiting(at=AT + 9 * days) == 0, "nothing has failed"
+    assert remind(AT + 9 * days) == 0, "nothing has failed"
     last = send(failed={0})
     later = AT + timedelta(days=1)
     Submission.objects.filter(pk=last.pk).update(settled_at=later)
-    assert remind_of_waiting(at=AT + days) == 0
-    assert remind_of_waiting(at=later + days) == 1
+    assert remind(AT + days) == 0
+    assert remind(later + days) == 1
     told = Event.objects.get(kind="request.reminder")
     assert told.data["people"] == sorted([approver.username, shifter.username])
+    running.request.refresh_from_db()
     (turn,) = turns_of([running.request], shifter, later + days)
     assert told.data["since"] == turn.since.isoformat() == later.isoformat()
     assert told.reason.startswith(turn.todo)
-    assert remind_of_waiting(at=later + 9 * days) == 0
+    assert remind(later + 9 * days) == 0
     retry_failed(request=running.request, position=0, by=shifter, at=later + days)
     again = running.request.submissions.get(retry_of=last)
-    assert remind_of_waiting(at=later + 9 * days) == 0
+    assert remind(later + 9 * days) == 0
     Submission.objects.filter(pk=again.pk).update(state="failed", sending_at=later + days)
-    assert remind_of_waiting(at=later + 2 * days) == 1, "what was refused is another wait"
+    assert remind(later + 2 * days) == 1, "what was refused is another wait"
     accept(running, shifter)
-    assert remind_of_waiting(at=later + 9 * days) == 0
+    assert remind(later + 9 * days) == 0

@@ -17,7 +17,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.archive.domain.capture_hosts import host_of, receive_jobs, receive_report
-from apps.archive.domain.masking_rules import current_rules
 from apps.archive.handover.batches import BadBatch
 from apps.archive.handover.entry import CapturedJob
 from apps.archive.handover.report import CaptureReport
@@ -25,6 +24,7 @@ from apps.archive.handover.wire import MEDIA_TYPE, MOST_SENT_BYTES, BatchTooLarg
 from apps.archive.models import CaptureHost
 from apps.core.api.input import checked_data
 from apps.core.domain.tokens import bearer_token
+from apps.jobs.domain.masking_rules import current_rules
 
 
 class TooLarge(APIException):

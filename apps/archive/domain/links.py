@@ -8,7 +8,6 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from apps.archive.domain.masking_rules import current_rules
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, archived_jobs_for
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
@@ -17,7 +16,9 @@ from apps.clusters.schedulers.base import KnowsSubmissions, ReadsArguments, Sche
 from apps.core.domain.events import publish
 from apps.core.domain.masking import Masker
 from apps.jobs.domain.jobs import jobs_in_spool
+from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.queue import Origin
 from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import WORST_FIRST
 from apps.jobs.models import Job
@@ -125,6 +126,17 @@ def take_facts(*, archived: Iterable[int]) -> int:
             changed.append(row)
     _save(changed)
     return len(changed)
+
+
+def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, list[Origin]]:
+    """Return which request and stage the captured submissions of these ids named, where they named a request."""
+    known: dict[str, list[Origin]] = {}
+    for first in range(0, len(spool_ids), _BATCH):
+        some = ArchivedJob.objects.filter(cluster=cluster, job_id__in=spool_ids[first : first + _BATCH])
+        rows = some.exclude(request_key="").values_list("job_id", "submitted_at", "request_key", "stage")
+        for spool_id, submitted_at, key, stage in rows:
+            known.setdefault(spool_id, []).append(Origin(submitted_at, key, stage))
+    return known
 
 
 def link_all(*, cluster: Cluster) -> int:

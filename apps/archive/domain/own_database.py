@@ -6,9 +6,9 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from apps.archive.domain.masking_rules import current_rules
 from apps.core.domain.health import beat_heart
 from apps.core.domain.masking import Rule
+from apps.jobs.domain.masking_rules import current_rules
 
 
 class OwnDatabase:

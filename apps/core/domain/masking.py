@@ -6,7 +6,7 @@ Two equal values have equal fingerprints, so that they can be compared; none can
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,6 @@ _QUOTED_OR_WORD = re.compile(r"""(?s)(["'])(.*?)\1|[^\s,;]+""")
 _PLAIN = re.compile(r"[^\s,;=]+(?=[\s,;]|$)")
 _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
 _MOST_NAMES = 10_000
-_sources: "list[Callable[[], Sequence[Rule]]]" = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,6 @@ class Rule:
             raise ValueError(f"is no regular expression: {error.args[0].decode(errors='replace')}") from error
         if pattern.search(b""):
             raise ValueError("finds an empty text, and so everything")
-
-
-def take_rules_from(source: "Callable[[], Sequence[Rule]]") -> None:
-    """Let `source` tell which rules are in force, beside the others. For an app above that keeps rules."""
-    _sources.append(source)
-
-
-def rules_in_force() -> list[Rule]:
-    """Return the rules that all sources tell now."""
-    return [rule for source in _sources for rule in source()]
 
 
 class Masker:

@@ -15,7 +15,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, Scheduler, SchedulerError
 from apps.core.domain.events import publish
 from apps.core.domain.locks import alone_with
-from apps.core.domain.masking import Masker, rules_in_force
+from apps.core.domain.masking import Masker
+from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.origin import experiments_by_account
 from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, values_of
 from apps.jobs.domain.rollups import mark_dirty
@@ -133,7 +134,7 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     Collection.objects.select_for_update().get(cluster=cluster)
     ids = {job_id for job_id, _, _ in wanted}
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
-    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules_in_force())
+    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
     values = {key: _without_secrets(values_of(record), masker) for key, record in wanted.items()}
     experiment_of = experiments_by_account(cluster)
     new = [

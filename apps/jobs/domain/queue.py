@@ -1,10 +1,107 @@
-"""What waits and runs for requests, as the clusters' queues said last."""
+"""What waits and runs for each request: asked of the schedulers, stored by stage, and read as they said last."""
 
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from django.db import transaction
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerError
+from apps.jobs.domain.origin import experiments_by_account
+from apps.jobs.domain.records import clean_text
 from apps.jobs.models import Collection, QueueCount, QueueReading
+from apps.production.domain.lifecycle.work import note_work
 from apps.production.models import Request
+
+log = logging.getLogger(__name__)
+
+#: Spool and scheduler may round the moment of a submission differently.
+_SAME_SUBMISSION = timedelta(seconds=2)
+
+
+class Origin(NamedTuple):
+    """What the environment of a submission named: a request, and one of its stages."""
+
+    submitted_at: datetime
+    request_key: str
+    stage: str
+
+
+#: The submissions that named a request, by their id in the spool; ids are recycled.
+Origins = Mapping[str, Sequence[Origin]]
+
+
+def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]], Origins], at: datetime) -> str:
+    """Ask a cluster what waits and runs, and store it by request and stage; return why not, or an empty text.
+
+    `origins_of` looks up the origins of jobs by their ids in the spool: the scheduler knows no environments. What
+    was known stays, with its time, where the cluster cannot be asked.
+    """
+    try:
+        scheduler = adapter_of(cluster)
+        if not isinstance(scheduler, KnowsQueue):
+            raise SchedulerError(f"the adapter {cluster.scheduler} cannot be asked what waits and runs")
+        found = list(scheduler.current_jobs())
+    except Exception as error:  # a third party's adapter may raise anything
+        if not isinstance(error, SchedulerError):
+            log.exception("scheduler adapter %s failed", cluster.scheduler)
+        reason = clean_text(str(error) or type(error).__name__, 2000)
+        QueueReading.objects.update_or_create(cluster=cluster, defaults={"last_error": reason})
+        return reason
+    origins = origins_of(cluster, sorted({one.spool_id for one in found}))
+    store_queue(cluster=cluster, found=found, origins=origins, at=at)
+    return ""
+
+
+@transaction.atomic
+def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Origins, at: datetime) -> None:
+    """Let these counts take the place of the cluster's earlier ones. Jobs of no request are left out."""
+    QueueReading.objects.get_or_create(cluster=cluster)
+    QueueReading.objects.select_for_update().get(cluster=cluster)
+    counts: dict[tuple[int, str], QueueCount] = {}
+    jobs = list(found)
+    named = _named(cluster, jobs, origins)
+    for one in jobs:
+        origin = named.get((one.spool_id, one.submitted_at))
+        if origin is None:
+            continue
+        request, stage = origin
+        blank = QueueCount(cluster=cluster, request_id=request, stage=stage, newest_submitted_at=one.submitted_at)
+        count = counts.setdefault((request, stage), blank)
+        setattr(count, one.state, getattr(count, one.state) + one.jobs)
+        count.newest_submitted_at = max(count.newest_submitted_at, one.submitted_at)
+    QueueCount.objects.filter(cluster=cluster).delete()
+    QueueCount.objects.bulk_create(counts.values())
+    note_work(requests={request for request, _ in counts}, at=at)
+    QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
+
+
+def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[tuple[str, datetime], tuple[int, str]]:
+    """Return request and stage of each submission whose origin is known.
+
+    The environment is its owner's word: where the account belongs to another experiment than the request, it is not
+    believed.
+    """
+    keys = {origin.request_key for each in origins.values() for origin in each}
+    requests = {
+        key: (pk, of) for key, pk, of in Request.objects.filter(key__in=keys).values_list("key", "pk", "experiment_id")
+    }
+    experiment_of = experiments_by_account(cluster)
+    named = {}
+    for one in jobs:
+        for origin in origins.get(one.spool_id, ()):
+            request, experiment = requests.get(origin.request_key, (None, None))
+            if (
+                request
+                and abs(origin.submitted_at - one.submitted_at) <= _SAME_SUBMISSION
+                and experiment_of(one.account) in {None, experiment}
+            ):
+                named[one.spool_id, one.submitted_at] = (request, clean_text(origin.stage.strip(), 64))
+    return named
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.jobs import collections
 from apps.notifications.domain.health import channels_health
 from apps.production.domain.checks.registry import RULES
+from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
 from apps.statusboard.feeds.registry import FEEDS
 
 #: Every kind of plugin there is. Named here, so that each is loaded before it is judged.
-PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES, CHECKS)
+PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES, CLOSING_CHECKS, CHECKS)
 #: How many deliveries that fail the page shows.
 SHOWN = 20
 #: How many of the jobs that a sink refuses.

@@ -68,6 +68,12 @@ class Request(models.Model):
     approved_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
+    work_began_at = models.DateTimeField(
+        null=True, blank=True, help_text="When jobs were first started, seen or reported for it, if only as a test."
+    )
+    jobs_wait_since = models.DateTimeField(
+        null=True, blank=True, help_text="Since when jobs of it that failed, or were refused, wait for a person."
+    )
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"

@@ -1,4 +1,4 @@
-"""What the moves to “done” and “partially done” ask of data quality; `production` calls it without knowing of it."""
+"""What the moves to “done” and “partially done” ask of data quality: a closing check, by `settings.CLOSING_CHECKS`."""
 
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.enums import RequestState

@@ -23,7 +23,7 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
     found = Q(pk__in=signable(user, at))
     for state, roles in MOVERS.items():
         if any(scope.has_anywhere(role) for role in roles):
-            found |= waits_in(state, at) & _of_roles(user, roles)
+            found |= waits_in(state) & _of_roles(user, roles)
     others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
     return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
 

@@ -18,7 +18,7 @@ WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in MOVERS if state 
 
 def remind_of_waiting(*, at: datetime) -> int:
     """Publish a reminder for every request that waits longer than its rules say; return for how many."""
-    waiting = list(_waiting(at).select_related("workflow").order_by("pk"))
+    waiting = list(_waiting().select_related("workflow").order_by("pk"))
     since, rules = waits_since(waiting, arrivals(waiting)), Rules()
     reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
     count = 0
@@ -31,11 +31,11 @@ def remind_of_waiting(*, at: datetime) -> int:
     return count
 
 
-def _waiting(at: datetime) -> RequestQuerySet[Request]:
+def _waiting() -> RequestQuerySet[Request]:
     """Return the requests that are in the inbox of somebody, but for drafts."""
     found = Q(pk__in=[])
     for state in WAITING:
-        found |= waits_in(state, at)
+        found |= waits_in(state)
     return Request.objects.filter(found)
 
 

@@ -11,7 +11,6 @@ from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.approvals.slots import Asked, Right, Rules, Signer, asked_of, people_of, slots_of
-from apps.production.domain.lifecycle.sent import stuck, stuck_since
 from apps.production.enums import RequestState
 from apps.production.models import Request, Signature
 
@@ -26,9 +25,10 @@ MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
 }
 
 
-def waits_in(state: RequestState, at: datetime | None) -> Q:
+def waits_in(state: RequestState) -> Q:
     """Keep the requests of a state that wait for people; a running one does only where its jobs do."""
-    return stuck(at) if state == RequestState.RUNNING else Q(state=state)
+    waits = Q(state=state)
+    return waits & Q(jobs_wait_since__isnull=False) if state == RequestState.RUNNING else waits
 
 
 def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
@@ -139,8 +139,12 @@ def _turn(request: Request, rights: list[Right], event: Event | None, since: dat
 
 def waits_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:
     """Return since when each of these requests waits for people: its arrival, or the first of its jobs that wait."""
-    running = [request.pk for request in requests if request.state == RequestState.RUNNING]
-    return {pk: event.at for pk, event in arrived.items()} | stuck_since(running)
+    running = {
+        request.pk: request.jobs_wait_since
+        for request in requests
+        if request.state == RequestState.RUNNING and request.jobs_wait_since
+    }
+    return {pk: event.at for pk, event in arrived.items()} | running
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:

@@ -1,8 +1,11 @@
 """What must hold, beside the person and the state, for a move to be made."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from django.conf import settings
+
+from apps.core.domain.plugins import Registry, UnknownPlugin
 from apps.production.domain.lifecycle.transitions import Transition
 
 if TYPE_CHECKING:
@@ -19,13 +22,25 @@ def has_successor(step: Transition, request: "Request") -> str:
     return "" if request.superseded_by_id else "name the request that takes its place."
 
 
-#: Apps above that have a say in closing a request, by name: each says why it cannot be closed now, or nothing.
-CLOSING: dict[str, Callable[[Transition, "Request"], str]] = {}
+class ClosingCheck(Protocol):
+    """A plugin that has a say in closing a request: it says why a move cannot close it now, or nothing."""
+
+    def __call__(self, step: Transition, request: "Request") -> str: ...
+
+
+CLOSING_CHECKS: Registry[ClosingCheck] = Registry("opsportal.closing_checks", settings.CLOSING_CHECKS)
 
 
 def output_is_good(step: Transition, request: "Request") -> str:
-    """Nobody who judges the output has anything against it."""
-    return next((why for judge in CLOSING.values() if (why := judge(step, request))), "")
+    """No closing check has anything against it; one that cannot be loaded may have."""
+    for name in CLOSING_CHECKS.names():
+        try:
+            why = CLOSING_CHECKS.get(name)(step, request)
+        except UnknownPlugin:
+            why = f"the closing check “{name}” cannot be loaded."
+        if why:
+            return why
+    return ""
 
 
 GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {

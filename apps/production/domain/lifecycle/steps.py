@@ -100,6 +100,8 @@ def step_of(request: Request, verb: Verb) -> Transition:
 def _stamps(request: Request, step: Transition, by: Principal, at: datetime) -> dict[str, Any]:
     """Return what a move writes beside the state."""
     stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.ON_HOLD else ""}
+    if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
+        stamps["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:
         stamps |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
     return stamps

@@ -14,7 +14,6 @@ from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.lifecycle.moves import make_move, supersede_request
-from apps.production.domain.lifecycle.sent import with_work
 from apps.production.domain.lineage.combination import MAX_COMBINED, Combined, Named, combine, obstacles
 from apps.production.domain.lineage.splits import By, Split, split
 from apps.production.domain.outputs.dataset_parts import ask_for_parts
@@ -36,15 +35,11 @@ def may_rearrange(user: User, request: Request) -> bool:
     return may(user, Actor.LIAISON_OR_APPROVER, request)
 
 
-def refusals(requests: Sequence[Request]) -> dict[int, str]:
-    """Return why requests cannot be split or combined now, by primary key; those that can are left out."""
-    found = {request.pk: _late(request) for request in requests if request.state not in UNSENT}
-    for pk in with_work([request for request in requests if request.pk not in found]):
-        found[pk] = "Jobs were sent for it already, if only as a test. Supersede it by another request instead."
-    return found
-
-
-def _late(request: Request) -> str:
+def refusal_to_rearrange(request: Request) -> str:
+    """Return why a request cannot be split or combined now, or an empty text."""
+    if request.state in UNSENT:
+        sent = "Jobs were sent for it already, if only as a test. Supersede it by another request instead."
+        return sent if request.work_began_at else ""
     words = f"It is “{request.get_state_display()}”: "
     if request.state in CLOSED:
         return words + "it has ended. Clone it instead."
@@ -55,7 +50,7 @@ def _late(request: Request) -> str:
 
 def plan_split(*, request: Request, by_what: By, size: int) -> Split:
     """Return the parts that a split would make. Raises `InvalidFields`, `InvalidTransition`."""
-    if why := refusals([request]).get(request.pk):
+    if why := refusal_to_rearrange(request):
         raise InvalidTransition(f"{request} cannot be split. {why}")
     planned = split(content_of(request), by_what, size, defines=may_define(settings.DATASET_CATALOGUE))
     if level := level_of(request):
@@ -90,8 +85,7 @@ def plan_combined(*, requests: Sequence[Request]) -> Combined:
     """Return what combined requests would be, the first one naming it. Raises `InvalidFields`, `InvalidTransition`."""
     if len({request.experiment_id for request in requests}) > 1:
         raise InvalidFields({"requests": ["All must be of one experiment."]})
-    late = refusals(requests)
-    if problems := [f"{request}: {late[request.pk]}" for request in requests if request.pk in late]:
+    if problems := [f"{request}: {why}" for request in requests if (why := refusal_to_rearrange(request))]:
         raise InvalidTransition(" ".join(problems[:5]))
     return combine([Named(request.key, content_of(request)) for request in requests])
 
@@ -209,10 +203,10 @@ def candidates_for(
 
 
 def _judged(request: Request, user: User, others: Sequence[Request]) -> list[Candidate]:
-    late, mine = refusals(others), _named(request)
-    found = []
+    mine, found = _named(request), []
     for other in others:
-        reasons = [late[other.pk]] if other.pk in late else obstacles(mine, _named(other))
+        late = refusal_to_rearrange(other)
+        reasons = [late] if late else obstacles(mine, _named(other))
         if not may_rearrange(user, other):
             reasons = ["It is a draft, which its liaisons alone combine.", *reasons]
         found.append(Candidate(other, reasons))

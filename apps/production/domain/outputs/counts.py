@@ -11,6 +11,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.lifecycle.work import note_work
 from apps.production.enums import Actor, RequestState
 from apps.production.models import OutputReport, Request, Stage, StageCounts, StageLocation
 
@@ -63,6 +64,7 @@ def report_output(
         problems["non_field_errors"] = [f"Say at least one of {', '.join(QUANTITIES)}."]
     if problems:
         raise InvalidFields(problems)
+    note_work(requests=[stage.request_id], at=at)
     values = {**given, "by": by.username, "at": at, "counted": False}
     return OutputReport.objects.update_or_create(stage=stage, key=key, defaults=values)
 

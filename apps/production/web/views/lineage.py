@@ -27,7 +27,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Show the parts of a request; make them once those that were shown are confirmed."""
     wanted = _wanted(request, key)
     content = content_of(wanted)
-    known, refusal = ways(content), links.refusals([wanted]).get(wanted.pk) or never(content)
+    known, refusal = ways(content), links.refusal_to_rearrange(wanted) or never(content)
     form = SplitForm(request.POST or None, ways=known)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
     if request.method != "POST" or refusal or not form.is_valid():
@@ -52,7 +52,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Offer the requests that fit, with why others do not; show what they would be together; then make it."""
     wanted = _wanted(request, key)
-    refusal = links.refusals([wanted]).get(wanted.pk)
+    refusal = links.refusal_to_rearrange(wanted)
     form = CombineForm(request.POST or None)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form}
     if not refusal:

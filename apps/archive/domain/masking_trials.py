@@ -1,4 +1,4 @@
-"""Masking rules of the back office, and trying one on what is archived already."""
+"""Trying a masking rule on what is archived already."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -9,43 +9,16 @@ from django.db.models import Max
 from apps.accounts.models import Principal
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
-from apps.archive.models import ArchivedJob, Blob, MaskingRule, MaskingTrial
+from apps.archive.models import ArchivedJob, Blob, MaskingTrial
 from apps.clusters.schedulers.environment import variables_in
-from apps.core.domain.events import publish
-from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.masking import Masker
 from apps.core.domain.queue import enqueue
+from apps.jobs.models import MaskingRule
 
 #: Environments that one task reads before it gives its place to the next.
 STEP = 2_000
 _MOST_NAMES = 1_000
 _LOST_AFTER = timedelta(minutes=5)
-
-
-def current_rules() -> list[Rule]:
-    """Return the rules that are in force."""
-    return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
-
-
-@transaction.atomic
-def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
-    """Keep a rule that was made or changed; captures take it with their next heartbeat. Raises `ValidationError`."""
-    rule.full_clean()
-    rule.save()
-    publish(
-        kind="masking_rule.saved",
-        target=rule,
-        by=by,
-        at=at,
-        new="in force" if rule.enabled else "not in force",
-        data={"applies_to": rule.applies_to, "pattern": rule.pattern},
-    )
-
-
-@transaction.atomic
-def delete_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
-    """Take a rule out of force for good; what was masked stays masked."""
-    publish(kind="masking_rule.deleted", target=rule, by=by, at=at, data={"pattern": rule.pattern})
-    rule.delete()
 
 
 @transaction.atomic

@@ -7,13 +7,14 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from apps.archive.domain.queue_reading import read_queue, store_queue
+from apps.archive.domain.links import captured_origins
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.handover.entry import CapturedJob
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
+from apps.jobs.domain import queue
 from apps.jobs.models import QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
@@ -55,6 +56,15 @@ def now(spool_id, state, jobs=1, **values):
     return replace(CurrentJobs(spool_id, AT, state, jobs, "nova"), **values)
 
 
+def store(cluster, found):
+    origins = captured_origins(cluster, [one.spool_id for one in found])
+    queue.store_queue(cluster=cluster, found=found, origins=origins, at=AT)
+
+
+def read(cluster, at=AT):
+    return queue.read_queue(cluster=cluster, origins_of=captured_origins, at=at)
+
+
 def stored():
     rows = QueueCount.objects.order_by("stage")
     return [(row.stage, row.queued, row.running, row.held) for row in rows]
@@ -62,21 +72,21 @@ def stored():
 
 def test_counts_are_by_request_and_stage(alps, captured):
     found = [now("1", RUNNING, 3), now("1", QUEUED, 90), now("2", HELD, 2), now("3", RUNNING), now("9", RUNNING)]
-    store_queue(cluster=alps, found=found, at=AT)
+    store(alps, found)
     assert stored() == [("generation", 90, 3, 0), ("simulation", 0, 0, 2)]
-    store_queue(cluster=alps, found=[now("2", RUNNING, 2)], at=AT)
+    store(alps, [now("2", RUNNING, 2)])
     assert stored() == [("simulation", 0, 2, 0)]
 
 
 def test_foreign_account_and_older_submission_of_that_id_are_not_believed(alps, captured, dune):
     later = AT + timedelta(days=400)
-    store_queue(cluster=alps, found=[now("1", RUNNING, account="dune"), now("2", RUNNING, submitted_at=later)], at=AT)
+    store(alps, [now("1", RUNNING, account="dune"), now("2", RUNNING, submitted_at=later)])
     assert stored() == []
 
 
 def test_cluster_that_cannot_be_asked_keeps_what_was_known(alps, captured):
-    store_queue(cluster=alps, found=[now("1", RUNNING)], at=AT)
-    reason = read_queue(cluster=alps, at=AT + timedelta(hours=1))
+    store(alps, [now("1", RUNNING)])
+    reason = read(alps, at=AT + timedelta(hours=1))
     reading = QueueReading.objects.get()
     assert "`dir` is not set" in reason == reading.last_error
     assert (reading.at, stored()) == (AT, [("generation", 0, 1, 0)])
@@ -86,7 +96,7 @@ def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
     point = EntryPoint("planned", "tests.jobs.planned:Planned", SCHEDULERS.group)
     monkeypatch.setitem(SCHEDULERS._found, "planned", point)
     cluster = Cluster.objects.create(name="jura", scheduler="planned", options={})
-    assert "cannot be asked" in read_queue(cluster=cluster, at=AT)
+    assert "cannot be asked" in read(cluster)
     assert QueueReading.objects.get().at is None
 
 
@@ -96,13 +106,13 @@ def test_jobs_of_torque_and_htcondor_are_tied_to_their_request_by_the_archive(al
     write_program(tmp_path / "condor_q", f"echo '{json.dumps(ads)}'")
     alps.scheduler, alps.options = "htcondor", {"bin": str(tmp_path)}
     alps.save()
-    assert read_queue(cluster=alps, at=AT) == ""
+    assert read(alps) == ""
     assert stored() == [("generation", 3, 0, 0)]
     job = f"<Job><Job_Id>1</Job_Id><job_state>R</job_state><ctime>{seconds}</ctime></Job>"
     write_program(tmp_path / "qstat", f"echo '<Data>{job}</Data>'")
     alps.scheduler = "torque"
     alps.save()
-    assert read_queue(cluster=alps, at=AT) == ""
+    assert read(alps) == ""
     assert stored() == [("generation", 0, 1, 0)]
 
 

@@ -1,0 +1,37 @@
+"""Masking rules of the back office, beside those of the settings."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import Principal
+from apps.core.domain.events import publish
+from apps.core.domain.masking import Rule
+from apps.jobs.models import MaskingRule
+
+
+def current_rules() -> list[Rule]:
+    """Return the rules that are in force."""
+    return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
+
+
+@transaction.atomic
+def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
+    """Keep a rule that was made or changed; captures take it with their next heartbeat. Raises `ValidationError`."""
+    rule.full_clean()
+    rule.save()
+    publish(
+        kind="masking_rule.saved",
+        target=rule,
+        by=by,
+        at=at,
+        new="in force" if rule.enabled else "not in force",
+        data={"applies_to": rule.applies_to, "pattern": rule.pattern},
+    )
+
+
+@transaction.atomic
+def delete_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
+    """Take a rule out of force for good; what was masked stays masked."""
+    publish(kind="masking_rule.deleted", target=rule, by=by, at=at, data={"pattern": rule.pattern})
+    rule.delete()
