@@ -19,7 +19,7 @@ def test_wrong_password_says_so_and_locks_after_five(client, liaison):
         assert b"Please enter a correct username" in response.content
     locked = client.post("/accounts/login/", {"username": "nova-liaison", "password": "wrong"})
     assert locked.status_code == 429
-    assert b"Too many wrong passwords" in locked.content
+    assert b"Too many failed login attempts" in locked.content
     right = client.post("/accounts/login/", {"username": "nova-liaison", "password": people.PASSWORD})
     assert right.status_code == 429
 

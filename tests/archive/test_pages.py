@@ -89,11 +89,11 @@ def test_list_goes_on_where_a_page_ends(client, shifter):
 def test_empty_list_says_so(client, shifter):
     client.force_login(shifter)
 
-    assert b"Nothing is archived" in client.get(reverse("archive:jobs")).content
-    assert b"No archived job fits" in client.get(reverse("archive:jobs"), {"stage": "x"}).content
+    assert b"No archived jobs yet" in client.get(reverse("archive:jobs")).content
+    assert b"No matching jobs" in client.get(reverse("archive:jobs"), {"stage": "x"}).content
     wrong = client.get(reverse("archive:jobs"), {"since": "2026-13-45"}).content
-    assert b"Nothing was looked for." in wrong
-    assert b"No archived job fits" not in wrong
+    assert b"Invalid filter" in wrong
+    assert b"No matching jobs" not in wrong
 
 
 def test_list_reads_no_content_and_asks_as_often_for_many(client, shifter, django_assert_max_num_queries):
@@ -127,7 +127,7 @@ def test_job_page_of_a_long_script_leads_to_the_raw_one(client, shifter):
 
     response = client.get(reverse("archive:job", args=[ArchivedJob.objects.get().pk]))
 
-    assert b"Only the beginning is shown" in response.content
+    assert b"Truncated." in response.content
     assert len(response.content) < 250_000
 
 
@@ -193,7 +193,7 @@ def test_damaged_content_is_told_everywhere(client, archived, liaison, data):
     raw = [client.get(reverse(f"archive:{name}", args=[pk])) for name in ("script", "environment")]
     api = [client.get(f"{reverse('api:archived-job-list')}{pk}/{name}/") for name in ("script", "environment")]
 
-    assert (page.status_code, page.content.count(b"<b>Damaged</b>")) == (200, 2)
+    assert (page.status_code, page.content.count(b"<b>Content damaged</b>")) == (200, 2)
     assert [response.status_code for response in raw + api] == [410] * 4
     assert b"damaged in the archive" in raw[0].content
     assert "damaged in the archive" in api[0].json()["detail"]
@@ -207,4 +207,4 @@ def test_content_of_another_is_damage_too(client, archived, liaison):
     client.force_login(liaison)
 
     assert client.get(reverse("archive:script", args=[archived["11"].pk])).status_code == 410
-    assert b"<b>Damaged</b>" in client.get(reverse("archive:job", args=[archived["11"].pk])).content
+    assert b"<b>Content damaged</b>" in client.get(reverse("archive:job", args=[archived["11"].pk])).content

@@ -153,7 +153,7 @@ def test_job_is_pinned_and_unpinned_on_its_page_and_over_the_api(client, admin):
     page = reverse("archive:job", args=[job.pk])
     client.force_login(admin)
 
-    assert "Keep this job" in client.get(page).text
+    assert "Pin job" in client.get(page).text
     answer = client.post(reverse("archive:pin", args=[job.pk]), {"reason": "<b>under discussion</b>"}, follow=True)
     assert "&lt;b&gt;under discussion&lt;/b&gt;" in answer.text
     client.post(reverse("archive:pin", args=[job.pk]), {"reason": ""}, follow=True)

@@ -69,7 +69,7 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     page.get_by_role("link", name=re.compile("gromacs")).click()
     page.wait_for_load_state()  # for the script that a click with Shift needs
     assert page.url.endswith("#L4")
-    assert page.get_by_text("Best effort:").is_visible()
+    assert page.get_by_text("Script may differ:").is_visible()
     page.locator("#L6 > a").first.click(modifiers=["Shift"])
     expect(page).to_have_url(re.compile("#L4-L6$"))
     expect(page.locator(".code > div.chosen")).to_have_count(3)
@@ -84,7 +84,7 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     picture(page, f"{shot}-diff")
 
     page.goto("/archive/?words=nowhere")
-    assert page.get_by_text("No archived job fits.").is_visible()
+    assert page.get_by_text("No matching jobs").is_visible()
     picture(page, f"{shot}-empty")
     assert page.problems == []
 

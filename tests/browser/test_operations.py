@@ -75,10 +75,10 @@ def test_slash_finds_a_job_by_its_id(world, shifter, open_as):
 def test_correcting_a_verdict_keeps_both_words(world, shifter, open_as):
     page = open_as(shifter)
     page.goto(f"/jobs/{world.job.pk}/")
-    page.get_by_text("This is wrong").click()
+    page.get_by_text("Correct verdict").click()
     page.get_by_role("combobox", name="Verdict").select_option("code")
     page.get_by_label("Reason").fill("The wrapper calls the old host.")
-    page.get_by_role("button", name="Put my verdict in force").click()
+    page.get_by_role("button", name="Override verdict").click()
     page.wait_for_load_state()
     verdict = page.get_by_role("region", name="Verdict").inner_text()
     assert verdict.startswith("Code problem: debug.")
@@ -123,7 +123,7 @@ def test_what_is_folded_and_what_is_refused_is_accessible(
         assert page.locator("main details:not([open])").count() == 0
         assert_accessible(page)
     page.goto("/nothing/")
-    assert "There is nothing here" in page.locator("h1").inner_text()
+    assert "Page not found" in page.locator("h1").inner_text()
     assert_accessible(page)
     page = open_as(liaison, width=width, scheme=scheme)
     page.goto("/services/incidents/new/")

@@ -67,7 +67,7 @@ def test_shifter_closes_an_incident(board, shifter, open_as):
     page.goto("/services/")
     page.get_by_role("row", name="samweb").get_by_role("link", name="It does not answer").first.click()
     page.get_by_label("How do you know that it is over?").fill("It answers again")
-    page.get_by_role("button", name="Close the incident").click()
+    page.get_by_role("button", name="Close incident").click()
     page.get_by_text("closed by hand by shift-one").wait_for()
     page.goto("/services/samweb/")
     page.locator("h1 + .state.up").wait_for()

@@ -70,13 +70,13 @@ def test_job_being_read_says_so_and_looks_again(client, make_job, at, shifter):
     job = make_job(5, log="x\n")
     queue_harvests(job_ids=[job.pk], at=at)
     html = get(client, shifter, "verdict", job.pk).content.decode()
-    assert "Its log is being read." in html
+    assert "Analysing log" in html
     assert 'hx-trigger="every 3s"' in html
 
 
 def test_job_without_harvest_offers_one(client, make_job, at, shifter, liaison):
     job = make_job(5, log="x\n", state="completed", exit_code=0)
-    assert "Read its log" in get(client, shifter, "verdict", job.pk).content.decode()
+    assert "Analyse log" in get(client, shifter, "verdict", job.pk).content.decode()
     client.force_login(liaison)
     client.post(reverse("diagnosis:harvest-again", args=[job.pk]))
     assert LogHarvest.objects.get().state == "queued"
@@ -91,7 +91,7 @@ def test_correction_is_put_in_force(client, job, liaison):
     assert Verdict.objects.get().verdict == "code"
     html = get(client, liaison, "verdict", job.pk).content.decode()
     assert "Code problem: debug" in html
-    assert "the rules say service" in html
+    assert "Automatic verdict: Service problem." in html
 
 
 def test_correction_by_another_experiment_is_not_found(client, job, other_liaison):
@@ -131,13 +131,13 @@ def test_every_number_equals_the_list_behind_it(client, failed, shifter):
 def test_window_leaves_out_older_failures(client, failed, shifter, at):
     html = get(client, shifter, "failures", hours="168").content.decode()
     assert "8 jobs" in html
-    assert "No job failed" in get(client, shifter, "failures", cluster="nowhere").content.decode()
+    assert "No failures in this period" in get(client, shifter, "failures", cluster="nowhere").content.decode()
 
 
 def test_failures_of_others_are_not_counted(client, failed, liaison, other_liaison):
     assert "7 jobs" in get(client, liaison, "failures").content.decode()
-    assert "No job failed" in get(client, other_liaison, "failures").content.decode()
-    assert "No job fits" in get(client, other_liaison, "failed-jobs").content.decode()
+    assert "No failures in this period" in get(client, other_liaison, "failures").content.decode()
+    assert "No matching jobs" in get(client, other_liaison, "failed-jobs").content.decode()
 
 
 @pytest.mark.parametrize(

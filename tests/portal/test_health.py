@@ -46,8 +46,8 @@ def test_page_shows_what_capture_says_of_itself(client, shifter):
     page = page_of(client, shifter)
     for text in (
         "capture farm",
-        "7 jobs, 1 min behind · tried again after 30 s",
-        "432 refused",
+        "7 jobs, 1 min behind · retrying in 30 s",
+        "432 rejected",
         "sink store refuses job &lt;i&gt;7: too long",
         "sink store: database away",
         "&lt;b&gt;job.5: not a regular",
@@ -91,7 +91,7 @@ def test_page_shows_a_cluster_that_cannot_be_asked(client, shifter, db):
         cluster=cluster, defaults={"collected_until": at, "last_error": "sacct: connection refused"}
     )
     page = page_of(client, shifter)
-    assert "cannot be asked" in page
+    assert "unreachable" in page
     assert "sacct: connection refused" in page
 
 

@@ -59,13 +59,13 @@ def test_job_page_without_script_log_or_verdict(world, client, shifter):
     (job,) = store(world.job.cluster, record(99, started_at=None, ended_at=world.job.ended_at))
     page = page_of(client, shifter, f"/jobs/{job.pk}/")
     assert "Not captured" in page
-    assert "It never ran." in page
+    assert "The job never started." in page
 
 
 def test_job_page_with_damaged_contents(world, client, shifter):
     Blob.objects.update(data=b"x")
     page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
-    assert page.count("<b>Damaged</b>") == 2
+    assert page.count("<b>Content damaged</b>") == 2
     assert "Service problem: retry" in page
 
 
@@ -147,9 +147,9 @@ def test_every_page_shows_the_version_at_its_foot(world, client, shifter):
 def test_strip_speaks_on_every_page_only_while_something_is_wrong(world, now, client, shifter, at):
     from apps.statusboard.domain.incidents import close_incident
 
-    assert "is down since" in page_of(client, shifter, "/accounts/settings/")
+    assert "has been down since" in page_of(client, shifter, "/accounts/settings/")
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
-    assert "is down since" not in page_of(client, shifter, "/accounts/settings/")
+    assert "has been down since" not in page_of(client, shifter, "/accounts/settings/")
 
 
 @pytest.mark.parametrize("words", ["4711", "NOVA-0001", "nova-0001", "rock muons", "samweb"])
@@ -171,7 +171,7 @@ def test_search_by_host_and_user_lists_jobs_and_leads_to_all(world, client, liai
 def test_search_shows_nothing_of_another_experiment(world, client, other_liaison):
     client.force_login(other_liaison)
     for words in ("4711", "NOVA-0001", "rock muons", "wn-0233"):
-        assert "Nothing of that name" in client.get("/find/", {"q": words}).content.decode()
+        assert "No results" in client.get("/find/", {"q": words}).content.decode()
 
 
 @pytest.mark.parametrize("words", ["", " ", "'; drop table", "%", "a" * 5000, "<script>"])
