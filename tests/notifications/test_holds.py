@@ -143,7 +143,7 @@ def test_list_and_feeds_have_it(bring, browse, client, liaison, other_liaison, s
     bring("running", dune)
     hold(shifter, experiment=nova)
     hold(shifter)
-    page = browse(liaison).get("/notifications/").content.decode()
+    page = " ".join(browse(liaison).get("/notifications/").content.decode().split())
     assert '<a href="/requests/holds/">NOvA</a> is on hold: no new jobs start' in page
     row = Notification.objects.filter(user=liaison).first()
     opened = browse(liaison).post("/notifications/read/", {"until": row.pk, "only": row.pk, "next": "open"})

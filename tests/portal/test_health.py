@@ -74,7 +74,7 @@ def test_page_shows_what_is_expected_and_was_never_heard(client, shifter):
 
 
 def test_page_shows_deliveries_that_fail_and_no_others(client, shifter, nova):
-    event = publish(kind="test.thing", target=nova, by="test", at=timezone.now())
+    event = publish(kind="experiment.created", target=nova, by="test", at=timezone.now())
     lost = {"event": event, "due_at": timezone.now(), "attempts": 2, "last_error": "KeyError: 'x'"}
     Delivery.objects.create(subscriber="test.fails", **lost)
     Delivery.objects.create(subscriber="test.done", delivered_at=timezone.now(), **lost)

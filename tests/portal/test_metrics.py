@@ -56,7 +56,7 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     detail = {"captured": 12, "waiting": 3, "unreadable_count": 40, "sinks": {'files:///a"b\n': SINK, "store": {}}}
     beat_heart(name="capture alps", at=at, detail=detail)
     beat_heart(name="capture odd", at=at, detail=[1])
-    event = publish(kind="test.thing", target=nova, by="test", at=at)
+    event = publish(kind="experiment.created", target=nova, by="test", at=at)
     for attempts in (0, 2):
         Delivery.objects.create(event=event, subscriber=f"test.{attempts}", due_at=at, attempts=attempts)
     cluster = Cluster.objects.create(name="alps", scheduler="slurm")

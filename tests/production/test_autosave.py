@@ -99,7 +99,7 @@ def test_what_cannot_be_stored_yet_is_told_and_nothing_is_made(nova, form):
     sent = post_of(content(), experiment="NOVA") | {"stages-0-memory_bytes": "4 G or so"}
     assert form.post(NEW, sent).json()["problem"].startswith("Not saved yet. Stage 1 · Memory: ")
     large = post_of(content(stages=(stage(memory_bytes=17 * 10**12),)), experiment="NOVA")
-    assert "At most 16 TB." in form.post(NEW, large).json()["problem"]
+    assert "Enter at most 16 TB." in form.post(NEW, large).json()["problem"]
     assert Request.objects.count() == 0
 
 

@@ -107,7 +107,7 @@ def test_it_is_told_with_its_reason(keep_up, shifter, browse, liaison):
     event = Event.objects.get(kind="submission.limit_set")
     assert (event.old, event.new, event.reason, event.actor) == ("3", "1,200", "Storage is nearly full.", str(shifter))
     page = browse(liaison).get(f"/requests/{assignment.request.key}/").content.decode()
-    assert "changed the most jobs at once: 3 → 1,200" in page
+    assert "changed the limit of concurrent jobs: 3 → 1,200" in page
     assert "Storage is nearly full." in page
 
 

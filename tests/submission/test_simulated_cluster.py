@@ -91,7 +91,7 @@ def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, a
         request.refresh_from_db()
         if request.state == "data_quality":
             break
-        if request.state() == "on_hold":
+        if request.state == "on_hold":
             make_move(verb=Verb.RELEASE, request=request, by=approver, at=demo.clock(), reason="Try again.")
         press_send_again(request, approver, demo)
     assert request.state == "data_quality"
