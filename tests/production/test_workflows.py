@@ -285,6 +285,18 @@ def test_form_of_a_type_asks_for_its_arguments_and_saves_them(liaison, nova, bro
     assert [text in shown for text in ("900001-904000", "GENIE", "Monte Carlo")] == [True] * 3
 
 
+def test_argument_of_a_stage_may_be_named_as_a_field_of_the_request(admin, liaison, nova, browse):
+    declaration = "title: T\nstages: {a: {title: A, arguments: [name, {name: title}, {name: purpose, type: yes_no}]}}"
+    kind = WorkflowType.objects.create(key="t")
+    workflow = workflow_of(save_workflow(workflow_type=kind, declaration=declaration, by=admin, at=AT))
+    stages = (StageContent(kind="a", name="x", arguments={"title": "y", "purpose": False}),)
+    written = RequestContent(workflow=workflow, title="z", stages=stages)
+
+    browse(liaison).post("/requests/new/", post_of(written, experiment="NOVA", workflow="t", do="save"))
+
+    assert content_of(Request.objects.get()) == written
+
+
 def test_form_shows_what_a_type_lacks_beside_its_fields(liaison, nova, browse):
     wrong = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="save")
     wrong |= {"run_block": "9-1", "stages-0-filter_efficiency": "2", "stages-0-generator": ""}

@@ -1,7 +1,7 @@
 """The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 from django import forms
@@ -13,7 +13,8 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.production.domain.checks import Problems
-from apps.production.domain.content.model import FIELDS, MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.model import FIELDS, MAX_STAGES, RequestContent, StageContent
+from apps.production.domain.content.plain import read_plain
 from apps.production.domain.types.arguments import Argument, Value
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import StageType, Workflow
@@ -24,54 +25,30 @@ TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
 BROKEN = "The stages of this form arrived damaged. Nothing was saved: load the page again."
 #: Rows of a form that claims to have more than it may are read no further than this.
 READ_AT_MOST = 2 * MAX_STAGES
-#: Fields whose length the checks tell, beside what they find in others.
-TEXTS = frozenset(argument.name for argument in (*REQUEST.values(), *CORE.values()) if argument.kind.is_text)
-
-
-class ArgumentField(forms.CharField):
-    """An argument, typed as people write it; empty is None, but for text that every request or stage has."""
-
-    def __init__(self, argument: Argument) -> None:
-        widgets = {"lines": forms.Textarea(attrs={"rows": 3}), "date": forms.DateInput(attrs={"type": "date"})}
-        widget = widgets.get(argument.kind.widget, forms.TextInput)
-        super().__init__(required=False, label=argument.title, help_text=argument.help, widget=widget)
-        self.argument = argument
-        if argument.name not in TEXTS:
-            self.widget.attrs["autocomplete"] = "off"
-
-    def clean(self, value: Any) -> Value | None:
-        # Browsers send lines with CR LF; one text must not differ from itself.
-        text = str(super().clean(value)).replace("\r\n", "\n")
-        if self.argument.name in TEXTS:
-            return text
-        try:
-            return self.argument.parse(text)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from None
 
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
-    """Return the form field of an argument."""
+    """Return the form field of an argument. What is typed into it `read_plain` reads, with all else."""
     words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
+    own = argument is REQUEST.get(argument.name) or argument.name in CORE
     match argument.kind.widget:
         case "services":
             unknown = {"invalid_choice": "The portal knows no service “%(value)s”."}
             return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
         case "choice":
-            none = [] if argument.name in REQUEST else [("", "–")]
+            none = [] if own else [("", "–")]
             return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **words)
         case "yes_no":
-            return YesNoField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
-        case "date" if argument.name in REQUEST:
-            return forms.DateField(widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}), **words)
-    return ArgumentField(argument)
-
-
-class YesNoField(forms.ChoiceField):
-    """Yes, no, or not said."""
-
-    def clean(self, value: Any) -> bool | None:
-        return {"yes": True, "no": False}.get(super().clean(value))
+            return forms.ChoiceField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
+        case "lines":
+            widget: forms.Widget = forms.Textarea(attrs={"rows": 3})
+        case "date":
+            widget = forms.DateInput(attrs={"type": "date"})
+        case _:
+            widget = forms.TextInput()
+    if not (own and argument.kind.is_text):
+        widget.attrs["autocomplete"] = "off"
+    return forms.CharField(widget=widget, **words)
 
 
 class RequestForm(forms.Form):
@@ -134,9 +111,6 @@ class StageForm(forms.Form):
         self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
         self.fields.update({argument.name: field_of(argument, services) for argument in self.type.arguments})
 
-    def clean_kind(self) -> str:
-        return self.type.key
-
     def ticks(self) -> list[tuple[str, str, bool]]:
         """Return slug, name and whether it is ticked, for each service."""
         chosen = set(self["services"].value() or [])
@@ -180,6 +154,11 @@ class RequestForms:
         management = self.stages.management_form
         self.is_damaged = not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
+        stages = [{"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments)} for form in self.stages.forms]
+        whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments)), "stages": stages}
+        #: What was typed, without what cannot be read.
+        self.content, problems = read_plain(whole, workflow)
+        self.add_problems(problems)
 
     def problems(self) -> list[tuple[str, str, str]]:
         """Return every problem as anchor, words for the place, and message, in the order of the form."""
@@ -232,46 +211,30 @@ class RequestForms:
         form = self.stages.forms[position] if position < len(self.stages.forms) else None
         return (form, name) if form is not None and name in form.fields else (None, name)
 
-    def content(self) -> RequestContent:
-        """Return what was typed, without what cannot be read."""
-        return RequestContent(
-            workflow=self.workflow,
-            arguments=_arguments(self.main, self.workflow.arguments),
-            stages=tuple(_stage(form) for form in self.stages.forms),
-            **_read(self.main, FIELDS),
-        )
-
     def move_rows(self, action: str) -> "Moved | None":
         """Do `add`, `remove-2`, `up-2`, `down-2` (rows from 0) or `workflow`, which begins anew with the chosen type.
 
         None for any other action, or a damaged form.
         """
         if action == "workflow" and "workflow" in self.main.fields:
-            return Moved(self._with_begin(), None)
+            begun = blank(self.workflow)
+            return Moved(self._with(_typed_arguments(begun), _typed_stages(begun)), None)
         verb, _, place = action.partition("-")
         if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
             return None
         rows, focus = self._rows(), None
         position = int(place) if re.fullmatch(r"[0-9]{1,3}", place) else -1
+        to = position + {"up": -1, "down": 1}.get(verb, 0)
         if verb == "add" and len(rows) < MAX_STAGES:
             kind = self.workflow.stage(self.data.get("add_kind", ""))
             rows.append(_typed_stage(_blank_stage(self.workflow, kind), kind))
             focus = len(rows) - 1
         elif verb == "remove" and 0 <= position < len(rows):
             del rows[position]
-        elif verb == "up" and 0 < position < len(rows):
-            focus = position - 1
-            rows.insert(focus, rows.pop(position))
-        elif verb == "down" and 0 <= position < len(rows) - 1:
-            focus = position + 1
-            rows.insert(focus, rows.pop(position))
-        return Moved(self._with_rows(rows), focus)
-
-    def _with_begin(self) -> MultiValueDict[str, Any]:
-        """Return what was typed, with the stages and defaults that a request of the chosen type begins with."""
-        kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
-        new = {name: values for name, values in typed(blank(self.workflow)).lists() if name not in kept}
-        return MultiValueDict(kept | new)
+        elif to != position and 0 <= min(to, position) <= max(to, position) < len(rows):
+            rows.insert(to, rows.pop(position))
+            focus = to
+        return Moved(self._with({}, rows), focus)
 
     def _rows(self) -> list[dict[str, list[str]]]:
         rows: list[dict[str, list[str]]] = [{} for _ in range(self.stages.total_form_count())]
@@ -281,29 +244,23 @@ class RequestForms:
                 rows[int(found[1])][found[2]] = self.data.getlist(key)
         return rows
 
-    def _with_rows(self, rows: list[dict[str, list[str]]]) -> MultiValueDict[str, Any]:
+    def _with(self, new: dict[str, list[str]], rows: list[dict[str, list[str]]]) -> MultiValueDict[str, Any]:
+        """Return what was typed with other stages, and with new values where there were none."""
         kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
-        return MultiValueDict(kept | _stage_data(rows))
+        return MultiValueDict(new | kept | _stage_data(rows))
 
 
-def _read(form: forms.Form, names: Iterable[str]) -> dict[str, Any]:
+def _typed_in(form: forms.Form, own: Container[str], arguments: Iterable[Argument]) -> dict[str, Any]:
+    """Return what was typed as plain data, but for what is empty; `own` are the names that are fields there."""
     form.is_valid()
-    values = {name: form.cleaned_data[name] for name in names if name in form.cleaned_data}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
-def _stage(form: StageForm) -> StageContent:
-    values = _read(form, ("kind", *STAGE_FIELDS, "services"))
-    return StageContent(arguments=_arguments(form, form.type.arguments), **values)
-
-
-def _arguments(form: forms.Form, declared: Iterable[Argument]) -> dict[str, Value]:
-    values = _read(form, [argument.name for argument in declared if argument.name not in CORE])
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-        if value not in (None, "")
-    }
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        value = form.cleaned_data.get(argument.name, "")
+        # Browsers send lines with CR LF; one text must not differ from itself.
+        values[argument.name] = value.replace("\r\n", "\n") if isinstance(value, str) else value
+    given = {name: value for name, value in values.items() if value not in ("", [])}
+    others = {name: value for name, value in given.items() if name not in own}
+    return {**{name: value for name, value in given.items() if name in own}, "arguments": others}
 
 
 def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
@@ -317,9 +274,15 @@ def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
     """Write content as if a person had typed it into the form."""
     values = {name: getattr(content, name) for name in FIELDS} | more
     data = {name: ["" if value is None else str(value)] for name, value in values.items()}
-    data |= {a.name: [a.write(content.arguments.get(a.name))] for a in content.workflow.arguments}
-    rows = [_typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
-    return MultiValueDict(data | _stage_data(rows))
+    return MultiValueDict(data | _typed_arguments(content) | _stage_data(_typed_stages(content)))
+
+
+def _typed_arguments(content: RequestContent) -> dict[str, list[str]]:
+    return {a.name: [a.write(content.arguments.get(a.name))] for a in content.workflow.arguments}
+
+
+def _typed_stages(content: RequestContent) -> list[dict[str, list[str]]]:
+    return [_typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
 
 
 def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:

@@ -61,7 +61,7 @@ def _panel(
 
 def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> CheckReport:
     """Check what can be read of a form."""
-    return check_report(forms.content(), experiment=experiment, request=wanted, by=user, at=timezone.now())
+    return check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
 
 
 def panel_context(forms: RequestForms, found: CheckReport | None) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def _checked(
 
 
 def _save(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> Request:
-    by, at, content = request.user, timezone.now(), forms.content()
+    by, at, content = request.user, timezone.now(), forms.content
     experiment = _experiment(forms, wanted)
     if action.startswith("fix:") and experiment is not None:
         rule, path = f"{action}::".split(":")[1:3]
