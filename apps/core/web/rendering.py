@@ -14,6 +14,8 @@ _OTHERS = DjangoTemplates()
 class FieldRenderer(Jinja2):
     """Django's renderer; what has no template for Jinja2, as the widgets of the back office, goes to Django's own."""
 
+    field_template_name = "forms/field.html"
+
     def render(self, template_name: str, context: dict[str, Any], request: Any = None) -> str:
         try:
             return super().render(template_name, context, request)

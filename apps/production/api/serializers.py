@@ -1,6 +1,6 @@
 """What the API says of requests, and what it takes; writing goes through the services."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -9,10 +9,9 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.production.domain.checks import unknown_service
-from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, given
 from apps.production.domain.requests.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument
-from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, workflow_of
@@ -152,29 +151,19 @@ class RequestWriter(serializers.Serializer[Any]):
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
         """Return what was sent, over `base` for what was not."""
-        apart = {"experiment", "version", "workflow"}
-        sent = {name: value for name, value in self.validated_data.items() if name not in apart}
-        kept = {} if base is None else vars(base)
-        kept = kept | ({"workflow": self.validated_data["workflow"]} if "workflow" in self.validated_data else {})
-        first = kept.get("workflow", general()).stages[0].key
-        if "stages" in sent:
-            sent["stages"] = tuple(_stage(stage, first) for stage in sent["stages"])
+        kept = base or RequestContent()
+        sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
+        kind = sent.get("workflow", kept.workflow).stages[0].key
         if "arguments" in sent:
-            sent["arguments"] = _given(sent["arguments"])
-        return RequestContent(**{**kept, **sent})
+            sent["arguments"] = given(sent["arguments"])
+        if "stages" in sent:
+            sent["stages"] = tuple(_stage({"kind": kind, **stage}) for stage in sent["stages"])
+        return replace(kept, **sent)
 
 
-def _stage(values: Mapping[str, Any], first: str) -> StageContent:
-    more = {
-        "kind": values.get("kind", first),
-        "services": tuple(values.get("services", ())),
-        "arguments": _given(values.get("arguments", {})),
-    }
-    return StageContent(**{**values, **more})
-
-
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}
+def _stage(values: dict[str, Any]) -> StageContent:
+    services, arguments = tuple(values.get("services", ())), given(values.get("arguments", {}))
+    return StageContent(**{**values, "services": services, "arguments": arguments})
 
 
 class NewRequestWriter(RequestWriter):

@@ -1,7 +1,6 @@
 """How values are written on every page: times, durations, sizes, numbers, states."""
 
 import re
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django import forms, template
@@ -197,24 +196,8 @@ def state(value: str, words: str = "") -> SafeString:
 @register.simple_tag
 def field_box(field: BoundField, whole: object = "") -> SafeString:
     """One field of a form: label (a time's with the zone), control, help and problems; `whole` for the full width."""
-    name, advice = field.auto_id, getattr(field.field, "advice", ())
-    errors = field.errors
-    zone = isinstance(field.field, forms.DateTimeField)
-    return format_html(
-        '<div class="field{}">\n  <label for="{}">{}{}</label>\n  {}{}{}{}\n</div>',
-        " whole" if whole else "",
-        field.id_for_label,
-        field.label,
-        format_html(" <small>{}</small>", timezone.get_current_timezone_name()) if zone else "",
-        field,
-        format_html('\n  <small id="{}_helptext">{}</small>', name, field.help_text) if field.help_text else "",
-        format_html('\n  <ul class="errorlist" id="{}_error">{}</ul>', name, _items(errors)) if errors else "",
-        format_html('\n  <ul class="errorlist advice">{}</ul>', _items(advice)) if advice else "",
-    )
-
-
-def _items(words: Iterable[object]) -> SafeString:
-    return format_html_join("", "<li>{}</li>", ((each,) for each in words))
+    zone = timezone.get_current_timezone_name() if isinstance(field.field, forms.DateTimeField) else ""
+    return field.render(context={"field": field, "whole": whole, "zone": zone})
 
 
 @register.simple_tag(takes_context=True)

@@ -15,17 +15,5 @@ REQUEST: Mapping[str, Argument] = {argument.name: argument for argument in _FIEL
 #: Arguments of a stage that have a column of their own; a declaration names them, and may change their words.
 CORE: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["stage"]}
 #: An argument of a request has another name.
-TAKEN = {
-    *REQUEST,
-    *CORE,
-    "do",
-    "id",
-    "key",
-    "kind",
-    "stages",
-    "state",
-    "arguments",
-    "experiment",
-    "version",
-    "workflow",
-}
+TAKEN = {*REQUEST, *CORE, "arguments", "experiment", "kind", "stages", "version", "workflow"}
+TAKEN |= {"do", "id", "key", "state"}
