@@ -1,8 +1,8 @@
 """What differs between two scripts or two environments, with what differs in every run made equal.
 
 Alignment is bounded: lines that both have once are the anchors, and what lies between two of them is aligned line by
-line only where that is cheap; else it counts as replaced as a whole. `patiencediff` of PyPI anchors likewise, but leaves
-lines that are there twice unaligned between anchors, and is under the GPL, which the portal is not.
+line only where that is cheap; else it counts as replaced as a whole. `patiencediff` of PyPI anchors likewise, but is
+under the GPL, and leaves lines that are there twice unaligned between the anchors.
 """
 
 import re
