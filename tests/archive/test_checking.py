@@ -6,7 +6,6 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.archive.domain.retention import delete_expired, save_retention_rule
-from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.domain.store.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob, RetentionRule
 from apps.clusters.models import Cluster
@@ -14,7 +13,7 @@ from apps.clusters.schedulers.base import StoredCopy
 from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.core.domain.masking import Masker
-from tests.factories.archive import START, captured_job
+from tests.factories.archive import START, captured_job, store
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +41,7 @@ def copy(**changes):
 
 
 def test_masked_and_multi_line_values_are_compared(monkeypatch, masked):
-    store_jobs(jobs=[captured_job(1, environment=masked)], by="test", at=START)
+    store(captured_job(1, environment=masked))
     other = [(name, b"third" if name == b"MY_TOKEN" else value) for name, value in LINES]
 
     assert check(monkeypatch, copy()) == [(Kind.NEWLINES, "")]
@@ -53,7 +52,7 @@ def test_masked_and_multi_line_values_are_compared(monkeypatch, masked):
 
 
 def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
-    store_jobs(jobs=[captured_job(1, environment=pack([(b"A", b"1")]), script=b"one\ntwo\n")], by="test", at=START)
+    store(captured_job(1, environment=pack([(b"A", b"1")]), script=b"one\ntwo\n"))
     same = pack([(b"A", b"1")])
 
     assert check(monkeypatch, copy(script=b"one\ntwo\n", environment=same)) == [(Kind.ALIKE, "")]
@@ -65,7 +64,7 @@ def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
 
 
 def test_job_whose_end_is_not_known_is_filled_in_only_by_name(monkeypatch):
-    store_jobs(jobs=[captured_job(2)], by="test", at=START)
+    store(captured_job(2))
 
     assert (Kind.MISSING, "") in check(monkeypatch, copy(), backfill=True)
     assert (Kind.BACKFILLED, "") in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
@@ -76,7 +75,7 @@ def test_job_whose_end_is_not_known_is_filled_in_only_by_name(monkeypatch):
 
 @pytest.mark.parametrize("limits", [{"max_age_days": 30}, {"max_bytes": 0}])
 def test_what_retention_has_deleted_is_not_filled_in_again(monkeypatch, limits):
-    store_jobs(jobs=[captured_job(1)], by="test", at=START)
+    store(captured_job(1))
     at = START + timedelta(days=60)
     save_retention_rule(rule=RetentionRule(**limits), by="test", at=at)
     assert delete_expired(by="test", at=at, batches=9) == 1
@@ -88,7 +87,7 @@ def test_what_retention_has_deleted_is_not_filled_in_again(monkeypatch, limits):
 
 
 def test_scheduler_that_keeps_no_copies_says_so():
-    store_jobs(jobs=[captured_job(1, scheduler="simulated")], by="test", at=START)
+    store(captured_job(1, scheduler="simulated"))
 
     with pytest.raises(CommandError, match="simulated keeps no copies of scripts to check against"):
         call_command("archive", "check", "--cluster", "alps")

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
-from tests.factories.archive import START, captured_job
+from tests.factories.archive import START, captured_job, store
 
 from .conftest import wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
@@ -177,7 +177,6 @@ def test_capture_that_cannot_start_says_why(settings, tmp_path, arguments, messa
 
 @pytest.mark.django_db
 def test_show_takes_the_newest_job_or_the_one_named(capsysbinary):
-    from .test_services import store
 
     store(captured_job(1, script=b"old"), captured_job(1, script=b"new", minutes=5))
 
@@ -195,7 +194,6 @@ def test_show_unknown_job_fails():
 
 @pytest.mark.django_db
 def test_verify_fails_and_names_the_damaged_job(capsys):
-    from .test_services import store
 
     store(captured_job(1), captured_job(2))
     Blob.objects.filter(pk=ArchivedJob.objects.get(job_id="2").script_id).update(data=b"x")
@@ -212,7 +210,6 @@ def test_verify_fails_and_names_the_damaged_job(capsys):
 
 @pytest.mark.django_db
 def test_verify_reads_descriptions_too(capsys):
-    from .test_services import store
 
     store(captured_job(1, description=b"MyType = job"))
     Blob.objects.filter(pk=ArchivedJob.objects.get().description_id).update(data=b"x")
@@ -224,7 +221,6 @@ def test_verify_reads_descriptions_too(capsys):
 
 
 def test_list_ends_quietly_when_its_reader_does(portal, transactional_db):
-    from .test_services import store
 
     store(*(captured_job(i) for i in range(1, 2000)))
     process = portal.start("archive", "list", "--cluster", "alps")

@@ -12,10 +12,9 @@ from apps.archive.domain.comparison import compare_lines, compare_variables, nor
 from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
 from tests.factories import people
-from tests.factories.archive import captured_job
+from tests.factories.archive import captured_job, store
 
 from .spool_writer import environment_bytes
-from .test_services import store
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "srun x 1", "srun x 2", "", "fi"]), max_size=30)
 

@@ -8,10 +8,10 @@ from django.core.management import CommandError, call_command
 
 from apps.archive.domain.store import backfill
 from apps.archive.domain.store.backfill import batches, jobs_after
-from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.sinks.files import FilesSink
 from tests.contracts.sink import SUBMITTED, a_job
+from tests.factories.archive import store
 
 pytestmark = pytest.mark.django_db
 
@@ -43,10 +43,6 @@ def written(monkeypatch):
 
     monkeypatch.setattr(FilesSink, "write", note)
     return given
-
-
-def store(*jobs):
-    store_jobs(jobs=jobs, by="test", at=SUBMITTED)
 
 
 def scripts(root):

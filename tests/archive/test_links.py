@@ -14,42 +14,28 @@ from apps.archive.domain.store.contents import archived_job_for
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.tasks import describe_cluster
-from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import JobRecord, JobState, Submission
+from apps.clusters.schedulers.base import JobState, Submission
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
-from apps.jobs.domain.collection import store_records
-from apps.jobs.models import Collection, Job, MaskingRule
+from apps.jobs.models import MaskingRule
+from tests.factories import archive, clusters, jobs
 from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
 
 
-def collect(job_id, *, spool_id="1", submitted_at=START, state=JobState.COMPLETED, attempt=1, **values):
-    cluster = ensure_cluster(name="alps", scheduler="slurm", by="test", at=START)
-    Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": START})
-    record = JobRecord(
-        job_id=job_id,
-        raw_id=1,
-        spool_id=spool_id,
-        attempt=attempt,
-        state=state,
-        exit_code=0,
-        signal=0,
-        submitted_at=submitted_at,
-        started_at=None,
-        ended_at=submitted_at + timedelta(hours=1),
-        **values,
-    )
-    store_records(cluster=cluster, records=[record], at=START)
+def collect(job_id, *, spool_id="1", submitted_at=START, **values):
+    record = jobs.bare(job_id=job_id, spool_id=spool_id, submitted_at=submitted_at, **values)
+    (job,) = jobs.store(clusters.cluster("alps", "slurm"), record, at=START)
     deliver_all()
-    return Job.objects.get(job_id=job_id, submitted_at=submitted_at, attempt=attempt)
+    job.refresh_from_db()
+    return job
 
 
-def store(*jobs):
-    store_jobs(jobs=jobs, by="capture", at=START)
+def store(*captured):
+    archive.store(*captured)
     deliver_all()
 
 

@@ -6,14 +6,13 @@ from django.urls import reverse
 
 from apps.archive.domain import masking_trials
 from apps.archive.domain.masking_trials import continue_trial, start_trial
-from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import Blob, MaskingTrial
 from apps.core.domain.masking import Rule
 from apps.core.models import Event
 from apps.jobs.domain.masking_rules import current_rules, save_masking_rule
 from apps.jobs.models import MaskingRule
 from tests.archive.spool_writer import environment_bytes
-from tests.factories.archive import START, captured_job
+from tests.factories.archive import START, captured_job, store
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +21,7 @@ def stored(*environments):
     jobs = [
         captured_job(i, environment=environment_bytes(found.items())) for i, found in enumerate(environments, start=1)
     ]
-    store_jobs(jobs=jobs, by="test", at=START)
+    store(*jobs)
 
 
 def tried(applies_to, pattern):

@@ -4,10 +4,9 @@ import pytest
 from django.urls import reverse
 
 from apps.archive.models import ArchivedJob, Blob
-from tests.factories.archive import captured_job
+from tests.factories.archive import captured_job, store
 
 from .spool_writer import environment_bytes
-from .test_services import store
 
 pytestmark = pytest.mark.django_db
 

@@ -17,13 +17,12 @@ from apps.archive.domain.retention import (
     save_retention_rule,
     unpin_job,
 )
-from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob, Blob, Pin, RetentionRule, ScriptWords
 from apps.clusters.models import Cluster
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
 from tests.factories import people
-from tests.factories.archive import START, captured_job
+from tests.factories.archive import START, captured_job, store
 
 from .conftest import index_words
 
@@ -31,10 +30,6 @@ pytestmark = pytest.mark.django_db
 
 DAY = 24 * 60
 AT = START + timedelta(days=100)
-
-
-def store(*jobs):
-    store_jobs(jobs=jobs, by="test", at=START)
 
 
 def rule(*, cluster="alps", **limits):
@@ -194,7 +189,7 @@ def test_content_that_is_being_stored_again_stays(transactional_db):
     again = captured_job(2, script=captured_job(1).script, minutes=90 * DAY)
 
     with transaction.atomic():
-        store_jobs(jobs=[again], by="test", at=START)
+        store(again)
         deleting = in_another_connection(expire)
         deleting.join(0.3)
         assert deleting.is_alive()

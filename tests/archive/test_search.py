@@ -9,10 +9,9 @@ from apps.accounts.models import ClusterLogin
 from apps.archive.domain.search import search, word_search
 from apps.archive.models import ArchivedJob
 from tests.factories import people
-from tests.factories.archive import captured_job
+from tests.factories.archive import captured_job, store
 
 from .conftest import index_words
-from .test_services import store
 
 pytestmark = pytest.mark.django_db
 

@@ -7,19 +7,15 @@ from django.db import IntegrityError, OperationalError, ProgrammingError
 from apps.accounts.models import Experiment
 from apps.archive.domain.store import jobs as services
 from apps.archive.domain.store.contents import damaged_blobs, newest_job, read_blob
-from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
+from apps.archive.domain.store.jobs import train_dictionaries
 from apps.archive.models import ArchivedJob, Blob, Dictionary
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster
 from apps.core.models import Event
-from tests.factories.archive import START, captured_job
+from tests.factories.archive import START, captured_job, store
 
 pytestmark = pytest.mark.django_db
-
-
-def store(*jobs):
-    return store_jobs(jobs=jobs, by="capture", at=START)
 
 
 def test_store_keeps_every_byte_and_hash():

@@ -9,9 +9,7 @@ from django.urls import reverse
 from apps.archive.domain import bundle
 from apps.archive.models import ArchivedJob, Blob
 from tests.factories import people
-from tests.factories.archive import captured_job
-
-from .test_services import store
+from tests.factories.archive import captured_job, store
 
 
 @pytest.fixture

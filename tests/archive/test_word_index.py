@@ -8,10 +8,9 @@ from django.db import connection
 from apps.archive.domain.search import word_index, words
 from apps.archive.domain.search.word_search import with_rare_words, with_words
 from apps.archive.models import ArchivedJob, Blob, ScriptWords, WordIndex
-from tests.factories.archive import START, captured_job
+from tests.factories.archive import START, captured_job, store
 
 from .conftest import index_words
-from .test_services import store
 
 
 def index():

@@ -6,8 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.archive.spool_writer import environment_bytes
-from tests.archive.test_services import store
-from tests.factories.archive import captured_job
+from tests.factories.archive import captured_job, store
 
 SCRIPT = b"""#!/bin/bash
 #SBATCH --job-name=nova-sim

@@ -10,8 +10,7 @@ from playwright.sync_api import expect
 from apps.archive.models import ArchivedJob
 from tests.archive.conftest import index_words
 from tests.archive.spool_writer import environment_bytes
-from tests.archive.test_services import store
-from tests.factories.archive import captured_job
+from tests.factories.archive import captured_job, store
 
 SUCCESS = b"""#!/bin/bash
 #SBATCH --job-name=nova-sim

@@ -17,6 +17,7 @@ from apps.production.models import Request, Stage
 from apps.production.tasks import check_waiting
 from apps.progress.domain.transitions import follow_requests
 from apps.quality.tasks import check_all
+from tests.factories import clusters
 from tests.factories.jobs import failed, record, store
 from tests.factories.requests import request_in
 from tests.production.test_gathering import history
@@ -224,7 +225,7 @@ def hold_and_release(life: Life, shifter: User, liaison: User) -> None:
 def run_jobs(life: Life, liaison: User) -> None:
     """Let both stages run, with one job that failed and came again; the portal sees the last one end."""
     end = timezone.now()
-    cluster = Cluster.objects.create(name="alps", scheduler="simulated")
+    cluster = clusters.cluster()
     times = {"submitted_at": end, "started_at": end, "ended_at": end}
     ran(cluster, "generation", end, failed(1, **times), record(1, attempt=2, **times), record(2, **times))
     page = life.visit(liaison)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.models import Cluster
 from apps.jobs.models import Job
+from tests.factories import clusters
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def roots(tmp_path, settings) -> Path:
 @pytest.fixture
 def make_job(db, nova, at: datetime, roots: Path):
     """Make a failed job of NOvA that ended at noon; `log` and `error_log` are what it wrote."""
-    cluster, _ = Cluster.objects.get_or_create(name="alps", defaults={"scheduler": "simulated"})
+    cluster = clusters.cluster()
 
     numbers = count(1000)
 

@@ -1,21 +1,17 @@
 """Collected jobs, their scripts and their harvests: each log is read, whichever comes first."""
 
-from datetime import timedelta
-
 import pytest
 
 from apps.archive import subscribers as archive_subscribers
-from apps.archive.domain.store.jobs import store_jobs
-from apps.clusters.domain import ensure_cluster
-from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery, Event
 from apps.diagnosis import subscribers, tasks
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest, Verdict
-from apps.jobs.domain.collection import store_records
-from apps.jobs.models import Collection, Job
+from apps.jobs.models import Job
+from tests.factories import archive, clusters, jobs
 from tests.factories.archive import START, captured_job
 
 pytestmark = pytest.mark.django_db
@@ -29,29 +25,13 @@ class Killed(BaseException):
 
 def collect(*numbers, state=JobState.FAILED, exit_code=1):
     """Store jobs as the collector does; their `jobs.collected` waits to be delivered."""
-    cluster = ensure_cluster(name="alps", scheduler="slurm", by="test", at=START)
-    Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": START})
-    records = [
-        JobRecord(
-            job_id=str(number),
-            raw_id=number,
-            spool_id=str(number),
-            attempt=1,
-            state=state,
-            exit_code=exit_code,
-            signal=0,
-            submitted_at=START,
-            started_at=None,
-            ended_at=START + timedelta(hours=1),
-        )
-        for number in numbers
-    ]
-    store_records(cluster=cluster, records=records, at=START)
+    records = [jobs.bare(number, submitted_at=START, state=state, exit_code=exit_code) for number in numbers]
+    jobs.store(clusters.cluster("alps", "slurm"), *records, at=START)
 
 
 def store(*numbers):
     """Store scripts as capture does; their `archive.stored` waits to be delivered."""
-    store_jobs(jobs=[captured_job(number, **ORIGIN) for number in numbers], by="capture", at=START)
+    archive.store(*(captured_job(number, **ORIGIN) for number in numbers))
 
 
 def deliver_all(*, last_first=False):

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.handover.batches import Batch
 from apps.archive.handover.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
@@ -25,3 +26,8 @@ def captured_job(job_id=1, *, cluster="alps", minutes=0, **changes) -> CapturedJ
 
 def with_identity(*jobs):
     return Batch.of([(job, Identity(int(job.job_id), 1)) for job in jobs])
+
+
+def store(*jobs: CapturedJob, at: datetime = START) -> int:
+    """Put these jobs into the script store as a worker does; return how many are new."""
+    return store_jobs(jobs=jobs, by="capture", at=at)

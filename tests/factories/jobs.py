@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.jobs.domain.collection import store_records
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -35,6 +37,23 @@ def record(number: int = 1, **changes: object) -> JobRecord:
     return replace(base, **changes)
 
 
+def bare(number: int = 1, *, submitted_at: datetime, **changes: object) -> JobRecord:
+    """A completed job of which accounting knows no more than it must; it ended an hour after its submission."""
+    base = JobRecord(
+        job_id=str(number),
+        raw_id=number,
+        spool_id=str(number),
+        attempt=1,
+        state=JobState.COMPLETED,
+        exit_code=0,
+        signal=0,
+        submitted_at=submitted_at,
+        started_at=None,
+        ended_at=submitted_at + timedelta(hours=1),
+    )
+    return replace(base, **changes)
+
+
 def failed(number: int = 1, **changes: object) -> JobRecord:
     return record(number, **{"state": JobState.FAILED, "exit_code": 1, **changes})
 
@@ -47,3 +66,11 @@ def store(cluster: Cluster, *records: JobRecord, at: datetime = AT) -> list[Job]
         Job.objects.get(cluster=cluster, job_id=r.job_id, submitted_at=r.submitted_at, attempt=r.attempt)
         for r in records
     ]
+
+
+def ran(cluster: Cluster, key: str, stage: str, *records: JobRecord, at: datetime = AT) -> list[Job]:
+    """The same for jobs of a stage of a request, counted at once."""
+    jobs = store(cluster, *records, at=at)
+    attach_origin(origins={job.pk: (key, stage) for job in jobs}, at=at)
+    recompute_dirty_hours(at=at)
+    return jobs

@@ -8,7 +8,6 @@ from apps.accounts.models import Experiment, User
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob
-from apps.clusters.models import Cluster
 from apps.core import tasks
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log
@@ -25,7 +24,7 @@ from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, UnmappedAlert
 from tests.archive.spool_writer import environment_bytes
-from tests.factories import requests, statusboard
+from tests.factories import clusters, requests, statusboard
 from tests.factories.jobs import failed, store
 
 SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=<b>reco</b>\nreco -c prod.fcl\n"
@@ -118,7 +117,7 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
 
 
 def _failed_job(request: Request, roots: Path, at: datetime) -> Job:
-    cluster = Cluster.objects.create(name="alps", scheduler="simulated")
+    cluster = clusters.cluster()
     log = roots / "4711.out"
     log.write_text(LOG)
     variables = (("OPSPORTAL_REQUEST", request.key), ("OPSPORTAL_STAGE", "reco"), ("EVIL", "<img src=x>"))

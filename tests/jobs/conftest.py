@@ -2,8 +2,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from apps.clusters.models import Cluster
 from apps.clusters.schedulers.registry import SCHEDULERS
+from tests.factories import clusters
 from tests.jobs.planned import Planned
 
 
@@ -20,9 +20,9 @@ def planned(monkeypatch):
 
 @pytest.fixture
 def alps(db, planned):
-    return Cluster.objects.create(name="alps", scheduler="planned")
+    return clusters.cluster("alps", "planned")
 
 
 @pytest.fixture
 def jura(db, planned):
-    return Cluster.objects.create(name="jura", scheduler="planned")
+    return clusters.cluster("jura", "planned")

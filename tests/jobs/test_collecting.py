@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from apps.clusters.models import Cluster, Site
+from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
 from apps.core.domain.locks import alone_with
 from apps.core.models import Event
@@ -15,6 +15,7 @@ from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_
 from apps.jobs.domain.origin import locate_log, map_account
 from apps.jobs.domain.records import record_of
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
+from tests.factories import clusters
 from tests.factories.jobs import AT, failed, record, store
 
 
@@ -119,7 +120,7 @@ def test_cluster_that_fails_keeps_its_place_and_says_why(alps, jura, planned, fa
 
 @pytest.mark.parametrize(("scheduler", "options"), [("nosuch", {}), ("planned", {"broken": "1"})])
 def test_cluster_with_wrong_settings_says_so(db, planned, scheduler, options):
-    cluster = Cluster.objects.create(name="x", scheduler=scheduler, options=options)
+    cluster = clusters.cluster("x", scheduler, options=options)
     assert collect_finished_jobs(cluster=cluster, at=AT).problem
     assert Collection.objects.get().last_error
 
@@ -227,7 +228,7 @@ def test_locate_log_stores_path_and_how_it_is_known(alps):
 
 @pytest.mark.django_db(transaction=True)
 def test_second_collector_at_once_leaves_the_cluster_to_the_first(planned):
-    cluster = Cluster.objects.create(name="alps", scheduler="planned")
+    cluster = clusters.cluster("alps", "planned")
     planned.records = [record(1)]
     answers = []
 

@@ -10,7 +10,6 @@ import pytest
 from apps.archive.domain.links import captured_origins
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.handover.entry import CapturedJob
-from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
@@ -18,6 +17,7 @@ from apps.jobs.domain import queue
 from apps.jobs.models import QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
+from tests.factories import clusters
 from tests.factories.jobs import AT
 from tests.factories.requests import draft
 
@@ -26,7 +26,7 @@ QUEUED, RUNNING, HELD = CurrentState.QUEUED, CurrentState.RUNNING, CurrentState.
 
 @pytest.fixture
 def alps(db):
-    return Cluster.objects.create(name="alps", scheduler="simulated")
+    return clusters.cluster()
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_cluster_that_cannot_be_asked_keeps_what_was_known(alps, captured):
 def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
     point = EntryPoint("planned", "tests.jobs.planned:Planned", SCHEDULERS.group)
     monkeypatch.setitem(SCHEDULERS._found, "planned", point)
-    cluster = Cluster.objects.create(name="jura", scheduler="planned", options={})
+    cluster = clusters.cluster("jura", "planned", options={})
     assert "cannot be asked" in read(cluster)
     assert QueueReading.objects.get().at is None
 

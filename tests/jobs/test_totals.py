@@ -9,7 +9,6 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.collection import store_records
 from apps.jobs.domain.jobs import totals_as_of
@@ -17,6 +16,7 @@ from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.models import Collection, DirtyHour, HourlyEnds, HourlyTotals, Job
+from tests.factories import clusters
 from tests.factories.jobs import AT, record, store
 
 SUMS = ("jobs", "wall_seconds", "core_seconds", "cpu_seconds", "retried")
@@ -113,7 +113,7 @@ def test_recompute_without_notes_writes_no_totals(alps, django_assert_num_querie
 
 @pytest.mark.django_db(transaction=True)
 def test_job_that_commits_during_a_recount_is_not_lost():
-    cluster = Cluster.objects.create(name="alps", scheduler="planned")
+    cluster = clusters.cluster("alps", "planned")
     store(cluster, record(1))
     written, counted_once = threading.Event(), threading.Event()
 
@@ -137,7 +137,7 @@ def test_job_that_commits_during_a_recount_is_not_lost():
 
 @pytest.mark.django_db(transaction=True)
 def test_two_recounts_at_once_count_once():
-    cluster = Cluster.objects.create(name="alps", scheduler="planned")
+    cluster = clusters.cluster("alps", "planned")
     store(cluster, *[record(number) for number in range(20)])
     problems = []
 

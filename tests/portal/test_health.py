@@ -7,7 +7,6 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from apps.clusters.models import Cluster
 from apps.core.domain import plugins
 from apps.core.domain.events import publish
 from apps.core.domain.health import beat_heart
@@ -15,6 +14,7 @@ from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery
 from apps.jobs.models import Collection
 from apps.portal.pages import health
+from tests.factories import clusters
 from tests.pages import text_of
 
 
@@ -85,7 +85,7 @@ def test_page_shows_deliveries_that_fail_and_no_others(client, shifter, nova):
 
 
 def test_page_shows_a_cluster_that_cannot_be_asked(client, shifter, db):
-    cluster = Cluster.objects.create(name="alps", scheduler="slurm")
+    cluster = clusters.cluster("alps", "slurm")
     at = timezone.now() - timedelta(hours=2)
     Collection.objects.update_or_create(
         cluster=cluster, defaults={"collected_until": at, "last_error": "sacct: connection refused"}

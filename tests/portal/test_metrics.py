@@ -8,11 +8,11 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from apps.archive.models import ArchivedJob
-from apps.clusters.models import Cluster
 from apps.core.domain.events import publish
 from apps.core.domain.health import beat_heart
 from apps.core.models import Delivery
 from apps.jobs.models import Collection
+from tests.factories import clusters
 
 SINK = {"behind": 7, "lag_seconds": 90.5, "written": 12, "retry_seconds": 4.0, "refused": 2, "last_error": "away"}
 
@@ -59,7 +59,7 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     event = publish(kind="experiment.created", target=nova, by="test", at=at)
     for attempts in (0, 2):
         Delivery.objects.create(event=event, subscriber=f"test.{attempts}", due_at=at, attempts=attempts)
-    cluster = Cluster.objects.create(name="alps", scheduler="slurm")
+    cluster = clusters.cluster("alps", "slurm")
     Collection.objects.create(cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer")
     client.force_login(shifter)
     found = read(client)

@@ -9,7 +9,6 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.accounts.models import Experiment
-from apps.clusters.models import Cluster
 from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
@@ -44,6 +43,7 @@ from apps.production.models import (
     WorkflowVersion,
 )
 from apps.submission.models import Assignment, Submission, TakenFile
+from tests.factories import clusters
 from tests.factories.people import person
 from tests.factories.requests import AT, draft, request_in
 
@@ -110,7 +110,7 @@ def of_production(number: int, request: Request, by, other) -> None:
 
 
 def of_submission(number: int, request: Request) -> None:
-    cluster = Cluster.objects.create(name=f"c{number}", scheduler="simulated")
+    cluster = clusters.cluster(f"c{number}")
     Assignment.objects.create(request=request, cluster=cluster, assigned_at=AT, assigned_by="x")
     Submission.objects.create(
         request=request,

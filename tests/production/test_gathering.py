@@ -10,7 +10,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership
-from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.production.domain.checks import run_checks
 from apps.production.domain.checks.facts import Offer, StageBefore
@@ -21,6 +20,7 @@ from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import runs_in
 from apps.production.models import Request, StageHistory
 from apps.statusboard.models import DowntimeWindow, Service
+from tests.factories import clusters
 from tests.factories.requests import AT, S, content, draft, request_in, stage
 from tests.production.test_rules import monte_carlo
 
@@ -142,7 +142,7 @@ def test_state_and_downtime_of_a_needed_service(nova, samweb):
 
 
 def test_what_clusters_offer(nova):
-    Cluster.objects.create(name="alps", scheduler="slurm", max_memory_bytes=8 * 10**9, max_wall_seconds=3600)
+    clusters.cluster("alps", "slurm", max_memory_bytes=8 * 10**9, max_wall_seconds=3600)
     assert known(nova).offers == (Offer("alps", 8 * 10**9, 3600),)
     assert "fits_cluster" in found(nova, content())
 

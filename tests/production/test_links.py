@@ -4,7 +4,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -25,6 +24,7 @@ from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import UNSENT, RequestState
 from apps.production.models import Request, RequestLink
+from tests.factories import clusters
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.production.test_splitting import sums
@@ -119,12 +119,12 @@ def test_request_that_was_tested_is_not_split(queued, liaison, approver):
 
 
 def a_job(request):
-    (job,) = store(Cluster.objects.create(name="alps", scheduler="simulated"), record(1))
+    (job,) = store(clusters.cluster(), record(1))
     attach_origin(origins={job.pk: (request.key, "generation")}, at=AT)
 
 
 def a_waiting_job(request):
-    cluster = Cluster.objects.create(name="alps", scheduler="simulated")
+    cluster = clusters.cluster()
     found = [CurrentJobs("1", AT, CurrentState.QUEUED, 1, "nova")]
     store_queue(cluster=cluster, found=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT)
 

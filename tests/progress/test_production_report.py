@@ -17,6 +17,7 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
 from apps.progress.domain.production_report import digest_of, freeze_report, read_frozen, report_of
 from apps.progress.models import ProductionReport
+from tests.factories import clusters
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.requests import pass_quality, request_in
 
@@ -25,7 +26,7 @@ from tests.factories.requests import pass_quality, request_in
 def ran(nova, liaison, approver):
     """A request in data quality: four jobs, one of which failed and was retried."""
     request = request_in("data_quality", by=liaison, experiment=nova, approver=approver)
-    alps = Cluster.objects.create(name="jura", scheduler="simulated")
+    alps = clusters.cluster("jura")
     jobs = store(
         alps,
         record(1, wall_seconds=1000, cpu_seconds=1000),

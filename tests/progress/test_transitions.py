@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
 from apps.jobs.domain.jobs import TOTALS_HEART
@@ -18,6 +17,7 @@ from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import SETTLED, follow_requests
+from tests.factories import clusters
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.requests import request_in
 from tests.factories.requests import stage as written_stage
@@ -240,7 +240,7 @@ def test_progress_keeps_its_query_count(alps, made, django_assert_max_num_querie
         progress_now(request, at=END)
     for number in range(20):
         ran(alps, request, "generation", record(number + 1, submitted_at=SENT, ended_at=END - timedelta(hours=number)))
-    jura = Cluster.objects.create(name="jura2", scheduler="planned")
+    jura = clusters.cluster("jura2", "planned")
     QueueReading.objects.create(cluster=jura, at=END)
     with django_assert_max_num_queries(len(few)):
         progress_now(request, at=END)

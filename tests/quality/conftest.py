@@ -3,7 +3,6 @@ from datetime import timedelta
 
 import pytest
 
-from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
@@ -13,7 +12,7 @@ from apps.quality.domain import runs
 from apps.quality.domain.posts import NamedFile, name_files
 from apps.quality.domain.standing import standing_of
 from apps.quality.tasks import check_request
-from tests.factories import requests
+from tests.factories import clusters, requests
 from tests.factories.jobs import failed, record, store
 from tests.factories.requests import AT
 
@@ -48,7 +47,7 @@ class Produced:
 
     def run_jobs(self, *, missing: int = 0, bad: int = 0) -> None:
         """Let the jobs of both stages end: all completed but for those missing of the second one."""
-        cluster = Cluster.objects.get_or_create(name="jura", defaults={"scheduler": "simulated"})[0]
+        cluster = clusters.cluster("jura")
         for position, name in enumerate(("generation", "simulation")):
             good = 2 - (missing if position else 0)
             ran = {"submitted_at": QUEUED_AT, "started_at": QUEUED_AT, "ended_at": QUEUED_AT + timedelta(minutes=40)}

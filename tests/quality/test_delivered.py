@@ -5,7 +5,6 @@ from datetime import timedelta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
 from apps.jobs.domain.origin import attach_origin
@@ -14,6 +13,7 @@ from apps.jobs.models import DirtyHour, HourlyTotals, Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.progress.domain.stage_counts import progress_of
+from tests.factories import clusters
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT
 from tests.quality.conftest import LATER, QUEUED_AT
@@ -21,7 +21,7 @@ from tests.quality.conftest import LATER, QUEUED_AT
 
 def run(request, *jobs, stage="generation"):
     """Let jobs end; each is (number, attempt, state, minutes after the request came into the queue)."""
-    cluster = Cluster.objects.get_or_create(name="jura", defaults={"scheduler": "simulated"})[0]
+    cluster = clusters.cluster("jura")
     records = [
         record(
             number,

@@ -6,7 +6,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.models import WorkflowType
-from tests.factories import requests
+from tests.factories import clusters, requests
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT
 from tests.submission.fake_slurm import FakeSlurm
@@ -34,7 +34,7 @@ def fake(tmp_path) -> FakeSlurm:
 @pytest.fixture
 def cluster(db, fake) -> Cluster:
     options = {"array_size": 4, "accounts": {"NOVA": "nova"}, "directory": "/tmp", "most_in_flight": 100}
-    return Cluster.objects.create(
+    return clusters.cluster(
         name="farm",
         scheduler="slurm",
         submits=True,

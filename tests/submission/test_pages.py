@@ -15,6 +15,7 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
+from tests.factories import clusters
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
 
@@ -88,7 +89,7 @@ def test_what_cannot_be_sent_is_told_before_anything_moves(make, cluster, approv
     request.stages.filter(position=1).update(configuration="-x")
     with pytest.raises(InvalidFields, match="read as an option"):
         assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
-    other = Cluster.objects.create(name="pbs", scheduler="torque", submits=True)
+    other = clusters.cluster("pbs", "torque", submits=True)
     with pytest.raises(InvalidTransition, match="submits nothing"):
         assign_request(request=make("queued"), cluster=other, by=approver, at=AT)
     request.refresh_from_db()

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from django.core.management import call_command
 
-from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentState
 from apps.clusters.schedulers.simulated import Simulated
 from apps.core import tasks as core_tasks
@@ -25,7 +24,7 @@ from apps.production.enums import Verb
 from apps.progress.domain.transitions import follow_requests
 from apps.submission.domain.assignment import retry_failed
 from apps.submission.tasks import send_to
-from tests.factories import requests
+from tests.factories import clusters, requests
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -43,8 +42,8 @@ class Demo:
         self.advance(1)
         settings.LOG_ROOTS = [directory]
         options = {"dir": str(directory)}
-        self.cluster = Cluster.objects.create(
-            name="sim", scheduler="simulated", options=options, submits=True, submission={"partition": "grid"}
+        self.cluster = clusters.cluster(
+            "sim", "simulated", options=options, submits=True, submission={"partition": "grid"}
         )
         self.scheduler = Simulated("sim", options)
         monkeypatch.setattr("django.utils.timezone.now", self.clock)

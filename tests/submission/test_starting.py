@@ -18,7 +18,7 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.outlook import outlook
 from apps.submission.domain.start import obstacle, start_next
 from apps.submission.models import Assignment, Submission
-from tests.factories import people, requests, statusboard
+from tests.factories import clusters, people, requests, statusboard
 from tests.factories.requests import AT
 
 LATER = AT + timedelta(minutes=10)
@@ -80,7 +80,7 @@ def test_a_cluster_may_be_for_some_experiments(make, cluster):
 
 
 def test_one_whose_cluster_was_chosen_begins_there(make, cluster, approver):
-    other = Cluster.objects.create(name="other", scheduler="slurm", submits=True)
+    other = clusters.cluster("other", "slurm", submits=True)
     request = make("queued")
     assign_request(request=request, cluster=other, by=approver, at=AT)
     assert started(cluster) == []

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.jobs.models import HourlyTotals
@@ -15,6 +14,7 @@ from apps.production.domain.queue.scoring import read_shares, rescore_all
 from apps.production.domain.queue.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
 from apps.progress.domain.share_use import count_share_use
+from tests.factories import clusters
 from tests.factories.people import person
 from tests.factories.requests import AT, request_in
 
@@ -108,7 +108,7 @@ def test_second_of_two_people_is_told(two, nova, dune, approver, second_approver
 
 
 def test_use_is_summed_from_the_totals_of_requests_alone(nova, dune):
-    cluster = Cluster.objects.create(name="farm", scheduler="simulated")
+    cluster = clusters.cluster("farm")
 
     def row(experiment, hours_ago, core_seconds, key):
         HourlyTotals.objects.create(
