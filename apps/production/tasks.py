@@ -6,7 +6,8 @@ from django.utils import timezone
 from apps.core.errors import InvalidTransition
 from apps.production.domain.approvals import reminders
 from apps.production.domain.lifecycle import moves
-from apps.production.domain.outputs import counts, dataset_parts
+from apps.production.domain.lineage import dataset_parts
+from apps.production.domain.outputs import counts
 from apps.production.domain.queue import scoring
 from apps.production.enums import RequestState
 from apps.production.models import Request

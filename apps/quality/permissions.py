@@ -1,7 +1,7 @@
 """Who may run the checks of a request, post results of it, and waive what has not passed."""
 
 from apps.accounts.models import Principal
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.production.models import Request
 

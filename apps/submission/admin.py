@@ -5,7 +5,7 @@ from django.contrib import admin
 from apps.accounts.models import User
 from apps.core.admin import ReadOnlyAdmin
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.submission.domain.assignment import send_refused_again
 from apps.submission.enums import SubmissionState

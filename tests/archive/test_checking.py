@@ -6,7 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.archive.domain.retention import delete_expired, save_retention_rule
-from apps.archive.domain.store.verification import Kind, check_copies
+from apps.archive.domain.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob, RetentionRule
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import StoredCopy

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.archive.domain.links import describe_jobs
 from apps.archive.domain.store.contents import archived_job_for, read_blob
-from apps.archive.domain.store.verification import Kind, check_copies
+from apps.archive.domain.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.schedulers.environment import variables_in

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from apps.archive.domain.store.contents import archived_job_for, read_blob
-from apps.archive.domain.store.verification import Kind, check_copies
+from apps.archive.domain.verification import Kind, check_copies
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.jobs.domain.collection import collect_again, collect_finished_jobs

@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
 from tests.factories.requests import AT, content, draft
 

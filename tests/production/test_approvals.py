@@ -13,7 +13,6 @@ from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.overview import approval_of
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.approvals.turns import turns_of
-from apps.production.domain.lifecycle.actors import moves_for
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,
@@ -21,6 +20,7 @@ from apps.production.domain.lifecycle.moves import (
     submit_request,
     withdraw_signature,
 )
+from apps.production.domain.lifecycle.offered_moves import moves_for
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Request, Signature

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from apps.core.models import Event
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from tests.factories.requests import AT, content, draft, request_in, stage

@@ -10,9 +10,9 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.approvals.overview import approval_of
 from apps.production.domain.content.changes import judge, may_change
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import approve_request, check_request, make_move
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, RequestState
 from apps.production.models import Request, Signature, WorkflowType

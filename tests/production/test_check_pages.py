@@ -7,9 +7,9 @@ import pytest
 from django.urls import reverse
 
 from apps.core.domain.events import events_of
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import check_request
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from apps.production.web.templatetags.requests import places

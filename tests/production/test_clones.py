@@ -7,10 +7,10 @@ import pytest
 
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import bumped, clone_request
 from apps.production.domain.lineage.templates import content_from, delete_template, rename_template, save_template
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion

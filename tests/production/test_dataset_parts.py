@@ -8,10 +8,9 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
 from apps.production.domain.lifecycle.moves import check_request, make_move, submit_request
-from apps.production.domain.lineage import links
+from apps.production.domain.lineage import dataset_parts, links
+from apps.production.domain.lineage.dataset_parts import define_parts
 from apps.production.domain.lineage.splits import By
-from apps.production.domain.outputs import dataset_parts
-from apps.production.domain.outputs.dataset_parts import define_parts
 from apps.production.domain.outputs.datasets import catalogue_of
 from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import StageContent
-from apps.production.domain.estimates import PastStage, Range, estimate, quantile
+from apps.production.domain.estimates.figures import PastStage, Range, estimate, quantile
 from apps.production.domain.outputs.datasets import Dataset
 from tests.factories.requests import content, stage
 

@@ -8,10 +8,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.domain.content.exchange import InvalidText, export_request, import_request, read_import
 from apps.production.domain.content.model import MAX_STAGES, RequestContent, StageContent
 from apps.production.domain.content.plain import read_plain, write_yaml
-from apps.production.domain.requests.stages import content_of
+from apps.production.domain.content.stages import content_of
+from apps.production.domain.requests.exchange import InvalidText, export_request, import_request, read_import
 from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
 from apps.production.domain.yaml_text import parse_yaml

@@ -3,8 +3,8 @@
 import pytest
 from django.urls import reverse
 
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from tests.factories.people import person

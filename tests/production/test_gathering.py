@@ -14,9 +14,9 @@ from apps.core.domain.events import events_of
 from apps.production.domain.checks import run_checks
 from apps.production.domain.checks.facts import Offer, StageBefore
 from apps.production.domain.checks.known_facts import facts_for
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import check_request, submit_request
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import runs_in
 from apps.production.models import Request, StageHistory
 from apps.statusboard.models import DowntimeWindow, Service

@@ -14,6 +14,7 @@ from apps.production.domain.approvals.delegations import delegate, delegations_o
 from apps.production.domain.approvals.slots import slots_of
 from apps.production.domain.content.changes import judge
 from apps.production.domain.content.plain import read_plain
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,
@@ -25,7 +26,6 @@ from apps.production.domain.lifecycle.moves import (
 )
 from apps.production.domain.lifecycle.transitions import MOVES
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.enums import CHANGEABLE, CLOSED, RequestState, Verb
 from apps.production.models import ApprovalGroup, ApprovalRule, Request
 from tests.factories.people import person

@@ -9,6 +9,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.queue import Origin, store_queue
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,
@@ -20,7 +21,6 @@ from apps.production.domain.lineage import links
 from apps.production.domain.lineage.splits import By
 from apps.production.domain.outputs.counts import report_output
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import UNSENT, RequestState
 from apps.production.models import Request, RequestLink

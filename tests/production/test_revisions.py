@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from apps.production.domain.content.model import changes
 from apps.production.domain.content.plain import plain, read_plain
 from apps.production.domain.content.revisions import KEEP, changed_since_submission, content_at
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import general
 from apps.production.models import Request
 from tests.factories.requests import AT, content, draft, request_in, stage

@@ -20,7 +20,7 @@ from apps.production.domain.checks.base import run
 from apps.production.domain.checks.facts import Contact, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.domain.checks.registry import RULES, SHAPE, rules
 from apps.production.domain.content.model import StageContent
-from apps.production.domain.estimates import PastStage, estimate
+from apps.production.domain.estimates.figures import PastStage, estimate
 from apps.production.domain.outputs.datasets import Dataset
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration

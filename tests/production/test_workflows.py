@@ -10,8 +10,8 @@ from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.domain.checks import Facts, check_content, check_shape
 from apps.production.domain.content.model import RequestContent, StageContent, changes
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
 from apps.production.domain.types.builtin import builtin_texts, general
 from apps.production.domain.types.declaration import DeclarationError, read_declaration

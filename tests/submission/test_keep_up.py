@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType

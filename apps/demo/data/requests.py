@@ -10,9 +10,9 @@ from apps.accounts.models import Experiment, User
 from apps.demo.data.quality import judge, look
 from apps.demo.data.stories import LOW_ENERGY, STORIES, Step, Story
 from apps.demo.simulation.world import CAMPAIGNS, Campaign
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
 from apps.production.models import Request
 

@@ -15,7 +15,7 @@ from apps.core.domain.events import publish
 from apps.jobs.domain.records import clean_text, hour_of, record_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.models import AccountMap, Job
-from apps.production.domain.lifecycle.work import note_work
+from apps.production.domain.work import note_work
 from apps.production.models import Request
 
 _REQUEST_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -14,7 +14,7 @@ from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerErro
 from apps.jobs.domain.origin import experiments_by_account
 from apps.jobs.domain.records import clean_text
 from apps.jobs.models import Collection, QueueCount, QueueReading
-from apps.production.domain.lifecycle.work import note_work
+from apps.production.domain.work import note_work
 from apps.production.models import Request
 
 log = logging.getLogger(__name__)

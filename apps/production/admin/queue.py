@@ -11,7 +11,7 @@ from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.domain.queue.scoring import read_shares
 from apps.production.domain.queue.shares import set_shares
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, QueueState, ShareUse
 from apps.production.permissions import may_set_shares
 

@@ -16,8 +16,8 @@ from apps.accounts.admin import user_of
 from apps.accounts.models import User
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin
+from apps.production.domain.actors import may
 from apps.production.domain.approvals.turns import signable
-from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.lifecycle.transitions import transitions_from

@@ -22,8 +22,8 @@ from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.overview import approval_of
 from apps.production.domain.approvals.slots import Slot
 from apps.production.domain.approvals.turns import Turn, turns_of
+from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves
-from apps.production.domain.requests.stages import with_stages
 from apps.production.models import ApprovalGroup, Delegation, Request, Signature
 
 #: The inbox tells of no more than this; the list of requests has all.

@@ -17,7 +17,7 @@ from apps.core.api.input import JSONParser
 from apps.core.errors import InvalidFields
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
-from apps.production.domain.content.exchange import export_request, import_request
+from apps.production.domain.requests.exchange import export_request, import_request
 
 
 class YamlParser(parsers.BaseParser):

@@ -23,7 +23,7 @@ from apps.production.domain.checks.page import rules_by_severity
 from apps.production.domain.checks.report import check_report
 from apps.production.domain.content.plain import plain
 from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
-from apps.production.domain.requests.stages import content_of
+from apps.production.domain.content.stages import content_of
 from apps.production.models import RequestRevision
 
 #: Events of a request that are told, the newest first.

@@ -11,7 +11,7 @@ from apps.accounts.api import ApiViewSet, command
 from apps.accounts.models import Experiment
 from apps.core.api.conditional import Guarded
 from apps.production.domain import holds
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import Hold
 
 

@@ -19,7 +19,7 @@ from apps.production.api.routes import OfRequests
 from apps.production.domain.queue import placement, shares
 from apps.production.domain.queue.lines import Line, line_of, queue_lines, queue_state
 from apps.production.domain.queue.scoring import read_shares
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
 from apps.production.permissions import may_set_shares

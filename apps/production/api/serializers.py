@@ -10,7 +10,7 @@ from rest_framework import serializers
 from apps.accounts.models import Experiment
 from apps.production.domain.checks import unknown_service
 from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, given
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.fields import CORE, REQUEST

@@ -12,7 +12,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.production.domain.requests.reasons import checked_reason
+from apps.production.domain.reasons import checked_reason
 from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Hold, Request, Stage
 

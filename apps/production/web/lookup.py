@@ -3,7 +3,7 @@
 from django.shortcuts import get_object_or_404
 
 from apps.accounts.models import User
-from apps.production.domain.requests.stages import with_stages
+from apps.production.domain.content.stages import with_stages
 from apps.production.models import Request
 
 

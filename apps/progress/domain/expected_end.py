@@ -10,8 +10,8 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import HourlyTotals
-from apps.production.domain.checks.known_facts import past_of_stages
-from apps.production.domain.estimates import StageEstimate
+from apps.production.domain.estimates.figures import StageEstimate
+from apps.production.domain.estimates.past import past_of_stages
 from apps.production.domain.holds import Held, held_stages
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance

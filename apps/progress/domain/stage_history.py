@@ -8,7 +8,7 @@ from django.db.models import Max, Sum
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import HourlyTotals
-from apps.production.domain.estimates import QUANTILES
+from apps.production.domain.estimates.figures import QUANTILES
 from apps.production.models import Request, Stage, StageHistory
 
 #: Requests with jobs that ended since then are looked at; older ones change no more.

@@ -7,7 +7,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.quality.domain.posts import FILES_A_POST, MAX_WHY, MOST_BINS
 from apps.quality.domain.standing import Rated
 from apps.quality.enums import External

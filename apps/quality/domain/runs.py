@@ -11,7 +11,7 @@ from apps.core.domain.queue import enqueue
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.jobs.domain.jobs import totals_as_of
 from apps.production.domain.lifecycle.moves import make_move
-from apps.production.domain.requests.reasons import MAX_REASON, checked_reason
+from apps.production.domain.reasons import MAX_REASON, checked_reason
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import is_requester

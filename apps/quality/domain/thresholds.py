@@ -13,7 +13,7 @@ from apps.accounts.models import Experiment, Principal
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import Request, WorkflowType
 from apps.quality.checks.base import QualityCheck
 from apps.quality.checks.registry import checks

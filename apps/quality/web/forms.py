@@ -2,7 +2,7 @@
 
 from django import forms
 
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 
 
 class WaiveForm(forms.Form):

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.limits import MAX_LIMIT
 from apps.submission.models import Submission
 

@@ -11,7 +11,7 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
 from apps.clusters.schedulers.options import SubmissionOptions, read_options
-from apps.production.domain.requests.stages import content_of
+from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.keepup import files_of_jobs
 from apps.submission.domain.ranges import write_ranges

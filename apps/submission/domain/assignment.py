@@ -13,7 +13,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptance_of
-from apps.production.domain.requests.reasons import checked_reason
+from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays import adapter_that_submits, options_of, plans_of

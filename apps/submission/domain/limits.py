@@ -12,7 +12,7 @@ from apps.clusters.models import Cluster
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.requests.reasons import reason_problems
+from apps.production.domain.reasons import reason_problems
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, plans_of

@@ -11,10 +11,10 @@ from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
 from apps.core.domain.events import publish
+from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import is_located
-from apps.production.domain.requests.stages import with_stages
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, options_of, plans_of

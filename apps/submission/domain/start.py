@@ -10,10 +10,10 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import SubmissionOptions
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import DomainError
+from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import held_experiments, hold_of
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.queue.order import startable
-from apps.production.domain.requests.stages import with_stages
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays import options_of, plans_of

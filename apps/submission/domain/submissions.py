@@ -11,7 +11,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.delivered import SKEW
 from apps.jobs.models import Job
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.actors import may
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.queue.order import by_place

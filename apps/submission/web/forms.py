@@ -4,7 +4,7 @@ from django import forms
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import Verb
 from apps.submission.domain.limits import MAX_LIMIT
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.domain.queue.order import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
 from apps.production.domain.queue.placement import move_request, queue_version, undo_move
 from apps.production.domain.queue.scoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.enums import Verb
 from apps.production.models import QueueEntry, QueueState, Request
 from tests.factories.requests import AT, request_in

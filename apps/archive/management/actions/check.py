@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.domain.store.verification import Finding, Kind, check_copies
+from apps.archive.domain.verification import Finding, Kind, check_copies
 from apps.archive.management.times import time_text, to_time
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError

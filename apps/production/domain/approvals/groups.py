@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.production.domain.approvals.delegations import end_delegation
-from apps.production.domain.requests.reasons import checked_reason
+from apps.production.domain.reasons import checked_reason
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation
 from apps.production.permissions import may_change_groups
 

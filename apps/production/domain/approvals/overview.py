@@ -8,7 +8,7 @@ from apps.accounts.models import User
 from apps.production.domain.approvals.slots import MAX_PEOPLE, Person, Slot, asked_of, people_of, slots_of
 from apps.production.domain.content.model import changes
 from apps.production.domain.content.plain import read_plain
-from apps.production.domain.requests.stages import content_of
+from apps.production.domain.content.stages import content_of
 from apps.production.enums import SIGNED, RequestState, Verb
 from apps.production.models import Request, Signature
 

@@ -2,7 +2,7 @@
 
 from apps.production.domain.checks.base import Finding, Fix, Problem, Rule, Severity, rule
 from apps.production.domain.checks.facts import Facts
-from apps.production.domain.checks.outcome import Problems, check_content, check_shape, messages_of, run_checks
+from apps.production.domain.checks.outcome import check_content, check_shape, messages_of, run_checks
 from apps.production.domain.checks.shape import unknown_service
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Finding",
     "Fix",
     "Problem",
-    "Problems",
     "Rule",
     "Severity",
     "check_content",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from apps.production.domain.estimates import NO_ESTIMATE, Estimate
+from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate
 from apps.production.domain.outputs.datasets import Dataset
 
 

@@ -7,8 +7,8 @@ from math import ceil
 from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.content.quantities import format_duration, format_size
-from apps.production.domain.estimates import StageEstimate
+from apps.production.domain.estimates.figures import StageEstimate
+from apps.production.domain.quantities import format_duration, format_size
 from apps.production.domain.types.fields import CORE
 
 HOUR = 3600

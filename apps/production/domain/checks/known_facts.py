@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db.models import (
     BigIntegerField,
     Case,
@@ -13,10 +12,8 @@ from django.db.models import (
     Exists,
     FilteredRelation,
     Func,
-    OuterRef,
     Q,
     QuerySet,
-    Subquery,
     Value,
     When,
 )
@@ -31,23 +28,20 @@ from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.checks.facts import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
-from apps.production.domain.content.model import STAGE_FIELDS, RequestContent, StageContent
-from apps.production.domain.estimates import Estimate, PastStage, StageEstimate, estimate, estimate_stages
-from apps.production.domain.outputs.dataset_parts import being_defined
-from apps.production.domain.outputs.datasets import CatalogueError, Dataset, catalogue_of
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.estimates.figures import estimate
+from apps.production.domain.estimates.past import past_stages, stage_names
+from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.domain.queue.lines import start_of
-from apps.production.domain.queue.starts import Start
 from apps.production.domain.types.arguments import runs_in
 from apps.production.enums import RequestState
-from apps.production.models import Request, Stage, StageHistory
+from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board import board
 from apps.statusboard.models import DowntimeWindow, Service
 
 _S = RequestState
 #: Requests in these states reserve no runs, seeds or datasets.
 UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
-#: An estimate uses at most this many past stages, the newest.
-MOST_PAST = 200
 #: How many earlier requests, the newest, count for the usual services of a stage.
 MOST_BEFORE = 100
 
@@ -70,10 +64,10 @@ def facts_for(
     earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
     if request is not None:
         earlier = earlier.exclude(pk=request.pk)
-    past = _past(_names(content.stages), experiment)
+    past = past_stages(stage_names(content.stages), experiment)
     outputs = {row.output_dataset for rows in past.values() for row in rows}
     named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
-    datasets, fault = _datasets((outputs | named) - {""})
+    datasets, fault = find_datasets((outputs | named) - {""})
     start = None if request is None else start_of(request, at=at)
     return Facts(
         today=basic.today,
@@ -83,7 +77,7 @@ def facts_for(
         others=_others(content, earlier),
         written_by=_written_by(named - {""}, experiment, request),
         datasets=datasets,
-        defining=being_defined(request),
+        defining=_being_defined(request),
         catalogue_fault=fault,
         releases=_releases(content, earlier),
         stages_before=_stages_before(content, earlier),
@@ -94,60 +88,6 @@ def facts_for(
             content, past=past, datasets=datasets or {}, today=basic.today, begins=start.days if start else None
         ),
     )
-
-
-def estimate_for(
-    content: RequestContent, experiment: Experiment, at: datetime, *, start: Start | None = None
-) -> Estimate:
-    """Return only the estimate. Its finish counts from the expected start if that is known."""
-    past = _past(_names(content.stages), experiment)
-    datasets, _ = _datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
-    today, begins = timezone.localdate(at), start.days if start else None
-    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins)
-
-
-def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
-    """Return estimates for stages of one experiment by primary key, in one query; without disk use."""
-    contents = [StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages]
-    found = estimate_stages(contents, past=_past(_names(contents), experiment_id), datasets={})
-    return {stage.pk: one for stage, one in zip(stages, found, strict=True)}
-
-
-def _names(stages: Iterable[StageContent]) -> set[str]:
-    return {stage.name.casefold() for stage in stages if stage.name and "\0" not in stage.name}
-
-
-def _past(names: set[str], experiment: Experiment | int) -> Mapping[str, list[PastStage]]:
-    rows = StageHistory.objects.filter(experiment=experiment, name__in=names).order_by("-last_ended_at")
-    # A join would read the requests of all rows; this reads only those of the rows kept.
-    rows = rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
-    found: dict[str, list[PastStage]] = defaultdict(list)
-    for row in rows[:MOST_PAST] if names else ():
-        found[row.name].append(
-            PastStage(
-                request=row.key,
-                release=row.release,
-                configuration=row.configuration,
-                output_dataset=row.output_dataset,
-                events_per_job=row.events_per_job,
-                completed=row.completed,
-                core_seconds=row.core_seconds,
-                completed_wall_seconds=row.completed_wall_seconds,
-                wall_seconds=tuple(row.wall_seconds),
-                memory_bytes=tuple(row.memory_bytes),
-                per_day=tuple(row.per_day),
-            )
-        )
-    return found
-
-
-def _datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
-    """Return the catalogue's datasets of these names (None without a catalogue), and any catalogue error."""
-    try:
-        catalogue = catalogue_of(settings.DATASET_CATALOGUE)
-        return (None if catalogue is None else catalogue.find(list(names))), ""
-    except CatalogueError as error:
-        return None, str(error)
 
 
 def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:
@@ -248,7 +188,9 @@ def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[
 def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
     latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
     stages = (
-        Stage.objects.filter(request__in=latest).annotate(small=Lower("name")).filter(small__in=_names(content.stages))
+        Stage.objects.filter(request__in=latest)
+        .annotate(small=Lower("name"))
+        .filter(small__in=stage_names(content.stages))
     )
     times = Counter(dict(stages.order_by().values_list("small").annotate(Count("pk"))))
     needed: dict[str, Counter[str]] = defaultdict(Counter)
@@ -278,3 +220,10 @@ def _changed_at(request: Request) -> Mapping[int, datetime]:
 def _completed_at(request: Request) -> Mapping[str, datetime]:
     rows = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return {name: at for name, at in rows.values_list("name", "last_completed_at") if at is not None}
+
+
+def _being_defined(request: Request | None) -> Mapping[str, str]:
+    """Return the datasets of a request that are still to be defined, with why the last attempt failed."""
+    if request is None:
+        return {}
+    return dict(DatasetPart.objects.filter(request=request, defined_at=None).values_list("name", "error"))

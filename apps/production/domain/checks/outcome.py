@@ -6,8 +6,7 @@ from apps.production.domain.checks.base import Finding, Severity, run
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.checks.registry import SHAPE, rules
 from apps.production.domain.content.model import RequestContent
-
-Problems = dict[str, list[str]]
+from apps.production.domain.types.faults import Problems
 
 
 def check_shape(content: RequestContent, facts: Facts) -> Problems:

@@ -7,7 +7,7 @@ from apps.production.domain.checks.base import Fix, Problem, Severity, rule, sta
 from apps.production.domain.checks.declared import number, text
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent, written
-from apps.production.domain.content.quantities import format_duration, format_size
+from apps.production.domain.quantities import format_duration, format_size
 
 #: With fewer events a job spends most of its time starting and stopping.
 FEW_EVENTS = 10

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.production.domain.checks import Problems
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.types.arguments import Argument
+from apps.production.domain.types.faults import Problems
 from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, IMMATERIAL, RequestState
 
 Change = Mapping[str, str]

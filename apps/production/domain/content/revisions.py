@@ -7,7 +7,7 @@ from typing import Any
 from apps.accounts.models import Principal
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.plain import plain, read_plain
-from apps.production.domain.requests.stages import content_of, with_stages
+from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import EDITABLE
 from apps.production.models import Request, RequestRevision

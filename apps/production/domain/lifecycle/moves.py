@@ -11,10 +11,11 @@ from apps.accounts.models import Principal, User
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks import messages_of
 from apps.production.domain.content.revisions import keep_revision
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.steps import (
     apply_move,
     check_actor,
@@ -30,8 +31,7 @@ from apps.production.domain.lifecycle.transitions import actor_of, transitions_f
 from apps.production.domain.queue import placement, scoring
 from apps.production.domain.queue.level import check_level, level_of
 from apps.production.domain.queue.order import rank_of
-from apps.production.domain.requests.reasons import MAX_REASON, checked_reason, reason_problems
-from apps.production.domain.requests.stages import content_of
+from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
 from apps.production.enums import PORTAL, PRIORITISED, WRITTEN, Actor, RequestState, Verb
 from apps.production.models import Request
 

@@ -7,17 +7,17 @@ from apps.accounts.models import Principal, User
 from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, NotAllowed, StaleState
+from apps.production.domain.actors import may
 from apps.production.domain.approvals.slots import slots_of
 from apps.production.domain.checks import Finding, run_checks
 from apps.production.domain.checks.known_facts import facts_for
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
 from apps.production.domain.queue import scoring
 from apps.production.domain.queue.order import SCORED, rank_of
-from apps.production.domain.requests.reasons import checked_reason
-from apps.production.domain.requests.stages import content_of
+from apps.production.domain.reasons import checked_reason
 from apps.production.enums import CLOSED, PORTAL, Actor, RequestState, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request

@@ -13,8 +13,8 @@ from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.arguments import Value
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import StageType, Workflow

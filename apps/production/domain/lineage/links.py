@@ -12,16 +12,16 @@ from django.db.models import Exists, OuterRef, Prefetch, Q
 from apps.accounts.models import User
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.actors import may
+from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.lifecycle.moves import make_move, supersede_request
 from apps.production.domain.lineage.combination import MAX_COMBINED, Combined, Named, combine, obstacles
+from apps.production.domain.lineage.dataset_parts import ask_for_parts
 from apps.production.domain.lineage.splits import By, Split, split
-from apps.production.domain.outputs.dataset_parts import ask_for_parts
 from apps.production.domain.outputs.datasets import may_define
 from apps.production.domain.queue.level import level_of
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.domain.requests.reasons import MAX_REASON
-from apps.production.domain.requests.stages import content_of, with_stages
 from apps.production.enums import CLOSED, PORTAL, UNSENT, Actor, LinkKind, RequestState, Verb
 from apps.production.models import Request, RequestLink, Stage
 

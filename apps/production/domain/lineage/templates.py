@@ -13,8 +13,8 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.plain import plain, read_plain
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import Refitted, refit
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import newest_version, workflow_of

@@ -8,8 +8,8 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
-from apps.production.domain.lifecycle.actors import may
-from apps.production.domain.requests.reasons import checked_reason
+from apps.production.domain.actors import may
+from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance
 

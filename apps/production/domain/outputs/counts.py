@@ -10,8 +10,8 @@ from django.db.models import Count, Sum
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.production.domain.lifecycle.actors import may
-from apps.production.domain.lifecycle.work import note_work
+from apps.production.domain.actors import may
+from apps.production.domain.work import note_work
 from apps.production.enums import Actor, RequestState
 from apps.production.models import OutputReport, Request, Stage, StageCounts, StageLocation
 

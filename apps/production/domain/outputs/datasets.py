@@ -3,11 +3,13 @@
 import fcntl
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from django.conf import settings
 
 from apps.core.domain.plugins import Registry, UnknownPlugin
 
@@ -200,3 +202,12 @@ def _file(row: Mapping[str, Any]) -> DataFile:
     if not isinstance(name, str) or (run is not None and type(run) is not int):
         raise ValueError(f"{row!r} is no file with a run")
     return DataFile(name, run)
+
+
+def find_datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
+    """Return the catalogue's datasets of these names (None without a catalogue), and any catalogue error."""
+    try:
+        catalogue = catalogue_of(settings.DATASET_CATALOGUE)
+        return (None if catalogue is None else catalogue.find(list(names))), ""
+    except CatalogueError as error:
+        return None, str(error)

@@ -14,7 +14,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.queue.order import is_in_line, rank_of, sorted_entries
 from apps.production.domain.queue.score import sort_key
 from apps.production.domain.queue.scoring import forget_hand, lock_queue, release_promises
-from apps.production.domain.requests.reasons import checked_reason, reason_problems
+from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move
 

@@ -9,12 +9,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import Experiment
-from apps.production.domain.checks.known_facts import estimate_for
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.content.stages import content_of, with_stages
+from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.queue.order import SCORED, is_in_line, place_of
 from apps.production.domain.queue.score import Facts, as_data, sort_key, terms_of, total
 from apps.production.domain.queue.starts import count_starts
-from apps.production.domain.requests.stages import content_of, with_stages
 from apps.production.enums import RequestState
 from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, Request, ShareUse
 

@@ -24,7 +24,7 @@ from apps.production.domain.queue.scoring import (
     rescore_entries,
     score_entry,
 )
-from apps.production.domain.requests.reasons import checked_reason
+from apps.production.domain.reasons import checked_reason
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
 from apps.production.permissions import may_set_shares

@@ -10,13 +10,14 @@ from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import events_of, publish
 from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks import check_shape, messages_of
 from apps.production.domain.checks.known_facts import basic_facts
 from apps.production.domain.content.changes import Judged, judge, may_change
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
 from apps.production.domain.content.revisions import TOGETHER, keep_revision
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.steps import (
     MAX_CHANGES,
     apply_move,
@@ -26,7 +27,6 @@ from apps.production.domain.lifecycle.steps import (
 )
 from apps.production.domain.queue import scoring
 from apps.production.domain.queue.order import SCORED
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import version_of
 from apps.production.enums import EDITABLE, Actor, RequestState, Verb
 from apps.production.models import Request, RequestCounter, Stage

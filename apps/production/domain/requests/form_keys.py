@@ -8,8 +8,8 @@ from django.db import transaction
 from apps.accounts.models import Experiment, User
 from apps.core.errors import StaleState
 from apps.production.domain.content.model import RequestContent, changes
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.models import FormKey, Request
 
 _KEY = re.compile(r"[A-Za-z0-9]{16,64}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from apps.accounts.models import User
 from apps.core.models import Event
-from apps.production.domain.lifecycle.actors import may
+from apps.production.domain.actors import may
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request
 

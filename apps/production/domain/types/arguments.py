@@ -13,7 +13,7 @@ import re2
 from pydantic import AfterValidator, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
 
-from apps.production.domain.content import quantities
+from apps.production.domain import quantities
 from apps.production.domain.types.faults import message_of, refuse
 from apps.production.enums import RequestState
 

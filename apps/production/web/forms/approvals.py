@@ -8,7 +8,7 @@ from django.utils import timezone
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_approver, scope_of
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import ApprovalGroup
 
 #: The choice "as an approver"; no group has a number like it.

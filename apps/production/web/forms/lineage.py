@@ -5,9 +5,9 @@ from typing import Any
 
 from django import forms
 
-from apps.production.domain.content.quantities import parse_count
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import By
+from apps.production.domain.quantities import parse_count
 
 _REASON = "All who see the request read it in its timeline."
 

@@ -5,7 +5,7 @@ from datetime import date
 
 from django import template
 
-from apps.production.domain.estimates import DAY, Range
+from apps.production.domain.estimates.figures import DAY, Range
 
 register = template.Library()
 HOUR = 3600

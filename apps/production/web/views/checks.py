@@ -10,10 +10,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.web.request import AuthenticatedRequest
+from apps.production.domain.actors import may
 from apps.production.domain.checks import Finding, Severity
 from apps.production.domain.checks.page import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
-from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor
 from apps.production.models import Request

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.production.domain.content.exchange import InvalidText, export_request, import_request
+from apps.production.domain.requests.exchange import InvalidText, export_request, import_request
 from apps.production.domain.yaml_text import MAX_BYTES, Fault
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404

@@ -15,18 +15,18 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import Experiment
 from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.production.domain.actors import may
 from apps.production.domain.checks import Severity, messages_of
 from apps.production.domain.checks.report import CheckReport
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import MAX_STAGES
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import threads_of
-from apps.production.domain.lifecycle.actors import may
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.lineage.clones import taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.form_keys import save_new
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
 from apps.production.models import Request

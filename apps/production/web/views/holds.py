@@ -12,7 +12,7 @@ from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.production.domain import holds
-from apps.production.domain.requests.reasons import MAX_REASON
+from apps.production.domain.reasons import MAX_REASON
 
 
 class HoldForm(forms.Form):

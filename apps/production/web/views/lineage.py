@@ -13,10 +13,10 @@ from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
+from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import By, never, ways
-from apps.production.domain.requests.stages import content_of, with_stages
 from apps.production.models import Request
 from apps.production.web.forms.lineage import CombineForm, SplitForm
 from apps.production.web.lookup import request_or_404

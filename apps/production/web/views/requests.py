@@ -15,15 +15,17 @@ from apps.accounts.web.request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
+from apps.production.domain.actors import may
 from apps.production.domain.approvals.overview import approval_of, said
 from apps.production.domain.approvals.slots import slots_of
-from apps.production.domain.checks.known_facts import estimate_for
 from apps.production.domain.checks.report import warnings_at_submission
 from apps.production.domain.content.changes import may_change
+from apps.production.domain.content.stages import content_of, ingredients_of, stages_shown
 from apps.production.domain.discussion import threads_of
+from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.holds import holds_over
-from apps.production.domain.lifecycle.actors import may, moves_for
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.lifecycle.offered_moves import moves_for
 from apps.production.domain.lineage.links import may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.queue.level import level_of
@@ -31,7 +33,6 @@ from apps.production.domain.queue.lines import line_of, queue_length
 from apps.production.domain.queue.order import is_in_line
 from apps.production.domain.queue.shares import ranks_by_class
 from apps.production.domain.requests.needs import needs_of
-from apps.production.domain.requests.stages import content_of, ingredients_of, stages_shown
 from apps.production.domain.requests.standing import standing_of, steps_of, totals_of
 from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Actor, Verb
 from apps.production.filters import RequestFilter
@@ -121,7 +122,7 @@ def _detail(request: AuthenticatedRequest, wanted: Request, *, asked: str, form:
     elif form is not None and step is None and not (asked == "priority" and prioritises):
         raise PermissionDenied
     threads, line, written = threads_of(wanted), line_of(wanted, user=user, at=at), content_of(wanted)
-    start = line.start if line else None
+    start = line.start.days if line and line.start else None
     context = {
         "object": wanted,
         "standing": standing_of(wanted, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
@@ -134,7 +135,7 @@ def _detail(request: AuthenticatedRequest, wanted: Request, *, asked: str, form:
         "needs": needs_of(wanted, at),
         "submission_warnings": warnings_at_submission(events),
         "begun": wanted.state in IN_PRODUCTION and not is_in_line(wanted),
-        "estimate": None if wanted.state in CLOSED else estimate_for(written, wanted.experiment, at, start=start),
+        "estimate": None if wanted.state in CLOSED else estimate_for(written, wanted.experiment, at, begins=start),
         "events": events,
         "moves": moves,
         "step": step,

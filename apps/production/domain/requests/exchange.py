@@ -13,8 +13,8 @@ from apps.production.domain.checks import check_shape
 from apps.production.domain.checks.known_facts import basic_facts
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.plain import read_plain, write_yaml
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.domain.requests.stages import content_of
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of

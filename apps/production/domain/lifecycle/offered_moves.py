@@ -1,27 +1,16 @@
-"""Who may make which move of a request."""
+"""The moves that a person may make of a request now."""
 
 from datetime import datetime
 from typing import Any
 
-from apps.accounts.models import Principal, User
-from apps.production.domain.approvals.slots import has_to_sign, may_sign, slots_of
+from apps.accounts.models import User
+from apps.production.domain.actors import may
+from apps.production.domain.approvals.slots import has_to_sign, slots_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition
 from apps.production.enums import WRITTEN, Actor, Verb
 from apps.production.models import Request
 from apps.production.permissions import PREDICATES
-
-
-def may(user: Principal, actor: Actor, request: Request, at: datetime | None = None) -> bool:
-    """Tell whether this person is, for this request, the one that a move needs.
-
-    What was handed over to the person at the moment `at` counts for signing and deciding; without it, own rights alone.
-    """
-    if actor is Actor.SIGNER:
-        return isinstance(user, User) and may_sign(request, user, at)
-    if actor is Actor.DECIDER:
-        return PREDICATES[Actor.APPROVER](user, request) or may(user, Actor.SIGNER, request, at)
-    return PREDICATES[actor](user, request)
 
 
 def moves_for(user: User, request: Request, at: datetime | None = None, *, slots: Any = None) -> list[Transition]:

@@ -1,7 +1,7 @@
 """Datasets of the parts of a split request: the portal defines them in the catalogue, where that lets it."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -9,9 +9,9 @@ from django.db import transaction
 
 from apps.core.domain.events import publish
 from apps.core.domain.queue import enqueue
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.splits import Split, outside
 from apps.production.domain.outputs.datasets import CatalogueError, ListsFiles, defining_catalogue
-from apps.production.domain.requests.stages import content_of
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import DatasetPart, Request
 
@@ -55,13 +55,6 @@ def define_parts(*, at: datetime) -> int:
             log.warning("dataset %s cannot be defined: %s", row.name, error)
             DatasetPart.objects.filter(pk=row.pk).update(error=str(error)[:2000], due_at=at + _AGAIN)
     return done
-
-
-def being_defined(request: Request | None) -> Mapping[str, str]:
-    """Return the datasets of a request that are still to be defined, with why the last attempt failed."""
-    if request is None:
-        return {}
-    return dict(DatasetPart.objects.filter(request=request, defined_at=None).values_list("name", "error"))
 
 
 def _define(row: DatasetPart, at: datetime) -> bool:
