@@ -179,3 +179,32 @@ def test_rules_mask_command_lines():
 def test_rule_that_is_no_pattern_or_finds_everything_is_refused(pattern):
     with pytest.raises(ValueError, match=r"regular expression|everything"):
         Rule("value", pattern)
+
+
+SIZE = 200 * 1024
+PUMPED = {
+    "scheme": "a" * SIZE,
+    "scheme with dots": "a." * (SIZE // 2),
+    "URLs without a host": "x://" * (SIZE // 4),
+    "password without an @": "a://" + "b:" * (SIZE // 2),
+    "web tokens": "eyJaaaaaaaaa." * (SIZE // 13),
+    "private key": "-----BEGIN " + "A " * (SIZE // 2) + "PRIVATE KEY",
+    "GitHub tokens": "ghp_" * (SIZE // 4),
+    "names": "a=" * (SIZE // 2),
+    "quotes that do not close": "A_TOKEN='B_TOKEN=\"" * (SIZE // 18),
+    "a long secret name": "TOKEN" * (SIZE // 5) + "=x",
+}
+
+
+@pytest.mark.parametrize("value", PUMPED.values(), ids=PUMPED)
+def test_time_is_linear_in_what_a_job_wrote(masker, value):
+    variables = [(f"V{number}".encode(), value.encode()) for number in range(4)]
+    texts = [b"=".join(pair) for pair in variables]
+    began = time.process_time()
+
+    masker.may_find(b"\0".join(texts), texts)
+    masker.mask(variables)
+    masker.mask([(value.encode(), b"x")])
+    masker.mask_text(f"sbatch --export=A={value}")
+
+    assert time.process_time() - began < 0.5 * len(variables)

@@ -18,17 +18,12 @@ Variable = tuple[bytes, bytes]
 _PATH = re.compile(rb"(FILE:)?(~|\.{0,2})/[^\s;]*")
 _NAMES_OF_PATHS = re.compile(r"(?i)(file|path|dir|directory|home|sock|socket|cache|store|proxy|credentials?|creds)$")
 _HARMLESS = re.compile(r"(?i)^(SLURM_(?!JWT)|SBATCH_|TOKENIZERS_)")
-_SECRET_VALUES = re.compile(
-    rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
-    rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"  # JSON web token
-    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})"
-)
 _NAME = re.compile(r"\b([A-Za-z_]\w*)=")  # in a command line, such as two in `--export=NAME=value`
 _QUOTED_OR_WORD = re.compile(r"""(?s)(["'])(.*?)\1|[^\s,;]+""")
-_PLAIN = re.compile(r"[^\s,;=]+(?=[\s,;]|$)")
+_PLAIN = re.compile(r"[^\s,;=]++(?=[\s,;]|$)")
 _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
 _MOST_NAMES = 10_000
+_LONGEST_KEPT_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +137,8 @@ class Masker:
             found = "rule"
         elif self._names and self._names.search(decoded) and not _HARMLESS.search(decoded):
             found = "name"
-        self._names_judged[name] = found
+        if len(name) <= _LONGEST_KEPT_NAME:
+            self._names_judged[name] = found
         return found
 
 
@@ -169,5 +165,13 @@ def value_of(variables: Iterable[Variable], name: bytes) -> str:
     return next((text(value) for key, value in variables if key == name), "")
 
 
+# By RE2, in linear time: a value may have 128 kB, and be made to keep a backtracking search busy for minutes.
+_SECRET_VALUES = re2.compile(
+    rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
+    rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"  # JSON web token
+    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})",
+    _options(),
+)
 # Cheap: without it no value is secret.
 _HINT = re2.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-", _options())
