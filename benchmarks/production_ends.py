@@ -148,7 +148,7 @@ class Ends:
                 title="No answer",
                 started_at=self.at - (n + 2) * day,
                 ended_at=self.at - (n + 1.9) * day,
-                closing="hand",
+                resolution="manual",
             )
             for n in range(count)
         )

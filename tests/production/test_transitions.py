@@ -141,6 +141,7 @@ def test_closing_check_that_cannot_be_loaded_is_in_the_way(nova, liaison, approv
     request = request_in("data_quality", by=liaison, experiment=nova, approver=approver)
     pass_quality(request, approver)
     broken = EntryPoint("broken", "no_such_module:check", CLOSING_CHECKS.group)
+    monkeypatch.setattr(CLOSING_CHECKS, "problems", {})
     monkeypatch.setitem(CLOSING_CHECKS._found, "broken", broken)
     with pytest.raises(InvalidTransition, match="“broken” cannot be loaded"):
         SERVICES[Verb.DONE](request=request, by=approver, at=AT)
