@@ -65,7 +65,7 @@ OFFICES = (
     "clusters", "accounts",
 )  # fmt: skip
 #: These are visited for a request in each state, the others for the telling ones.
-WHOLE = ("production:request-detail", "production:request-edit", "api:request-detail")
+WHOLE = ("portal:request", "production:request-edit", "api:request-detail")
 BRIEF = ("awaiting_approval", "running")
 TELLING = ("draft", "awaiting_approval", "queued", "running", "done")
 ORDERS = ("", "q=EXP00-0001", "o=1", "o=-2")
@@ -241,8 +241,8 @@ class Tour:
     def _details(self) -> Iterator[Visit]:
         """Yield the forms of moves, and the form of a request with all that the checks say."""
         for verb, state in (("approve", "awaiting_approval"), ("reject", "awaiting_approval"), ("priority", "queued")):
-            url = reverse("production:request-detail", args=[self._requests[state]])
-            yield self._visit("production:request-detail", f"do={verb}", "approver", f"{url}?do={verb}")
+            url = reverse("portal:request", args=[self._requests[state]])
+            yield self._visit("portal:request", f"do={verb}", "approver", f"{url}?do={verb}")
         for state in ("draft", "changes_requested", "awaiting_approval", "queued"):
             url = reverse("production:request-edit", args=[self._requests[state]])
             yield self._visit("production:request-edit", f"check=1 {state}", "liaison", f"{url}?check=1")

@@ -176,8 +176,11 @@ TEMPLATES = [
         },
     }
 ]
-#: The page of a job draws on many apps and is the portal's; apps below it link to the job.
-ABSOLUTE_URL_OVERRIDES = {"jobs.job": lambda job: reverse("portal:job", args=[job.pk])}
+#: The pages of a job and of a request draw on many apps and are the portal's; apps below it link to them by these.
+ABSOLUTE_URL_OVERRIDES = {
+    "jobs.job": lambda job: reverse("portal:job", args=[job.pk]),
+    "production.request": lambda request: reverse("portal:request", args=[request.key]),
+}
 FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
 
 HAS_DATABASE = ENV.DATABASE_URL is not None

@@ -18,19 +18,6 @@ FRAME = "portal"
 _TAG = re.compile(r"{%\s*(extends|include|load|url)\s+(.+?)\s*%}")
 #: Names of URLs that are not written in the template come from the portal's frame, or are the admin's own.
 FROM_THE_FRAME = {"link.url", "place.url"}
-#: What a template uses of a higher app on purpose, and why.
-EXCEPTIONS = {
-    # The page of a request moves to the portal.
-    "production/request_detail.html": {
-        "progress:request-progress",
-        "jobs:list",
-        "progress:request-report",
-        "quality/_panel.html",
-        "notifications:request",
-        "submission:request",
-    },
-    "production/_move.html": {"sent_jobs"},
-}
 
 
 def apps_in_order() -> list[str]:
@@ -103,7 +90,7 @@ def urls() -> dict[str, str | None]:
 def test_template_uses_only_its_own_and_lower_apps(path, urls):
     app = owner(name(path))
     higher = {used for used, other in used_by(path, urls) if other and not may_use(app, other)}
-    assert higher == EXCEPTIONS.get(name(path), set())
+    assert higher == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -111,10 +98,6 @@ def test_module_renders_only_templates_of_its_own_and_lower_apps(path):
     app = path.relative_to(ROOT).parts[1]
     rendered = re.findall(r'"([a-z]+)/[a-z_/]+\.html"', path.read_text())
     assert [other for other in rendered if other in ORDER and not may_use(app, other)] == []
-
-
-def test_exceptions_are_of_templates_that_exist():
-    assert EXCEPTIONS.keys() <= {name(path) for path in TEMPLATES}
 
 
 def test_every_folder_of_templates_is_an_app():

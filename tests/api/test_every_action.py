@@ -10,7 +10,7 @@ from tests.routes import all_routes
 ROUTES = all_routes()
 NAMES = {route.name for route in ROUTES}
 #: The parts of the portal that are about requests.
-PARTS = ("production:", "submission:", "quality:", "notifications:")
+PARTS = ("production:", "portal:request", "submission:", "quality:", "notifications:")
 #: By what route of the API the action of a page is done.
 DONE_BY = {
     "notifications:add-webhook": "api:webhook-list",
@@ -19,6 +19,8 @@ DONE_BY = {
     "notifications:read": "api:notification-read",
     "notifications:request": "api:request-follow",
     "notifications:settings": "api:notification-preferences",
+    "portal:request-move": "api:request-submit",  # and one for each verb
+    "portal:request-priority": "api:request-set-priority",
     "production:check-new": "api:request-check",
     "production:check-typed": "api:request-check-saved",
     "production:comment": "api:comment-list",
@@ -34,10 +36,8 @@ DONE_BY = {
     "production:request-combine": "api:request-combine",
     "production:request-edit": "api:request-detail",
     "production:request-import": "api:request-import-yaml",
-    "production:request-move": "api:request-submit",  # and one for each verb
     "production:request-new": "api:request-list",
     "production:request-next-names": "api:request-next-names",
-    "production:request-priority": "api:request-set-priority",
     "production:request-split": "api:request-split",
     "production:shares": "api:shares",
     "production:signature-withdraw": "api:request-withdraw-signature",

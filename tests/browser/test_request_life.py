@@ -229,8 +229,6 @@ def run_jobs(life: Life, liaison: User) -> None:
     times = {"submitted_at": end, "started_at": end, "ended_at": end}
     ran(cluster, "generation", end, failed(1, **times), record(1, attempt=2, **times), record(2, **times))
     page = life.visit(liaison)
-    if not life.javascript:
-        page.get_by_role("link", name="Progress").click()
     rows = page.locator("#progress").get_by_role("row")
     expect(rows.filter(has_text="generation").get_by_text("2 of 2")).to_be_visible()
     expect(rows.filter(has_text="simulation").get_by_text("0 of 2")).to_be_visible()

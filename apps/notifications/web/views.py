@@ -113,7 +113,7 @@ def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """How one follows a request: a card for its page, a page of its own without JavaScript."""
+    """How one follows a request; the card is on the page of the request too."""
     user = request.user
     wanted = get_object_or_404(Request.objects.visible_to(user).select_related("experiment"), key=key)
     if request.method == "POST":
@@ -127,7 +127,7 @@ def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return redirect(wanted)
     preferences = getattr(user, "notification_preferences", None)
     context = {"object": wanted, "level": level_of(user, wanted), "feeds": addresses_of(preferences, wanted)}
-    return render(request, "notifications/_follow.html" if request.htmx else "notifications/follow.html", context)
+    return render(request, "notifications/follow.html", context)
 
 
 def _settings(request: AuthenticatedRequest, status: int = 200, **more: Any) -> HttpResponse:

@@ -37,11 +37,9 @@ class Found:
 
 def address(thing: Job | Request | Service) -> str:
     """Return where the page of a thing is."""
-    if isinstance(thing, Job):
-        return reverse("portal:job", args=[thing.pk])
-    if isinstance(thing, Request):
-        return reverse("production:request-detail", args=[thing.key])
-    return reverse("statusboard:service-detail", args=[thing.slug])
+    if isinstance(thing, Service):
+        return reverse("statusboard:service-detail", args=[thing.slug])
+    return thing.get_absolute_url()
 
 
 def find(*, words: str, user: User) -> Found:

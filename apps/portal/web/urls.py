@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.portal.web import views
+from apps.portal.web import requests, views
 
 app_name = "portal"
 urlpatterns = [
@@ -9,4 +9,8 @@ urlpatterns = [
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/<int:pk>/", views.job, name="job"),
+    # After the pages of production, whose addresses begin so too.
+    path("requests/<str:key>/", requests.request_detail, name="request"),
+    path("requests/<str:key>/priority/", requests.prioritise, name="request-priority"),
+    path("requests/<str:key>/<str:verb>/", requests.move_request, name="request-move"),
 ]

@@ -1,9 +1,10 @@
 """Requests, their stages and earlier versions, and the counter of their numbers. Domain functions alone write them."""
 
+from collections.abc import Callable
+
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
-from django.urls import reverse
 
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
@@ -79,6 +80,9 @@ class Request(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
 
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the page of a request is the portal's.
+    get_absolute_url: Callable[[], str]
+
     objects = RequestQuerySet["Request"].as_manager()
 
     class Meta:
@@ -124,9 +128,6 @@ class Request(models.Model):
 
     def __str__(self) -> str:
         return self.key
-
-    def get_absolute_url(self) -> str:
-        return reverse("production:request-detail", args=[self.key])
 
 
 class Stage(models.Model):

@@ -48,8 +48,5 @@ urlpatterns = [
     path("requests/new/check/", checks.check_new, name="check-new"),
     path("requests/<str:key>/check/", checks.check_typed, name="check-typed"),
     path("requests/new/", form.new_request, name="request-new"),
-    path("requests/<str:key>/", requests.request_detail, name="request-detail"),
     path("requests/<str:key>/edit/", form.edit_request, name="request-edit"),
-    path("requests/<str:key>/priority/", requests.prioritise, name="request-priority"),
-    path("requests/<str:key>/<str:verb>/", requests.move_request, name="request-move"),
 ]

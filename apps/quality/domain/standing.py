@@ -36,6 +36,7 @@ class Standing:
     shown: QualityRun | None
     rated: tuple[Rated, ...] = ()
     is_stale: bool = False
+    is_waiting: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     accepted: tuple[StageAcceptance, ...] = ()
 
@@ -69,7 +70,8 @@ def standing_of(request: Request) -> Standing:
     rated = rate(judged) if judged else ()
     stale = request.state == RequestState.DATA_QUALITY and run is not None and run == judged and is_stale(run, request)
     counts = {outcome.value: sum(one.result.outcome == outcome for one in rated) for outcome in Outcome}
-    return Standing(run, judged, tuple(rated), stale, counts, tuple(acceptances_of([request]).values()))
+    waiting = request.state == RequestState.DATA_QUALITY and (run is None or run != judged)
+    return Standing(run, judged, tuple(rated), stale, waiting, counts, tuple(acceptances_of([request]).values()))
 
 
 def current_run(request: Request) -> QualityRun | None:

@@ -77,7 +77,6 @@ def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> H
         "object": wanted,
         "standing": standing,
         "shown": standing.shown,
-        "is_waiting": wanted.state == RequestState.DATA_QUALITY and not standing.is_judged,
         "may_waive": waives,
         "may_run": may_run(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY,
     }

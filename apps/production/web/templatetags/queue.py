@@ -28,6 +28,12 @@ def to_level(event: Event) -> str:
 
 
 @register.filter
+def request_url(key: str) -> str:
+    """Return the address of the page of the request of this number."""
+    return Request(key=key).get_absolute_url()
+
+
+@register.filter
 def share_change(event: Event) -> str:
     """Say from which part of production to which an event changed a share."""
     return f"{percent(event.data['share_old'])} → {percent(event.data['share_new'])}"

@@ -213,7 +213,7 @@ def _changed(request: AuthenticatedRequest, saved: Request, version: int) -> Htt
         messages.warning(request, f"{saved} is changed: it is checked again and needs its signatures anew.")
     else:
         messages.success(request, f"{saved} is changed. What was signed still holds.")
-    return redirect("production:request-detail", key=saved.key)
+    return redirect(saved)
 
 
 def _submit(request: AuthenticatedRequest, forms: RequestForms, saved: Request) -> HttpResponse:
@@ -226,7 +226,7 @@ def _submit(request: AuthenticatedRequest, forms: RequestForms, saved: Request) 
         messages.error(request, str(error))
     else:
         messages.success(request, f"{saved} is sent for approval.")
-    return redirect("production:request-detail", key=saved.key)
+    return redirect(saved)
 
 
 def _render(

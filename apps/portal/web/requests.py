@@ -1,0 +1,85 @@
+"""The page of a request, and the moves made there."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.web.request import AuthenticatedRequest
+from apps.core.web.errors import show_errors
+from apps.portal.pages.request import PRIORITY, RequestPage, request_page
+from apps.production.domain.approvals.overview import said
+from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.queue.level import level_of
+from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.production.web.forms.moves import PriorityForm, ReasonForm, SuccessorForm
+from apps.production.web.lookup import request_or_404
+
+
+@require_safe
+def request_detail(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """The page of a request; `?do=approve` opens the form of a move that this person may make now."""
+    return _page(request, request_or_404(request.user, key), asked=request.GET.get("do", ""))
+
+
+@require_POST
+def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
+    """Make one move; problems come back beside the form, a lost race as a message on the request as it is now."""
+    if verb not in SERVICES:
+        raise Http404
+    wanted, form = request_or_404(request.user, key), _form_of(verb)(request.POST)
+    if not form.is_valid():
+        return _page(request, wanted, asked=verb, form=form)
+    given = dict(form.cleaned_data)
+    if "successor" in given:
+        given["successor"] = Request.objects.visible_to(request.user).filter(key=given["successor"]).first()
+    with show_errors(request, form):
+        SERVICES[Verb(verb)](request=wanted, by=request.user, at=timezone.now(), **given)
+        messages.success(request, said(wanted, verb))
+    if form.errors.keys() & form.fields.keys():
+        return _page(request, wanted, asked=verb, form=form)
+    if form.errors:  # of what the request holds
+        return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
+    return redirect(wanted)
+
+
+@require_POST
+def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    wanted, form = request_or_404(request.user, key), PriorityForm(request.POST)
+    if form.is_valid():
+        with show_errors(request, form):
+            set_priority(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, f"{wanted} has priority {level_of(wanted)}.")
+    return _page(request, wanted, asked=PRIORITY, form=form) if form.errors else redirect(wanted)
+
+
+def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
+    """Answer with the page and the form that is open; one that was sent comes back with its problems."""
+    page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked)
+    if form is None:
+        return render(request, "portal/request.html", {**vars(page), "form": _empty_form(page)})
+    if page.step is None and not page.sets_priority:
+        raise PermissionDenied
+    if first := next((name for name in form.errors if name in form.fields), None):
+        form.fields[first].widget.attrs["autofocus"] = True
+    return render(request, "portal/request.html", {**vars(page), "form": form}, status=400)
+
+
+def _empty_form(page: RequestPage) -> ReasonForm | None:
+    wanted = page.object
+    if page.step is not None:
+        return _form_of(page.step.verb)(initial={"version": wanted.version}, reason_needed=page.step.reason_needed)
+    if page.sets_priority:
+        level = {"priority": wanted.priority, "priority_class": wanted.priority_class}
+        return PriorityForm(initial={"version": wanted.version, **level}, reason_needed=True)
+    return None
+
+
+def _form_of(verb: str) -> type[ReasonForm]:
+    return SuccessorForm if verb == Verb.SUPERSEDE else ReasonForm
