@@ -1,1 +1,1 @@
-"""The services that jobs depend on: status, incidents, planned windows, announcements, monitoring feeds."""
+"""Status of the services that jobs depend on: incidents, maintenance windows, announcements, monitoring feeds."""

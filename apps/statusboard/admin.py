@@ -1,6 +1,6 @@
-"""The board in the back office: services, sources and rules to edit; the rest to look at.
+"""Admin of the status board: services, sources and rules are editable, the rest is read-only.
 
-What has services of its own (incidents, windows, announcements) is written on the pages, where events are kept.
+Incidents, maintenance windows and announcements are edited on the pages, which record events.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ class ServiceAdmin(PortalAdmin):
 
 @admin.register(MonitoringSource)
 class MonitoringSourceAdmin(PortalAdmin):
-    """Sources are made, with their token, by `manage.py monitoring_source add`."""
+    """Sources are created, with their token, by `manage.py monitoring_source add`."""
 
     list_display = [
         "name",
@@ -55,7 +55,7 @@ class MonitoringSourceAdmin(PortalAdmin):
         "lease_seconds",
     ]
     readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
-    actions = ["read_again"]
+    actions = ["reprocess"]
     never = ("add",)
 
     def save_model(self, request: HttpRequest, obj: MonitoringSource, form: Any, change: bool) -> None:
@@ -63,10 +63,10 @@ class MonitoringSourceAdmin(PortalAdmin):
         obj.save(update_fields=[name for name in form.changed_data if name in form.fields])
         rebuild_services_of(source=obj, since=min(before, obj.monitored_since))
 
-    @admin.action(description="Read payloads that failed, or had alerts of no service, again")
-    def read_again(self, request: HttpRequest, sources: QuerySet[MonitoringSource]) -> None:
+    @admin.action(description="Reprocess payloads that failed or had unmapped alerts")
+    def reprocess(self, request: HttpRequest, sources: QuerySet[MonitoringSource]) -> None:
         count = sum(replay_payloads(source=source) for source in sources)
-        messages.info(request, f"{count} payloads were read again at {timezone.localtime():%H:%M:%S}.")
+        messages.info(request, f"{count} payloads reprocessed at {timezone.localtime():%H:%M:%S}.")
 
 
 @admin.register(LabelRule)
@@ -80,7 +80,7 @@ class RawPayloadAdmin(ReadOnlyAdmin):
     list_filter = ["state", "source"]
     exclude = ["body"]
     readonly_fields = ["text"]
-    actions = ["read_again"]
+    actions = ["reprocess"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RawPayload]:
         return super().get_queryset(request).defer("body")
@@ -89,8 +89,8 @@ class RawPayloadAdmin(ReadOnlyAdmin):
     def text(self, payload: RawPayload) -> str:
         return bytes(payload.body[:20_000]).decode("utf-8", "replace")
 
-    @admin.action(description="Read again", permissions=["view"])
-    def read_again(self, request: HttpRequest, payloads: QuerySet[RawPayload]) -> None:
+    @admin.action(description="Reprocess selected payloads", permissions=["view"])
+    def reprocess(self, request: HttpRequest, payloads: QuerySet[RawPayload]) -> None:
         for payload in payloads.order_by("received_at", "pk"):
             parse_payload(payload_id=payload.pk, again=True)
 

@@ -38,7 +38,7 @@ class Cause(models.TextChoices):
     """What puts a service in its state."""
 
     INCIDENT = "incident", "Incident"
-    WINDOW = "window", "Planned downtime"
+    WINDOW = "window", "Maintenance window"
     STALE = "stale", "Stale incident"
     NO_DATA = "no_data", "No data from monitoring"
     NOT_MONITORED = "not_monitored", "Not monitored"

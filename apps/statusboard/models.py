@@ -1,4 +1,4 @@
-"""The service tree, its history, and what decides it: incidents, planned windows, monitoring sources."""
+"""Services, their state history, and what determines it: incidents, maintenance windows, monitoring sources."""
 
 from datetime import datetime
 from typing import Self
@@ -15,40 +15,42 @@ from apps.statusboard.enums import INCIDENT_STATES, Cause, Monitoring, PayloadSt
 
 
 class Period(Func):
-    """Two columns as one half-open range."""
+    """A half-open range from two columns."""
 
     function = "TSTZRANGE"
     output_field = DateTimeRangeField()
 
 
 class SpanQuerySet(models.QuerySet[models.Model]):
-    """Rows with a time of start and, unless they go on, of end."""
+    """Rows with a start and, unless ongoing, an end."""
 
     def current(self, at: datetime) -> Self:
         return self.filter(Q(ended_at=None) | Q(ended_at__gt=at), started_at__lte=at)
 
     def overlapping(self, started_at: datetime, ended_at: datetime | None) -> Self:
-        """Keep what has a moment in common with [started_at, ended_at)."""
+        """Filter rows that overlap [started_at, ended_at)."""
         rows = self.filter(Q(ended_at=None) | Q(ended_at__gt=started_at))
         return rows if ended_at is None else rows.filter(started_at__lt=ended_at)
 
 
 class MonitoringSource(models.Model):
-    """A monitoring system that posts alerts. What it says holds for a while; once silent, all it covers is unknown."""
+    """A monitoring system that posts alerts. Without heartbeats, all services it covers become unknown."""
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=100)
-    feed = models.CharField(max_length=64, help_text="The format that it posts: alertmanager, …")
+    feed = models.CharField(max_length=64, help_text="Format of its payloads, for example alertmanager.")
     token_hashes = ArrayField(models.CharField(max_length=64), default=list, editable=False)
     monitored_since = models.DateTimeField()
     heartbeat_timeout_seconds = models.PositiveIntegerField(
-        default=900, help_text="How long a sign of life holds. After that, its services are unknown."
+        default=900, help_text="Seconds without a heartbeat after which its services become unknown."
     )
     lease_seconds = models.PositiveIntegerField(
-        default=3600, help_text="How long an open alert holds unless it is repeated. After that, it is unknown."
+        default=3600, help_text="Seconds after which an open alert becomes stale unless it is repeated."
     )
     sends_heartbeats = models.BooleanField(
-        default=False, editable=False, help_text="Once a heartbeat was heard, only heartbeats are signs of life."
+        default=False,
+        editable=False,
+        help_text="Set by the first heartbeat alert. From then on, other alerts do not count as heartbeats.",
     )
     covered_until = models.DateTimeField(editable=False)
     last_seen_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -65,7 +67,7 @@ class Service(models.Model):
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=100)
-    kind = models.CharField(max_length=64, blank=True, help_text="What it is, in two words: data catalogue, storage, …")
+    kind = models.CharField(max_length=64, blank=True, help_text="For example: data catalogue, storage.")
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
     monitoring = models.CharField(max_length=16, choices=Monitoring, default=Monitoring.NONE)
     source = models.ForeignKey(
@@ -73,7 +75,8 @@ class Service(models.Model):
     )
     monitored_since = models.DateTimeField(null=True, blank=True)
     advice = models.TextField(
-        blank=True, help_text="Shown while it is down: “Jobs that declare files will fail: do not submit.”"
+        blank=True,
+        help_text="Shown while the service is down, for example “Jobs that declare files will fail: do not submit.”",
     )
 
     class Meta:
@@ -94,12 +97,14 @@ class Service(models.Model):
         above = self.parent
         while above is not None:
             if above.pk == self.pk:
-                raise ValidationError({"parent": "A service cannot be a part of itself, nor of one of its parts."})
+                raise ValidationError(
+                    {"parent": "A service cannot be a component of itself or of one of its components."}
+                )
             above = above.parent
 
 
 class Incident(models.Model):
-    """A service in trouble, reported by a source or by a person."""
+    """A service down or degraded, reported by a monitoring source or by a user."""
 
     service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="incidents")
     source = models.ForeignKey(MonitoringSource, on_delete=models.PROTECT, null=True, blank=True)
@@ -111,8 +116,8 @@ class Incident(models.Model):
     text = models.TextField(blank=True)
     url = models.URLField(max_length=2000, blank=True)
     lease_expires_at = models.DateTimeField(null=True, blank=True)
-    stale_at = models.DateTimeField(null=True, blank=True, help_text="From then on nobody knows whether it lasts.")
-    flap_count = models.PositiveIntegerField(default=0, help_text="How often it came back soon after its end.")
+    stale_at = models.DateTimeField(null=True, blank=True, help_text="When its lease expired without an update.")
+    flap_count = models.PositiveIntegerField(default=0, help_text="How often it reopened soon after it ended.")
     opened_by = models.CharField(max_length=150)
     closed_by = models.CharField(max_length=150, blank=True)
     resolution = models.CharField(max_length=16, choices=Resolution, blank=True)
@@ -146,12 +151,12 @@ class Incident(models.Model):
 
     @property
     def unknown_from(self) -> datetime | None:
-        """When its last lease runs out, or ran out without a word that it lasted longer."""
+        """When the state becomes, or became, unknown because the lease expires without an update."""
         return self.lease_expires_at if self.is_open else self.stale_at
 
 
 class DowntimeWindow(models.Model):
-    """A planned time of maintenance of some services."""
+    """A maintenance window of one or more services."""
 
     services = models.ManyToManyField(Service, related_name="windows")
     title = models.CharField(max_length=200)
@@ -173,13 +178,13 @@ class DowntimeWindow(models.Model):
 
     @property
     def over_at(self) -> datetime:
-        """When it ends in fact: at its cancellation, if that came first."""
+        """When it actually ends: at its cancellation, if that is earlier."""
         return min(self.ends_at, self.cancelled_at) if self.cancelled_at else self.ends_at
 
 
 class AnnouncementQuerySet(models.QuerySet["Announcement"]):
     def visible_to(self, user: User) -> Self:
-        """Keep what this person may see: for all, for an own experiment; everything, for the OPG."""
+        """Filter announcements for everybody or for the user's experiments; the OPG sees all."""
         scope = scope_of(user)
         if scope.sees_all:
             return self
@@ -190,20 +195,22 @@ class AnnouncementQuerySet(models.QuerySet["Announcement"]):
         return self.filter(Q(ends_at=None) | Q(ends_at__gt=at), starts_at__lte=at, withdrawn_at=None)
 
     def coming(self, at: datetime) -> Self:
-        """Keep what is shown now or will be."""
+        """Filter announcements that are shown now or later."""
         return self.filter(Q(ends_at=None) | Q(ends_at__gt=at), withdrawn_at=None)
 
 
 class Announcement(models.Model):
-    """A word of the OPG to all, or to the members of some experiments."""
+    """A message of the OPG to everybody, or to the members of some experiments."""
 
     title = models.CharField(max_length=200)
     body = models.TextField(blank=True)
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField(null=True, blank=True)
-    do_not_submit = models.BooleanField(default=False, help_text="Advise against submitting jobs while it is shown.")
+    do_not_submit = models.BooleanField(
+        default=False, help_text="Advise against submitting jobs while the announcement is shown."
+    )
     experiments = models.ManyToManyField(
-        Experiment, blank=True, related_name="announcements", help_text="None: for everybody."
+        Experiment, blank=True, related_name="announcements", help_text="Empty: visible to everybody."
     )
     services = models.ManyToManyField(Service, blank=True, related_name="announcements")
     posted_by = models.CharField(max_length=150)
@@ -224,10 +231,10 @@ class Announcement(models.Model):
 
 
 class StateInterval(models.Model):
-    """One stretch of a service's state, known or foreseen; written by `services.history.rebuild` alone.
+    """An interval of a service's state, past or predicted; written only by `domain.history.rebuild`.
 
-    The rows of a service cover all time without gap or overlap. Those after now say what will hold if nothing more is
-    heard: that is why a page needs no clockwork to be right.
+    The rows of a service cover all time without gap or overlap. Rows in the future hold the state if no more data
+    arrives, so pages are right without a periodic task.
     """
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="intervals")
@@ -262,7 +269,7 @@ class StateInterval(models.Model):
 
 
 class MonitoringGap(models.Model):
-    """A time in which a source gave no sign of life; one that goes on has no end."""
+    """A time without heartbeats of a source; an ongoing gap has no end."""
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="gaps")
     started_at = models.DateTimeField()
@@ -275,22 +282,22 @@ class MonitoringGap(models.Model):
         constraints = [models.UniqueConstraint(fields=["source", "started_at"], name="monitoring_gap_once")]
 
     def __str__(self) -> str:
-        return f"silence of source {self.source_id} from {self.started_at:%Y-%m-%d %H:%M}"
+        return f"gap of source {self.source_id} from {self.started_at:%Y-%m-%d %H:%M}"
 
 
 class LabelRule(models.Model):
-    """Which service an alert is about. Rules come before the default: label `service` is a service's slug."""
+    """Maps alerts to a service by labels. Without a matching rule, the label `service` is the service's slug."""
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="rules")
-    matchers = models.JSONField(default=dict, help_text='Labels that must all be equal: {"job": "samweb"}')
+    matchers = models.JSONField(default=dict, help_text='Labels that must all match, for example {"job": "samweb"}')
     service = models.ForeignKey(
-        Service, on_delete=models.CASCADE, null=True, blank=True, help_text="None: such alerts are about no service."
+        Service, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: ignore these alerts."
     )
     state = models.CharField(
         max_length=16,
         choices=[(state.value, state.label) for state in INCIDENT_STATES],
         blank=True,
-        help_text="Empty: down if the severity is critical, else degraded.",
+        help_text="Empty: down if the severity is critical, otherwise degraded.",
     )
 
     class Meta:
@@ -302,11 +309,11 @@ class LabelRule(models.Model):
     def clean(self) -> None:
         pairs = self.matchers.items() if isinstance(self.matchers, dict) else [(None, None)]
         if not all(isinstance(value, str) for _, value in pairs):
-            raise ValidationError({"matchers": 'Labels and their values, as text: {"job": "samweb"}'})
+            raise ValidationError({"matchers": 'Enter labels and text values, for example {"job": "samweb"}.'})
 
 
 class UnmappedAlert(models.Model):
-    """An alert that no rule leads to a service, as last heard."""
+    """An alert that is not mapped to a service, as last received."""
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="unmapped")
     dedup_key = models.CharField(max_length=200)
@@ -324,14 +331,14 @@ class UnmappedAlert(models.Model):
 
 
 class RawPayload(models.Model):
-    """What a source posted, byte for byte, stored before it is read."""
+    """A payload as posted by a source, stored before it is parsed."""
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="payloads")
     received_at = models.DateTimeField()
     sha256 = models.CharField(max_length=64)
     body = models.BinaryField()
     state = models.CharField(max_length=16, choices=PayloadState, default=PayloadState.RECEIVED)
-    notes = models.TextField(blank=True, help_text="What could not be read, and why.")
+    notes = models.TextField(blank=True, help_text="What could not be parsed, and why.")
     unmapped = models.PositiveIntegerField(default=0)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Celery tasks: reading payloads, and what the clock alone brings."""
+"""Celery tasks: parse payloads, mark stale incidents and gaps, delete old payloads."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ def parse_payload(*, payload_id: int) -> None:
 
 @shared_task
 def parse_waiting() -> None:
-    """Read payloads whose message was lost with a broker or a worker."""
+    """Parse payloads whose message was lost by the broker or a worker."""
     late = timezone.now() - timedelta(seconds=10)
     waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED, received_at__lt=late).order_by("received_at", "pk")
     for pk in list(waiting.values_list("pk", flat=True)[:1000]):
@@ -31,13 +31,13 @@ def replay(*, source_id: int) -> None:
 
 
 @shared_task
-def watch_clock() -> None:
-    """Say what has become unknown: incidents not heard of any more, and sources that fell silent."""
+def mark_stale() -> None:
+    """Mark stale incidents and record gaps of sources without heartbeats."""
     now = timezone.now()
     alerts.mark_stale_incidents(at=now)
     sources.record_gaps(at=now)
 
 
 @shared_task
-def drop_old_payloads() -> None:
-    rules.drop_old_payloads(at=timezone.now())
+def delete_old_payloads() -> None:
+    rules.delete_old_payloads(at=timezone.now())

@@ -48,7 +48,7 @@ def test_page_shows_what_capture_says_of_itself(client, shifter):
         "capture farm",
         "7 jobs, 1 min behind · retrying in 30 s",
         "432 rejected",
-        "sink store refuses job &lt;i&gt;7: too long",
+        "sink store rejects job &lt;i&gt;7: too long",
         "sink store: database away",
         "&lt;b&gt;job.5: not a regular",
     ):

@@ -19,7 +19,7 @@ def back_office(client, admin):
 def test_rule_whose_labels_are_no_texts_is_refused(back_office, at, matchers):
     data = {"source": source(at).pk, "matchers": matchers, "service": "", "state": ""}
     page = back_office.post("/admin/statusboard/labelrule/add/", data)
-    assert b"Labels and their values, as text" in page.content
+    assert b"Enter labels and text values" in page.content
     assert not LabelRule.objects.exists()
 
 
@@ -34,7 +34,7 @@ def test_service_cannot_be_a_part_of_one_of_its_parts(back_office, at):
     part = service("tape", at, parent=top)
     data = {"slug": "storage", "name": "storage", "monitoring": "none", "parent": part.pk}
     page = back_office.post(f"/admin/statusboard/service/{top.pk}/change/", data)
-    assert b"A service cannot be a part of itself" in page.content
+    assert b"A service cannot be a component of itself" in page.content
     top.refresh_from_db()
     assert top.parent is None
 

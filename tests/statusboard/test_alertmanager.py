@@ -61,7 +61,7 @@ def test_alert_that_cannot_be_read_is_noted_and_the_others_kept():
 
 
 def test_alerts_cut_off_by_the_sender_are_noted():
-    assert parse(truncatedAlerts=7).notes == ("7 alerts were cut off by the sender (max_alerts)",)
+    assert parse(truncatedAlerts=7).notes == ("7 alerts truncated by the sender (max_alerts)",)
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "//x", "http://[", 7])

@@ -1,7 +1,7 @@
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.statusboard.domain.sources import source_of
+from apps.statusboard.domain.sources import authenticate_source
 from apps.statusboard.models import MonitoringSource
 
 
@@ -10,7 +10,7 @@ def test_command_makes_a_source_and_prints_its_token_alone(db, capsys):
     token = capsys.readouterr().out.strip()
     source = MonitoringSource.objects.get()
     assert (source.feed, source.lease_seconds) == ("alertmanager", 60)
-    assert source_of(slug="prometheus", token=token) == source
+    assert authenticate_source(slug="prometheus", token=token) == source
     assert token not in str(vars(source))
 
 
@@ -19,16 +19,21 @@ def test_command_gives_another_token(db, capsys):
     old = capsys.readouterr().out.strip()
     call_command("monitoring_source", "token", "--slug", "prometheus", "--revoke-others")
     new = capsys.readouterr().out.strip()
-    assert source_of(slug="prometheus", token=old) is None
-    assert source_of(slug="prometheus", token=new)
+    assert authenticate_source(slug="prometheus", token=old) is None
+    assert authenticate_source(slug="prometheus", token=new)
 
 
 @pytest.mark.parametrize(
-    "line", [["add", "--slug", "x", "--feed", "smoke"], ["add", "--slug", "taken"], ["token", "--slug", "none"]]
+    ("line", "error"),
+    [
+        (["add", "--slug", "x", "--feed", "smoke"], "Unknown feed “smoke”"),
+        (["add", "--slug", "taken"], "Source “taken” already exists"),
+        (["token", "--slug", "none"], "Source “none” not found"),
+    ],
 )
-def test_command_says_what_is_wrong(db, line):
+def test_command_says_what_is_wrong(db, line, error):
     call_command("monitoring_source", "add", "--slug", "taken")
-    with pytest.raises(CommandError, match="There is"):
+    with pytest.raises(CommandError, match=error):
         call_command("monitoring_source", *line)
 
 
@@ -36,4 +41,4 @@ def test_command_lists_the_sources(db, capsys):
     call_command("monitoring_source", "add", "--slug", "prometheus")
     capsys.readouterr()
     call_command("monitoring_source", "list")
-    assert capsys.readouterr().out == "prometheus\talertmanager\theard never\t0 services\n"
+    assert capsys.readouterr().out == "prometheus\talertmanager\tlast seen never\t0 services\n"

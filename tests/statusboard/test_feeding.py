@@ -11,7 +11,7 @@ from apps.statusboard import tasks
 from apps.statusboard.domain import payloads
 from apps.statusboard.domain.incidents import close_incident
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
-from apps.statusboard.domain.rules import add_rule, drop_old_payloads, replay_payloads
+from apps.statusboard.domain.rules import add_rule, delete_old_payloads, replay_payloads
 from apps.statusboard.models import Incident, RawPayload, UnmappedAlert
 from tests.factories.statusboard import alert, message, post, service, source, states, watchdog
 
@@ -196,10 +196,10 @@ def test_payload_whose_message_was_lost_is_parsed_by_the_clock(at, prometheus, s
 def test_payloads_are_dropped_a_month_after_they_were_parsed(at, prometheus):
     post(prometheus, at, watchdog(at))
     parse_payload(payload_id=receive_payload(source=prometheus, body=b"?", at=at).pk)
-    assert drop_old_payloads(at=at + timedelta(days=29)) == 0
-    assert drop_old_payloads(at=at + timedelta(days=31)) == 1
+    assert delete_old_payloads(at=at + timedelta(days=29)) == 0
+    assert delete_old_payloads(at=at + timedelta(days=31)) == 1
     assert RawPayload.objects.get().state == "failed"
-    assert drop_old_payloads(at=at + timedelta(days=181)) == 1
+    assert delete_old_payloads(at=at + timedelta(days=181)) == 1
 
 
 def test_payload_that_met_a_deadlock_waits_and_is_read_again(at, prometheus, samweb, monkeypatch):
@@ -217,7 +217,7 @@ def test_payload_that_met_a_deadlock_waits_and_is_read_again(at, prometheus, sam
 
 def test_alerts_that_led_nowhere_are_dropped_a_month_after_they_were_heard(at, prometheus):
     post(prometheus, at, alert(at, service="nobody-knows"))
-    drop_old_payloads(at=at + timedelta(days=29))
+    delete_old_payloads(at=at + timedelta(days=29))
     assert UnmappedAlert.objects.exists()
-    drop_old_payloads(at=at + timedelta(days=31))
+    delete_old_payloads(at=at + timedelta(days=31))
     assert not UnmappedAlert.objects.exists()

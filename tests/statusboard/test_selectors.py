@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.board import board, daily, stretches_of, strip, troubles
+from apps.statusboard.domain.board import board, daily, disruptions, state_history, strip
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.windows import schedule_window
@@ -50,7 +50,7 @@ def outage(at, shifter):
 def test_outage_during_a_job(outage, at, start, end, answer):
     ended_at = None if end is None else at + end * MINUTE
     [found] = outages_during([outage.pk], at + start * MINUTE, ended_at, at + 60 * MINUTE)
-    assert found.answer == answer
+    assert found.overlap == answer
 
 
 def test_outage_tells_its_stretches_cut_to_the_job(outage, at):
@@ -67,14 +67,14 @@ def test_open_incident_during_a_running_job_is_an_outage(at, shifter):
     samweb = service("samweb", at)
     open_incident(service=samweb, state=State.DEGRADED, title="x", by=shifter, at=at + 5 * MINUTE)
     [found] = outages_during([samweb.pk], at, None, at + 6 * MINUTE)
-    assert (found.answer, found.state) == ("yes", "degraded")
+    assert (found.overlap, found.state) == ("yes", "degraded")
 
 
 def test_maintenance_is_an_outage(at, shifter):
     samweb = service("samweb", at)
     schedule_window(services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at)
     [found] = outages_during([samweb.pk], at, at + MINUTE, at)
-    assert (found.answer, found.state) == ("yes", "maintenance")
+    assert (found.overlap, found.state) == ("yes", "maintenance")
 
 
 def test_silent_monitoring_is_unknown_not_no(at, db):
@@ -83,7 +83,7 @@ def test_silent_monitoring_is_unknown_not_no(at, db):
     post(prometheus, at, watchdog(at))
     post(prometheus, at + 30 * MINUTE, watchdog(at))
     answers = [
-        outages_during([samweb.pk], at + a * MINUTE, at + b * MINUTE, at + 60 * MINUTE)[0].answer
+        outages_during([samweb.pk], at + a * MINUTE, at + b * MINUTE, at + 60 * MINUTE)[0].overlap
         for a, b in ((0, 10), (5, 15), (12, 20), (30, 40), (30, 50))
     ]
     assert answers == ["no", "unknown", "unknown", "no", "unknown"]
@@ -91,7 +91,7 @@ def test_silent_monitoring_is_unknown_not_no(at, db):
 
 def test_service_that_nobody_watches_is_unknown(at, db):
     [found] = outages_during([service("samweb", at, Monitoring.NONE).pk], at, at + MINUTE, at)
-    assert found.answer == "unknown"
+    assert found.overlap == "unknown"
 
 
 def test_outages_take_two_queries_for_one_and_three_services(outage, at, django_assert_num_queries):
@@ -99,7 +99,7 @@ def test_outages_take_two_queries_for_one_and_three_services(outage, at, django_
     for asked in ([outage], [outage, *others]):
         with django_assert_num_queries(2):
             found = outages_during([s.pk for s in asked], at, at + 60 * MINUTE, at)
-    assert [(o.service.slug, o.answer) for o in found] == [("cvmfs", "no"), ("dcache", "no"), ("samweb", "yes")]
+    assert [(o.service.slug, o.overlap) for o in found] == [("cvmfs", "no"), ("dcache", "no"), ("samweb", "yes")]
 
 
 def tell(rows):
@@ -139,11 +139,11 @@ def test_board_tells_since_when_and_who_says_so(at, db):
     told = []
     for minute in (0, 5, 30):
         [row] = board(at + minute * MINUTE)
-        told.append((row.state, row.since, row.says))
+        told.append((row.state, row.since, row.source_label))
     assert told == [
         ("up", at, "Prometheus"),
         ("down", at + MINUTE, "Prometheus"),
-        ("unknown", at + 10 * MINUTE, "Prometheus, not heard of since"),
+        ("unknown", at + 10 * MINUTE, "Prometheus, stale"),
     ]
 
 
@@ -151,7 +151,7 @@ def test_maintenance_tells_until_when(at, shifter):
     samweb = service("samweb", at)
     schedule_window(services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at)
     [row] = board(at + MINUTE)
-    assert (row.state, row.until, row.says) == ("maintenance", at + 9 * MINUTE, "Planned downtime")
+    assert (row.state, row.until, row.source_label) == ("maintenance", at + 9 * MINUTE, "Maintenance window")
 
 
 def test_board_takes_the_same_queries_for_one_and_three_services(at, shifter, django_assert_num_queries):
@@ -167,7 +167,7 @@ def test_days_tell_the_worst_state_and_how_long(at, outage):
     days = daily([outage], at + 60 * MINUTE, days=3)[outage.pk]
     assert [day.state for day in days] == ["unknown", "unknown", "down"]
     assert days[-1].seconds == {"unknown": 36_000, "up": 10_200, "down": 600}
-    assert days[-1].words == "Fri 20 Nov: down 10 min, unknown 10 h 00, up 2 h 50"
+    assert days[-1].summary == "Fri 20 Nov: down 10 min, unknown 10 h 00, up 2 h 50"
 
 
 def test_days_begin_at_midnight_of_the_reader(at, db):
@@ -189,15 +189,15 @@ def test_days_sum_to_all_time_even_when_the_clocks_change(db, at):
 
 
 def test_stretch_that_holds_now_has_no_end(outage, at):
-    told = [(s.state, s.ended_at) for s in stretches_of(outage, at, at + 60 * MINUTE)]
+    told = [(s.state, s.ended_at) for s in state_history(outage, at, at + 60 * MINUTE)]
     assert told == [("up", None), ("down", at + 20 * MINUTE), ("up", at + 10 * MINUTE)]
 
 
 def test_troubles_take_one_query_and_strip_two(outage, at, liaison, django_assert_num_queries):
     with django_assert_num_queries(1):
-        [trouble] = troubles(at + 15 * MINUTE)
-    assert (trouble.service, trouble.since, trouble.until) == (outage, at + 10 * MINUTE, None)
-    assert troubles(at) == []
+        [disruption] = disruptions(at + 15 * MINUTE)
+    assert (disruption.service, disruption.since, disruption.until) == (outage, at + 10 * MINUTE, None)
+    assert disruptions(at) == []
     strip(at, liaison)
     with django_assert_num_queries(2):
         assert strip(at + 15 * MINUTE, liaison)

@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, clip, hear, subtract
+from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, add_heartbeat, build, clip, subtract
 from apps.statusboard.enums import Cause, State, worst
 
 SECONDS = 30
@@ -33,7 +33,7 @@ def covers(span, second):
 
 
 def by_second(found, of=lambda claim: claim.state):
-    """What each second is said to be; more or less than one claim on it is an error."""
+    """What each second is report to be; more or less than one claim on it is an error."""
     told = []
     for second in range(SECONDS):
         [claim] = [claim for claim in found if covers(claim, second)]
@@ -103,7 +103,7 @@ def test_subtract_leaves_every_second_outside_the_holes(span, holes):
 def test_signs_of_life_in_any_order_cover_what_they_cover_together(signs):
     gaps, covered_until = [], at(0)
     for sign in signs:
-        gaps, covered_until = hear(gaps, covered_until, sign)
+        gaps, covered_until = add_heartbeat(gaps, covered_until, sign)
     for second in range(SECONDS):
         heard = at(second) < covered_until and not any(covers(silence, second) for silence in gaps)
         assert heard == any(covers(sign, second) for sign in signs)

@@ -11,7 +11,7 @@ from apps.diagnosis.engine.base import JobFacts, Outage
 from apps.diagnosis.enums import Overlap, Stream
 from apps.jobs.models import Job
 from apps.production.models import Stage
-from apps.statusboard.domain.board import Stretch
+from apps.statusboard.domain.board import StateSpan
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
@@ -72,18 +72,18 @@ def outages_during_job(job: Job) -> list[Outage]:
         return []
     ids = [service.pk for service in needed_services(job)]
     found = outages_during(ids, job.started_at, job.ended_at, at=job.ended_at)
-    return [Outage(each.service.slug, Overlap(each.answer), _outage_text(each.intervals)) for each in found]
+    return [Outage(each.service.slug, Overlap(each.overlap), _outage_text(each.intervals)) for each in found]
 
 
-def _outage_text(stretches: Iterable[Stretch]) -> str:
+def _outage_text(spans: Iterable[StateSpan]) -> str:
     """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`.
 
     Pages show the times in local time. Intervals are clipped to the job.
     """
     parts = [
-        f"{stretch.state.value} {_instant(stretch.started_at)} to {_instant(stretch.ended_at)}"
-        for stretch in stretches
-        if stretch.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
+        f"{span.state.value} {_instant(span.started_at)} to {_instant(span.ended_at)}"
+        for span in spans
+        if span.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
     ]
     return ", ".join(parts[:3]) + (" and more" if len(parts) > 3 else "")
 

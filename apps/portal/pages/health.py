@@ -1,4 +1,4 @@
-"""The health page: how the portal's own parts do, for those who run it; and the system check on plugins."""
+"""The health page of the portal itself, and the system check of plugins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,30 +23,30 @@ from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
 from apps.statusboard.feeds.registry import FEEDS
 
-#: Every kind of plugin there is. Named here, so that each is loaded before it is judged.
+#: All plugin registries; listed here so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES, CLOSING_CHECKS, CHECKS)
-#: How many deliveries that fail the page shows.
+#: Maximum number of failed deliveries shown.
 SHOWN = 20
-#: How many of the jobs that a sink refuses.
+#: Maximum number of rejected jobs shown per sink.
 SHOWN_REFUSED = 3
-#: How the name of a capture's heartbeat begins; the cluster follows.
+#: Prefix of the heartbeat names of capture processes; the cluster follows.
 CAPTURE = "capture "
 
 
 @dataclass(frozen=True)
 class Capture:
-    """What one capture process last said of itself."""
+    """Last report of a capture process."""
 
     name: str
     host: str
     at: datetime
-    said: CaptureReport
-    troubles: list[str]
+    report: CaptureReport
+    problems: list[str]
 
 
 @dataclass(frozen=True)
 class PluginKind:
-    """The plugins of one kind by name, and what is wrong with some."""
+    """Plugins of one kind, and their problems by name."""
 
     group: str
     names: list[str]
@@ -54,7 +54,7 @@ class PluginKind:
 
 
 def health_page(*, at: datetime) -> dict[str, Any]:
-    """Return what the health page shows."""
+    """Return the context of the health page."""
     failing = Delivery.objects.filter(delivered_at=None, attempts__gt=0)
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
@@ -70,7 +70,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
 
 
 def plugin_kinds() -> list[PluginKind]:
-    """Load every plugin and tell what came of it."""
+    """Load all plugins and return their names and problems."""
     for registry in PLUGINS:
         registry.working()
     classifiers()
@@ -78,7 +78,7 @@ def plugin_kinds() -> list[PluginKind]:
 
 
 def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
-    """Warn of plugins that are repeated or broken; the portal works without them."""
+    """Warn about duplicate or broken plugins; the portal works without them."""
     return [
         checks.Warning(f"{name}: {problem}", obj=kind.group, id="opsportal.W001")
         for kind in plugin_kinds()
@@ -87,12 +87,12 @@ def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
 
 
 def _capture(heart: Heartbeat) -> Capture:
-    said = CaptureReport.from_detail(heart.detail)
-    troubles = [said.last_error] if said.last_error else []
-    troubles += [f"sink {name}: {sink.last_error}" for name, sink in said.sinks.items() if sink.last_error]
-    for name, sink in said.sinks.items():
-        troubles += [f"sink {name} refuses job {job_id}: {why}" for job_id, why in sink.last_refused[:SHOWN_REFUSED]]
-    troubles += [f"not readable: {path}: {why}" for path, why in said.unreadable.items()]
-    troubles += [f"not written to its end: {path}" for path in said.incomplete]
+    report = CaptureReport.from_detail(heart.detail)
+    problems = [report.last_error] if report.last_error else []
+    problems += [f"sink {name}: {sink.last_error}" for name, sink in report.sinks.items() if sink.last_error]
+    for name, sink in report.sinks.items():
+        problems += [f"sink {name} rejects job {job_id}: {why}" for job_id, why in sink.last_refused[:SHOWN_REFUSED]]
+    problems += [f"cannot read {path}: {why}" for path, why in report.unreadable.items()]
+    problems += [f"incomplete: {path}" for path in report.incomplete]
     host = heart.detail.get("host", "") if isinstance(heart.detail, dict) else ""
-    return Capture(heart.name, str(host), heart.at, said, troubles)
+    return Capture(heart.name, str(host), heart.at, report, problems)

@@ -1,4 +1,4 @@
-"""What the API tells of services, incidents, windows and announcements, and what it takes to write them."""
+"""Serializers of services, incidents, maintenance windows and announcements."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Serv
 
 
 class ServiceSerializer(serializers.Serializer[Any]):
-    """One service and its state; `state` is the worst of its own and its parts'."""
+    """A service; `state` is the worst of its own state and its components' states."""
 
     slug = serializers.SlugField(source="service.slug")
     name = serializers.CharField(source="service.name")
@@ -32,7 +32,7 @@ class ServiceSerializer(serializers.Serializer[Any]):
 
 
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
-    """An incident; `stale_at`: not heard of since, so from then on nobody knows."""
+    """An incident; `stale_at` is when its lease expired without an update."""
 
     service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
@@ -72,7 +72,7 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
 
 
 class UpdateIncidentSerializer(serializers.Serializer[Incident]):
-    """What is said of it from now on; what is not sent stays."""
+    """Fields to change; omitted fields keep their values."""
 
     state = serializers.ChoiceField(choices=[(state.value, state.label) for state in INCIDENT_STATES], required=False)
     title = serializers.CharField(max_length=200, required=False)

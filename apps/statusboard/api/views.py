@@ -1,4 +1,4 @@
-"""The status board in the API: everybody reads, the OPG writes; and the door for monitoring feeds."""
+"""The status board in the API: readable by everybody, writable by the OPG; and the endpoint for monitoring feeds."""
 
 import base64
 import logging
@@ -36,22 +36,22 @@ from apps.statusboard.domain.announcements import post_announcement, withdraw_an
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
 from apps.statusboard.domain.payloads import receive_payload
-from apps.statusboard.domain.sources import source_of
+from apps.statusboard.domain.sources import authenticate_source
 from apps.statusboard.domain.windows import cancel_window, schedule_window
 from apps.statusboard.filters import IncidentFilter
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
 log = logging.getLogger(__name__)
 
-#: The largest payload that is taken.
+#: Maximum size of a payload.
 LIMIT_BYTES = 512_000
-#: Payloads of one source, and wrong tokens from one address, that are taken in a minute.
+#: Rate limits per minute: payloads of one source, and wrong tokens from one address.
 LIMIT_A_MINUTE = 600
 LIMIT_WRONG_A_MINUTE = 30
 
 
 class ServiceViewSet(ViewSet):
-    """All services with their states now, in the order of their tree."""
+    """Services and their current states, in tree order."""
 
     lookup_field = "slug"
 
@@ -73,7 +73,7 @@ def _slugs(rows: list[Row]) -> dict[str, Any]:
 
 
 class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incident]):
-    """Incidents, the last recorded first."""
+    """Incidents, most recently recorded first."""
 
     queryset = Incident.objects.select_related("service", "source")
     serializer_class = IncidentSerializer
@@ -94,7 +94,7 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
 
 
 class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[DowntimeWindow]):
-    """Planned windows, the last planned first."""
+    """Maintenance windows, most recently scheduled first."""
 
     queryset = DowntimeWindow.objects.prefetch_related("services")
     serializer_class = WindowSerializer
@@ -109,7 +109,7 @@ class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[Do
 
 
 class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSet[Announcement]):
-    """Announcements that you may see, withdrawn ones too, the last posted first."""
+    """Announcements visible to you, including withdrawn ones, most recently posted first."""
 
     queryset = Announcement.objects.none()
     serializer_class = AnnouncementSerializer
@@ -126,30 +126,29 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
         return withdraw_announcement(announcement=announcement, **given)
 
 
-@csrf_exempt  # the token is sent on purpose, never by a browser of itself
+@csrf_exempt  # authenticated by token, never by a cookie
 @login_not_required
 @require_POST
 def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
-    """Store what a monitoring source posts; 202 once it is safe, whatever it says.
+    """Store a payload of a monitoring source; answer 202 once it is stored, whatever it contains.
 
-    A sender drops what is answered with 4xx and repeats what is answered with 5xx: so 4xx is only for a token that is
-    wrong and for a body that is too large.
+    Senders drop a payload on 4xx and retry on 5xx: so 4xx is only for a wrong token and for a body that is too large.
     """
     address = request.META.get("REMOTE_ADDR", "")
     try:
-        source = source_of(slug=slug, token=_token(request))
+        source = authenticate_source(slug=slug, token=_token(request))
         if source is None:
             if _too_many(f"feed-wrong:{address}", LIMIT_WRONG_A_MINUTE):
-                return _answer(429, "Too many wrong tokens.", {"Retry-After": "60"})
-            return _answer(401, "Not authorised.", {"WWW-Authenticate": 'Bearer realm="feeds"'})
+                return _answer(429, "Too many requests with a wrong token.", {"Retry-After": "60"})
+            return _answer(401, "Invalid token.", {"WWW-Authenticate": 'Bearer realm="feeds"'})
         if int(request.META.get("CONTENT_LENGTH") or 0) > LIMIT_BYTES:
-            return _answer(413, f"A payload may have {LIMIT_BYTES} bytes.")
+            return _answer(413, f"Payload too large: the limit is {LIMIT_BYTES:,} bytes.")
         if _too_many(f"feed:{slug}", LIMIT_A_MINUTE):
-            return _answer(503, "Too many payloads in a minute.", {"Retry-After": "30"})
+            return _answer(503, "Too many payloads. Retry later.", {"Retry-After": "30"})
         receive_payload(source=source, body=request.body, at=timezone.now())
     except DatabaseError:
-        log.exception("a payload of %s could not be stored", slug[:64])
-        return _answer(503, "It could not be stored: send it again.", {"Retry-After": "10"})
+        log.exception("cannot store a payload of %s", slug[:64])
+        return _answer(503, "Cannot store the payload. Retry later.", {"Retry-After": "10"})
     return _answer(202, "Stored.")
 
 
@@ -158,24 +157,24 @@ def _answer(status: int, detail: str, headers: dict[str, str] | None = None) -> 
 
 
 def _token(request: HttpRequest) -> str:
-    """Return the token: `Authorization: Bearer`, or the password of basic authentication."""
+    """Return the bearer token, or the password of basic authentication."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except ValueError:  # no base64, or no UTF-8
+        except ValueError:  # invalid base64 or UTF-8
             return ""
     return ""
 
 
 def _too_many(key: str, limit: int) -> bool:
-    """Count one more in this minute. Without a cache nothing is refused: no alert is lost for want of a counter."""
+    """Whether the limit per minute is exceeded. Without a cache nothing is rejected, so no alert is lost."""
     key = f"{key}:{int(timezone.now().timestamp()) // 60}"
     try:
         cache.add(key, 0, timeout=120)
         return int(cache.incr(key)) > limit
     except Exception:  # any failure of the cache's driver
-        log.exception("the rate of feeds cannot be counted")
+        log.exception("cannot count the rate of feeds")
         return False

@@ -1,1 +1,1 @@
-"""Every write of the status board, by subject. `history.rebuild` follows each change that touches a service's state."""
+"""Domain functions of the status board. `history.rebuild` follows each change that affects a service's state."""

@@ -1,4 +1,4 @@
-"""Announcements: posting and withdrawing them."""
+"""Announcements: post, withdraw and list them."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -26,13 +26,13 @@ def post_announcement(
     services: Collection[Service] = (),
     do_not_submit: bool = False,
 ) -> Announcement:
-    """Tell all, or the members of some experiments, something, from now or `starts_at` on.
+    """Post an announcement to everybody or to some experiments, from now or `starts_at` on.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    _demand(by)
+    _require_permission(by)
     if ends_at is not None and ends_at <= (starts_at or at):
-        raise InvalidFields({"ends_at": ["The end must come after the start."]})
+        raise InvalidFields({"ends_at": ["End must be after start."]})
     announcement = Announcement.objects.create(
         title=title,
         body=body,
@@ -55,25 +55,25 @@ def post_announcement(
 
 @transaction.atomic
 def withdraw_announcement(*, announcement: Announcement, by: User, at: datetime, reason: str) -> Announcement:
-    """Take an announcement back. Raises `NotAllowed`, `StaleState` when it is withdrawn already."""
-    _demand(by)
+    """Withdraw an announcement. Raises `NotAllowed`, and `StaleState` if it is already withdrawn."""
+    _require_permission(by)
     if not Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).update(withdrawn_at=at):
-        raise StaleState(f"“{announcement}” is withdrawn already.")
+        raise StaleState(f"“{announcement}” is already withdrawn.")
     announcement.withdrawn_at = at
     publish(kind="announcement.withdrawn", target=announcement, by=by, at=at, reason=reason)
     return announcement
 
 
-def _demand(by: User) -> None:
+def _require_permission(by: User) -> None:
     if not may_run_board(by):
-        raise NotAllowed("Announcements are posted by shifters and approvers of the OPG.")
+        raise NotAllowed("Only shifters and approvers of the OPG can manage announcements.")
 
 
 def announcements_for(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements that this person is shown now, newest first."""
+    """Return the announcements shown to the user now, newest first."""
     return Announcement.objects.visible_to(user).current(at).prefetch_related("experiments", "services")
 
 
 def announcements_ahead(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements that this person is shown now or will be, newest first."""
+    """Return the announcements shown to the user now or later, newest first."""
     return Announcement.objects.visible_to(user).coming(at).prefetch_related("experiments", "services")

@@ -1,4 +1,4 @@
-"""Reading the status board: states now, history by day, what was out during a job. Constant numbers of queries."""
+"""Read the status board: current states, history by day, disruptions. Constant numbers of queries."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -16,8 +16,8 @@ DAYS = 90
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A service in one state for a while; `ended_at` None: it goes on."""
+class StateSpan:
+    """A time span of a service in one state; None as `ended_at` means ongoing."""
 
     state: State
     started_at: datetime
@@ -28,20 +28,20 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Day:
-    """One day of a service: its worst state, and for how many seconds it was in each."""
+    """One day of a service: its worst state, and the seconds in each state."""
 
     date: date
     state: State
     seconds: Mapping[State, float]
 
     @cached_property
-    def words(self) -> str:
-        """Tell the day in words, for the mark's title."""
-        told = ", ".join(f"{state} {_length(self.seconds[state])}" for state in State if self.seconds.get(state))
-        return f"{self.date:%a} {self.date.day} {self.date:%b}: {told or 'unknown'}"
+    def summary(self) -> str:
+        """Describe the day, for the mark's title."""
+        lengths = ", ".join(f"{state} {_length(self.seconds[state])}" for state in State if self.seconds.get(state))
+        return f"{self.date:%a} {self.date.day} {self.date:%b}: {lengths or 'unknown'}"
 
 
-@lru_cache(maxsize=4_000)  # a board has a thousand days, which are those of the board before and mostly alike
+@lru_cache(maxsize=4_000)  # a board has a thousand days, mostly equal and the same as last time
 def _day(date: date, seconds: tuple[tuple[State, float], ...]) -> Day:
     found = dict(seconds)
     return Day(date, worst(found), found)
@@ -60,7 +60,7 @@ def _length(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One service on the board. `state` counts its children in; `own` is its own alone."""
+    """A service on the board. `state` includes its components; `own` is its own state."""
 
     service: Service
     depth: int
@@ -75,24 +75,24 @@ class Row:
     has_own_state: bool = True
 
     @property
-    def worse_below(self) -> bool:
-        """Tell whether the state is that of a child, not its own."""
+    def is_from_components(self) -> bool:
+        """Whether the state comes from a component."""
         return self.has_own_state and self.state != self.own
 
     @property
-    def says(self) -> str:
-        """Say in a few words who or what holds it to be in its own state."""
+    def source_label(self) -> str:
+        """Name the source of its own state."""
         if self.incident is not None:
             source = self.incident.source.name if self.incident.source else self.incident.opened_by
-            return f"{source}, not heard of since" if self.cause == Cause.STALE else source
+            return f"{source}, stale" if self.cause == Cause.STALE else source
         if self.service.source is not None and self.cause in (Cause.NO_DATA, Cause.FEED):
-            return f"{self.service.source.name}{' is silent' if self.cause == Cause.NO_DATA else ''}"
+            return f"{self.service.source.name}{', no data' if self.cause == Cause.NO_DATA else ''}"
         return self.cause.label
 
 
 @dataclass
 class _Board:
-    """What is read at once for all services."""
+    """Data of all services, read at once."""
 
     now: dict[int, StateInterval] = field(default_factory=dict)
     windows: dict[int, DowntimeWindow] = field(default_factory=dict)
@@ -100,13 +100,13 @@ class _Board:
 
 
 def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
-    """Return all services in the order of their tree, with state, since when, next window and days in `zone`."""
+    """Return all services in tree order, with state, next window and days in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
     return _tree(services, at, zone, days)
 
 
 def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> Row:
-    """Return what the board tells of one service, without its parts."""
+    """Return one service's row, without its components."""
     return _tree([service], at, zone, DAYS)[0]
 
 
@@ -128,7 +128,7 @@ def _branch(
     row = read.now.get(service.pk)
     own = State(row.state) if row else State.UNKNOWN
     states = [found.state for found in below if found.depth == depth + 1]
-    # A service that nobody watches and that has parts is a name for them: it has no state of its own.
+    # A service with components that is not monitored itself is a group: it has no state of its own.
     is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
     return [
         Row(
@@ -191,8 +191,8 @@ def daily(
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """A service that does not work just now."""
+class Disruption:
+    """A service that is not available."""
 
     service: Service
     state: State
@@ -201,11 +201,11 @@ class Trouble:
     incident: Incident | None
 
 
-def troubles(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTENANCE)) -> list[Trouble]:
-    """Return the services in one of these states, down before maintenance, longest first. One query."""
+def disruptions(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTENANCE)) -> list[Disruption]:
+    """Return the services in these states, down before maintenance, longest first. One query."""
     rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
     return [
-        Trouble(
+        Disruption(
             row.service,
             State(row.state),
             row.started_at,
@@ -218,23 +218,23 @@ def troubles(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTE
 
 @dataclass(frozen=True)
 class Strip:
-    """What every page says when something is wrong; false when nothing is."""
+    """Content of the banner on every page; false if there is none."""
 
-    troubles: list[Trouble]
+    disruptions: list[Disruption]
     announcements: list[Announcement]
 
     def __bool__(self) -> bool:
-        return bool(self.troubles or self.announcements)
+        return bool(self.disruptions or self.announcements)
 
 
 def strip(at: datetime, user: User) -> Strip:
-    """Return what is down or in maintenance, and the announcements that advise against submitting. Two queries."""
+    """Return disruptions, and announcements that advise against submitting. Two queries."""
     advised = Announcement.objects.visible_to(user).current(at).filter(do_not_submit=True)
-    return Strip(troubles(at), list(advised))
+    return Strip(disruptions(at), list(advised))
 
 
-def stretches_of(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
-    """Return a service's states from `started_at` to `at`, newest first; the one that holds at `at` has no end."""
+def state_history(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
+    """Return a service's states from `started_at` to `at`, newest first; the current one has no end."""
     rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
     found = list(rows.select_related("incident", "window").order_by("-started_at"))
     for row in found:

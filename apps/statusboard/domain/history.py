@@ -1,4 +1,4 @@
-"""Keeping the stored states of services equal to what their inputs say."""
+"""Rebuild the stored state intervals of services from incidents, maintenance windows and monitoring."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -11,7 +11,8 @@ from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, subt
 from apps.statusboard.enums import Cause, Monitoring, State
 from apps.statusboard.models import DowntimeWindow, Incident, MonitoringGap, MonitoringSource, Service, StateInterval
 
-_OTHERWISE = {
+#: Cause of an unknown state where no other claim exists.
+_DEFAULT_CAUSE = {
     Monitoring.FEED: Cause.NO_DATA,
     Monitoring.MANUAL: Cause.NOT_MONITORED,
     Monitoring.NONE: Cause.NOT_MONITORED,
@@ -20,14 +21,14 @@ _OTHERWISE = {
 
 @transaction.atomic
 def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> None:
-    """Write the states of these services anew from `since` on; rows that are right already stay as they are.
+    """Rebuild the states of these services from `since` on; rows that do not change are kept.
 
-    Idempotent; takes the same few queries for any number of services.
+    Idempotent; runs a constant number of queries for any number of services.
     """
-    # Not FOR UPDATE: that would wait for every transaction that has just referred to the service, and they for us.
+    # Not FOR UPDATE: that conflicts with every transaction that just inserted a reference to the service.
     locked = Service.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=service_ids)
     services = list(locked.order_by("pk"))
-    # Read after the lock, so that it is as new as the rows that are about to be written.
+    # Read after the lock, so that it is as recent as the rows to be written.
     sources = MonitoringSource.objects.in_bulk({service.source_id for service in services if service.source_id})
     stored = _stored(services, since)
     begins = {s.pk: stored[s.pk][0].started_at if stored[s.pk] else BEGINNING for s in services}
@@ -35,12 +36,8 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
     stale: list[int] = []
     fresh: list[StateInterval] = []
     for service in services:
-        wanted = {
-            _key(row): row
-            for row in _rows(
-                service, build(claims[service.pk], _OTHERWISE[Monitoring(service.monitoring)], begins[service.pk])
-            )
-        }
+        timeline = build(claims[service.pk], _DEFAULT_CAUSE[Monitoring(service.monitoring)], begins[service.pk])
+        wanted = {_key(row): row for row in _rows(service, timeline)}
         present = {_key(row): row.pk for row in stored[service.pk]}
         stale += [pk for key, pk in present.items() if key not in wanted]
         fresh += [row for key, row in wanted.items() if key not in present]
@@ -49,7 +46,7 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
 
 
 def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[StateInterval]]:
-    """Return the rows that a change at `since` may alter: with the one that ends there, to join neighbours alike."""
+    """Return the rows that a change at `since` may affect, including the one that ends there, to merge equal states."""
     rows = StateInterval.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since), service__in=services)
     by_service: dict[int, list[StateInterval]] = defaultdict(list)
     for row in rows.order_by("started_at"):
@@ -79,7 +76,7 @@ def _key(row: StateInterval) -> tuple[object, ...]:
 def _claims(
     services: Collection[Service], sources: Mapping[int, MonitoringSource], since: datetime
 ) -> dict[int, list[Claim]]:
-    """Return what all inputs say of each service from `since` on."""
+    """Return the claims of all inputs about each service from `since` on."""
     claims: dict[int, list[Claim]] = defaultdict(list)
     for incident in Incident.objects.filter(service__in=services).overlapping(since, None):
         claims[incident.service_id] += claims_of_incident(incident)
@@ -91,16 +88,16 @@ def _claims(
                 Claim(window.starts_at, window.over_at, State.MAINTENANCE, Cause.WINDOW, window.pk)
             )
     gaps: dict[int, list[Span]] = defaultdict(list)
-    for silence in MonitoringGap.objects.filter(source__in=sources).overlapping(since, None):
-        gaps[silence.source_id].append(Span(silence.started_at, silence.ended_at))
+    for gap in MonitoringGap.objects.filter(source__in=sources).overlapping(since, None):
+        gaps[gap.source_id].append(Span(gap.started_at, gap.ended_at))
     for service in services:
         source = sources.get(service.source_id or 0)
-        claims[service.pk] += _claims_of_watch(service, source, gaps[service.source_id or 0])
+        claims[service.pk] += _claims_of_monitoring(service, source, gaps[service.source_id or 0])
     return claims
 
 
 def claims_of_incident(incident: Incident) -> list[Claim]:
-    """Return what an incident says: trouble as long as its word holds, unknown from there to its end."""
+    """Return an incident's claims: its state while its lease is valid, then unknown until its end."""
     start, end, unknown = incident.started_at, incident.ended_at, incident.unknown_from
     if unknown is None or (end is not None and unknown >= end):
         return [Claim(start, end, State(incident.state), Cause.INCIDENT, incident.pk)]
@@ -111,8 +108,8 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
     ]
 
 
-def _claims_of_watch(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:
-    """Return when a service counts as up unless something is reported."""
+def _claims_of_monitoring(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:
+    """Return when a service counts as up unless a problem is reported."""
     if service.monitored_since is None or service.monitoring == Monitoring.NONE:
         return []
     if service.monitoring == Monitoring.MANUAL or source is None:

@@ -1,4 +1,4 @@
-"""Incidents by hand: reporting, changing and closing them."""
+"""Incidents managed by users: report, update, close and list them."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -28,10 +28,10 @@ def open_incident(
     text: str = "",
     url: str = "",
 ) -> Incident:
-    """Report that a service is down or degraded, since `started_at` or now. Raises `NotAllowed`, `InvalidFields`."""
-    _demand(by)
+    """Report a service as down or degraded since `started_at`, or now. Raises `NotAllowed`, `InvalidFields`."""
+    _require_permission(by)
     if started_at is not None and started_at > at:
-        raise InvalidFields({"started_at": ["This is still to come: plan a window instead."]})
+        raise InvalidFields({"started_at": ["Start is in the future. Schedule maintenance instead."]})
     incident = Incident.objects.create(
         service=service,
         dedup_key=f"hand:{uuid4().hex}",
@@ -53,8 +53,8 @@ def open_incident(
 def update_incident(
     *, incident: Incident, state: State, title: str, by: User, at: datetime, reason: str, text: str = "", url: str = ""
 ) -> Incident:
-    """Change what is said of an open incident. Raises `NotAllowed`, `StaleState` when it is closed."""
-    _demand(by)
+    """Update an open incident. Raises `NotAllowed`, and `StaleState` if it is closed."""
+    _require_permission(by)
     row = _open(incident)
     old, row.state, row.title, row.text, row.url = row.state, state, title, text, url
     row.save(update_fields=["state", "title", "text", "url"])
@@ -67,19 +67,19 @@ def update_incident(
 def close_incident(
     *, incident: Incident, by: User, at: datetime, reason: str, ended_at: datetime | None = None
 ) -> Incident:
-    """Say that an incident is over, since `ended_at` or now; a source that repeats it does not open it again.
+    """Close an incident as of `ended_at`, or now; repeated alerts do not reopen it.
 
-    Raises `NotAllowed`, `StaleState` when it is closed already, `InvalidFields`.
+    Raises `NotAllowed`, `StaleState` if it is already closed, `InvalidFields`.
     """
-    _demand(by)
+    _require_permission(by)
     row = _open(incident)
     end = ended_at or at
     if end > at:
-        raise InvalidFields({"ended_at": ["This is still to come."]})
+        raise InvalidFields({"ended_at": ["End is in the future."]})
     if end < row.started_at:
-        raise InvalidFields({"ended_at": ["This is before it began."]})
+        raise InvalidFields({"ended_at": ["End is before the start of the incident."]})
     if not reason.strip():
-        raise InvalidFields({"reason": ["Say how you know that it is over."]})
+        raise InvalidFields({"reason": ["Enter how you know that the service works again."]})
     row.stale_at = row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
     row.ended_at, row.closed_by, row.resolution = end, by.username, Resolution.MANUAL
     row.save(update_fields=["ended_at", "closed_by", "resolution", "stale_at"])
@@ -99,17 +99,17 @@ def close_incident(
 def _open(incident: Incident) -> Incident:
     row = Incident.objects.select_for_update(of=("self",)).select_related("service").get(pk=incident.pk)
     if not row.is_open:
-        raise StaleState(f"“{row}” is closed already, by {row.closed_by}.")
+        raise StaleState(f"“{row}” was already closed by {row.closed_by}.")
     return row
 
 
-def _demand(by: User) -> None:
+def _require_permission(by: User) -> None:
     if not may_run_board(by):
-        raise NotAllowed("Incidents are reported and closed by shifters and approvers of the OPG.")
+        raise NotAllowed("Only shifters and approvers of the OPG can manage incidents.")
 
 
 def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) -> QuerySet[Incident]:
-    """Return a service's incidents, of one day in `zone` if asked, newest first."""
+    """Return a service's incidents, optionally of one day in `zone`, newest first."""
     incidents = Incident.objects.filter(service=service).select_related("source", "service")
     if day is not None:
         start = datetime.combine(day, time(), zone)
@@ -118,6 +118,6 @@ def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) 
 
 
 def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
-    """Return incidents that nobody has closed, newest first."""
+    """Return open incidents, newest first."""
     incidents = Incident.objects.filter(ended_at=None, state__in=INCIDENT_STATES).select_related("source", "service")
     return incidents if services is None else incidents.filter(service__in=services)

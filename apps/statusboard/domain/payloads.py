@@ -1,4 +1,4 @@
-"""From a posted payload to incidents: stored first, parsed after, each as often as one likes."""
+"""Process payloads of monitoring sources into incidents: store first, parse later, both repeatable."""
 
 import hashlib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Ser
 
 @transaction.atomic
 def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> RawPayload:
-    """Store what a source posted, and have it parsed."""
+    """Store a payload and queue its parsing."""
     payload = RawPayload.objects.create(
         source=source, received_at=at, sha256=hashlib.sha256(body).hexdigest(), body=body
     )
@@ -30,9 +30,9 @@ def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> R
 
 
 def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
-    """Read a payload into incidents; what cannot be read is noted on it.
+    """Parse a payload into incidents; problems are noted on the payload.
 
-    Does nothing when it is parsed already, unless `again`: that is harmless, and finds services by today's rules.
+    Does nothing if it is already parsed, unless `again`: that is safe, and applies the current rules.
     """
     with transaction.atomic():
         waiting = RawPayload.objects.select_for_update(of=("self",)).select_related("source").filter(pk=payload_id)
@@ -48,9 +48,9 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
                 payload.unmapped = apply_message(source=payload.source, message=message, at=payload.received_at)
         except (UnreadablePayload, UnknownPlugin) as error:
             payload.state, payload.notes = PayloadState.FAILED, str(error)
-        except OperationalError:  # not the payload's fault: a deadlock, a lost connection; it waits, and is read again
+        except OperationalError:  # not the payload's fault (deadlock, lost connection): keep it for a retry
             raise
-        except Exception as error:  # a format of a third party, or a value the database refuses: kept for a replay
+        except Exception as error:  # a third party's format, or a value the database rejects: keep it for a replay
             payload.state, payload.notes = PayloadState.FAILED, f"{type(error).__name__}: {error}"
         else:
             payload.state, payload.notes = PayloadState.PARSED, "\n".join(message.notes)
@@ -60,8 +60,8 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
 
 
 @dataclass
-class _Touched:
-    """Which services are to be rebuilt, and from when on."""
+class _Changes:
+    """Services to rebuild, and from when on."""
 
     ids: set[int] = field(default_factory=set)
     since: datetime | None = None
@@ -73,17 +73,17 @@ class _Touched:
 
 @transaction.atomic
 def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -> int:
-    """Bring incidents and coverage up to what a message received at `at` says; return how many alerts had no service.
+    """Update incidents and coverage from a message received at `at`; return the number of unmapped alerts.
 
     Idempotent, and the order of messages does not matter.
     """
     source = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
-    touched = _Touched()
+    changes = _Changes()
     heartbeat = any(alert.status is Status.HEARTBEAT for alert in message.alerts)
     if since := record_heartbeat(source=source, heartbeat=heartbeat, at=at):
-        touched.add(set(source.services.values_list("pk", flat=True)), since)
+        changes.add(set(source.services.values_list("pk", flat=True)), since)
     rules = list(LabelRule.objects.filter(source=source).select_related("service"))
-    by_slug = {service.slug: service for service in Service.objects.filter(slug__in=_named(message.alerts))}
+    by_slug = {service.slug: service for service in Service.objects.filter(slug__in=_service_slugs(message.alerts))}
     unmapped = 0
     for alert in message.alerts:
         if alert.status is Status.HEARTBEAT:
@@ -91,22 +91,22 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
         mapped, service, state = _map(alert, rules, by_slug)
         if not mapped:
             unmapped += 1
-            _note_unmapped(source, alert, at)
+            _record_unmapped(source, alert, at)
         elif service is not None:
             changed = record_episode(source=source, alert=alert, service=service, state=state, at=at)
             if changed:
-                touched.add(changed, alert.started_at)
-    if touched.ids and touched.since:
-        rebuild(service_ids=touched.ids, since=touched.since)
+                changes.add(changed, alert.started_at)
+    if changes.ids and changes.since:
+        rebuild(service_ids=changes.ids, since=changes.since)
     return unmapped
 
 
-def _named(alerts: tuple[Alert, ...]) -> set[str]:
+def _service_slugs(alerts: tuple[Alert, ...]) -> set[str]:
     return {alert.labels["service"] for alert in alerts if alert.labels.get("service")}
 
 
 def _map(alert: Alert, rules: list[LabelRule], by_slug: Mapping[str, Service]) -> tuple[bool, Service | None, State]:
-    """Return whether it is known what the alert is about, the service (None: about none), and the state it means."""
+    """Return whether the alert is mapped, its service (None: ignored), and its state."""
     state = State.DOWN if alert.severity == "critical" else State.DEGRADED
     for rule in rules:
         if all(alert.labels.get(name) == value for name, value in rule.matchers.items()):
@@ -115,7 +115,7 @@ def _map(alert: Alert, rules: list[LabelRule], by_slug: Mapping[str, Service]) -
     return service is not None, service, state
 
 
-def _note_unmapped(source: MonitoringSource, alert: Alert, at: datetime) -> None:
+def _record_unmapped(source: MonitoringSource, alert: Alert, at: datetime) -> None:
     row, created = UnmappedAlert.objects.get_or_create(
         source=source,
         dedup_key=alert.dedup_key,

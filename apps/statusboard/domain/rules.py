@@ -1,4 +1,4 @@
-"""Rules that lead alerts to services, and reading again what came before they were made."""
+"""Rules that map alerts to services, and reprocessing of earlier payloads."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -14,9 +14,9 @@ from apps.statusboard.enums import PayloadState, State
 from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
 from apps.statusboard.permissions import may_run_board
 
-#: How long payloads are kept after they were parsed, and alerts of no service after they were heard last.
+#: How long parsed payloads and unmapped alerts are kept.
 KEEP = timedelta(days=30)
-#: How long payloads are kept that could not be read.
+#: How long failed payloads are kept.
 KEEP_FAILED = timedelta(days=180)
 
 
@@ -30,14 +30,16 @@ def add_rule(
     at: datetime,
     state: State | None = None,
 ) -> LabelRule:
-    """Lead alerts with these labels to a service, or (None) to none; what was heard before is read again.
+    """Map alerts with these labels to a service, or ignore them (None); earlier payloads are reprocessed.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
     if not may_run_board(by):
-        raise NotAllowed("Alerts are mapped by shifters and approvers of the OPG.")
+        raise NotAllowed("Only shifters and approvers of the OPG can map alerts.")
     if not matchers:
-        raise InvalidFields({"matchers": ["Name at least one label, or every alert would be led there."]})
+        raise InvalidFields(
+            {"matchers": ["Select at least one label. Without labels, the rule would match every alert."]}
+        )
     rule = LabelRule.objects.create(source=source, matchers=dict(matchers), service=service, state=state or "")
     publish(
         kind="rule.added",
@@ -55,7 +57,7 @@ def add_rule(
 
 
 def replay_payloads(*, source: MonitoringSource) -> int:
-    """Read again every stored payload with alerts of no service, or that failed, oldest first; return how many."""
+    """Reprocess stored payloads that failed or had unmapped alerts, oldest first; return how many."""
     stored = RawPayload.objects.filter(source=source)
     again = stored.filter(unmapped__gt=0) | stored.filter(state=PayloadState.FAILED)
     pks = list(again.order_by("received_at", "pk").values_list("pk", flat=True))
@@ -65,8 +67,8 @@ def replay_payloads(*, source: MonitoringSource) -> int:
 
 
 @transaction.atomic
-def drop_old_payloads(*, at: datetime) -> int:
-    """Delete what was heard long ago: payloads, but those still waiting, and alerts that led nowhere."""
+def delete_old_payloads(*, at: datetime) -> int:
+    """Delete old processed payloads and old unmapped alerts."""
     UnmappedAlert.objects.filter(last_seen_at__lt=at - KEEP).delete()
     old = RawPayload.objects.filter(state=PayloadState.PARSED, received_at__lt=at - KEEP)
     failed = RawPayload.objects.filter(state=PayloadState.FAILED, received_at__lt=at - KEEP_FAILED)

@@ -1,4 +1,4 @@
-"""Monitoring sources: making them, their tokens, and what their signs of life and silence mean."""
+"""Monitoring sources: create them, manage their tokens, and track their heartbeats and gaps."""
 
 import hmac
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import InvalidFields
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.domain.timeline import Span, hear
+from apps.statusboard.domain.timeline import Span, add_heartbeat
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import (
     MonitoringGap,
@@ -31,12 +31,12 @@ def create_source(
     lease_seconds: int = 3600,
     monitored_since: datetime | None = None,
 ) -> tuple[MonitoringSource, str]:
-    """Make a source; return it with its token, of which only a hash is kept. Raises `InvalidFields`."""
+    """Create a source; return it and its token, of which only a hash is stored. Raises `InvalidFields`."""
     problems: dict[str, list[str]] = {}
     if feed not in FEEDS.names():
-        problems["feed"] = [f"There is no feed “{feed}”. There are: {', '.join(FEEDS.names())}."]
+        problems["feed"] = [f"Unknown feed “{feed}”. Choose one of: {', '.join(FEEDS.names())}."]
     if MonitoringSource.objects.filter(slug=slug).exists():
-        problems["slug"] = [f"There is a source “{slug}” already."]
+        problems["slug"] = [f"Source “{slug}” already exists."]
     if problems:
         raise InvalidFields(problems)
     since = monitored_since or at
@@ -55,7 +55,7 @@ def create_source(
 
 @transaction.atomic
 def add_token(*, source: MonitoringSource, by: Principal, at: datetime, revoke_others: bool = False) -> str:
-    """Give a source one more token, or one instead of all others; return it."""
+    """Create a token for a source, in addition to or instead of its other tokens; return it."""
     token = new_token()
     row = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
     row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
@@ -65,8 +65,8 @@ def add_token(*, source: MonitoringSource, by: Principal, at: datetime, revoke_o
     return token
 
 
-def source_of(*, slug: str, token: str) -> MonitoringSource | None:
-    """Return the source of this slug if the token is one of its own; takes as long for a slug that is unknown."""
+def authenticate_source(*, slug: str, token: str) -> MonitoringSource | None:
+    """Return the source if the token is valid, else None; takes the same time for an unknown slug."""
     source = MonitoringSource.objects.filter(slug=slug).first()
     given = hash_of(token)
     right = [hmac.compare_digest(given, known) for known in (source.token_hashes if source else ["-"])]
@@ -74,10 +74,10 @@ def source_of(*, slug: str, token: str) -> MonitoringSource | None:
 
 
 def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:
-    """Take note of a payload of a source whose row is locked; return from when on its services are to be rebuilt.
+    """Record that a source, whose row is locked, sent a payload; return from when on to rebuild its services.
 
-    Once a source has sent a heartbeat, other payloads are no signs of life: Alertmanager goes on talking, and resolves
-    everything, when the Prometheus behind it is dead.
+    Once a source has sent a heartbeat, other payloads do not count as heartbeats: Alertmanager keeps sending, and
+    resolves all alerts, when the Prometheus behind it is down.
     """
     source.last_seen_at = max(source.last_seen_at or at, at)
     source.sends_heartbeats = source.sends_heartbeats or heartbeat
@@ -89,12 +89,12 @@ def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime)
     return since
 
 
-def _cover(source: MonitoringSource, heard: Span, at: datetime) -> None:
-    rows = list(MonitoringGap.objects.filter(source=source).overlapping(heard.started_at, None))
+def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
+    rows = list(MonitoringGap.objects.filter(source=source).overlapping(covered.started_at, None))
     before = source.covered_until
-    spans, source.covered_until = hear([Span(row.started_at, row.ended_at) for row in rows], before, heard)
+    spans, source.covered_until = add_heartbeat([Span(row.started_at, row.ended_at) for row in rows], before, covered)
     wanted = set(spans)
-    if source.covered_until == before:  # a late word of long ago does not end the silence of now
+    if source.covered_until == before:  # a late heartbeat of long ago does not end the current gap
         wanted |= {Span(row.started_at, None) for row in rows if row.ended_at is None}
     stale = [row for row in rows if Span(row.started_at, row.ended_at) not in wanted]
     MonitoringGap.objects.filter(pk__in=[row.pk for row in stale]).delete()
@@ -103,29 +103,29 @@ def _cover(source: MonitoringSource, heard: Span, at: datetime) -> None:
         MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in wanted - known
     )
     if any(row.ended_at is None for row in stale) and source.covered_until > at:
-        publish(kind="source.heard", target=source, by=str(source), at=at)
+        publish(kind="source.recovered", target=source, by=str(source), at=at)
 
 
 @transaction.atomic
 def record_gaps(*, at: datetime) -> int:
-    """Write down which sources have fallen silent, once each; return how many."""
-    noted = Exists(MonitoringGap.objects.filter(source=OuterRef("pk"), ended_at=None))
+    """Record a gap for each source whose heartbeat timed out, once; return how many."""
+    recorded = Exists(MonitoringGap.objects.filter(source=OuterRef("pk"), ended_at=None))
     locked = MonitoringSource.objects.select_for_update(no_key=True, skip_locked=True)
-    silent = list(locked.filter(~noted, covered_until__lte=at).order_by("pk"))
+    silent = list(locked.filter(~recorded, covered_until__lte=at).order_by("pk"))
     for source in silent:
         MonitoringGap.objects.create(source=source, started_at=source.covered_until)
-        publish(kind="source.silent", target=source, by=str(source), at=at)
+        publish(kind="source.no_data", target=source, by=str(source), at=at)
     return len(silent)
 
 
 @transaction.atomic
 def rebuild_services_of(*, source: MonitoringSource, since: datetime) -> None:
-    """Bring the states of all services that this source covers up to date."""
+    """Rebuild the states of all services of this source."""
     rebuild(service_ids=list(source.services.values_list("pk", flat=True)), since=since)
 
 
 def sources_with_counts() -> QuerySet[MonitoringSource]:
-    """Return the monitoring sources, each with how many services it covers and alerts it has that lead to none."""
+    """Return the sources with the numbers of their services (`covered`) and unmapped alerts."""
     return MonitoringSource.objects.annotate(
         covered=Count("services", distinct=True), unmapped_alerts=Count("unmapped", distinct=True)
     )

@@ -1,8 +1,8 @@
-"""Interval arithmetic of the status board: pure functions of claims about time. All spans are half-open: [start, end).
+"""Interval arithmetic of the status board, as pure functions. All spans are half-open: [start, end).
 
-At one moment, of all that is claimed of a service, this order decides: a planned window, an incident that takes it
-down, one that degrades it, an incident not heard of any more (unknown), a watch that reports nothing wrong (up);
-and where nothing is claimed, it is unknown.
+Where claims about a service overlap, the first of these decides: maintenance window, incident with state down,
+incident with state degraded, stale incident (unknown), monitoring without a problem (up). Without a claim, the state
+is unknown.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from apps.statusboard.enums import Cause, State
 
-#: Every timeline begins here, so that it has no gap at its start.
+#: Start of every timeline, so that none has a gap at its start.
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ORDER = {State.MAINTENANCE: 0, State.DOWN: 1, State.DEGRADED: 2, State.UNKNOWN: 3, State.UP: 4}
@@ -19,7 +19,7 @@ _ORDER = {State.MAINTENANCE: 0, State.DOWN: 1, State.DEGRADED: 2, State.UNKNOWN:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time; without an end it is still going on."""
+    """A time span; None as end means ongoing."""
 
     started_at: datetime
     ended_at: datetime | None
@@ -27,22 +27,22 @@ class Span:
 
 @dataclass(frozen=True)
 class Claim(Span):
-    """What one input says of a stretch of time; `ref` is the id of the incident or window."""
+    """The state that one input claims for a time span; `ref` is the id of the incident or window."""
 
     state: State
     cause: Cause
     ref: int | None = None
 
     def rank(self) -> tuple[int, datetime, str, int]:
-        """Sort claims on one moment, the deciding one first."""
+        """Sort key of claims on one moment: the deciding claim first."""
         return _ORDER[self.state], self.started_at, self.cause, self.ref or 0
 
 
-def build(claims: Iterable[Claim], otherwise: Cause, begin: datetime = BEGINNING) -> list[Claim]:
-    """Return the states from `begin` on: disjoint, in order, without a gap, the last without an end.
+def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGINNING) -> list[Claim]:
+    """Return the states from `begin` on: disjoint, ordered, without gaps, the last one ongoing.
 
-    Neighbours differ in state; the cause of a stretch is that of its first moment. `otherwise` is the cause of being
-    unknown where nothing is claimed.
+    Neighbours differ in state; the cause of a span is the cause at its start. `default_cause` is the cause of the
+    unknown state where nothing is claimed.
     """
     waiting = sorted(claims, key=lambda claim: claim.started_at, reverse=True)
     active: list[Claim] = []
@@ -51,7 +51,7 @@ def build(claims: Iterable[Claim], otherwise: Cause, begin: datetime = BEGINNING
         while waiting and waiting[-1].started_at <= edge:
             active.append(waiting.pop())
         active = [claim for claim in active if claim.ended_at is None or claim.ended_at > edge]
-        best = min(active, key=Claim.rank, default=Claim(edge, None, State.UNKNOWN, otherwise))
+        best = min(active, key=Claim.rank, default=Claim(edge, None, State.UNKNOWN, default_cause))
         if not found or found[-1][1] != best.state:
             found.append((edge, best.state, best.cause, best.ref))
     ends = [edge for edge, *_ in found[1:]] + [None]
@@ -66,7 +66,7 @@ def _edges(claims: Iterable[Claim], begin: datetime) -> list[datetime]:
 
 
 def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:
-    """Return what is left of a span without the holes, in order."""
+    """Return the parts of a span outside the holes, in order."""
     left, start, end = [], span.started_at, span.ended_at
     for hole in sorted(holes, key=lambda hole: hole.started_at):
         if hole.ended_at is not None and hole.ended_at <= start:
@@ -83,24 +83,24 @@ def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:
     return left
 
 
-def hear(gaps: Iterable[Span], covered_until: datetime, heard: Span) -> tuple[list[Span], datetime]:
-    """Add a sign of life that covers `heard` (it has an end); return the gaps, and until when all is covered.
+def add_heartbeat(gaps: Iterable[Span], covered_until: datetime, covered: Span) -> tuple[list[Span], datetime]:
+    """Add a heartbeat that covers a span with an end; return the gaps, and the end of coverage.
 
-    Signs may come in any order: a late one shortens or splits gaps already noted. The silence after
-    `covered_until` is not among them.
+    Heartbeats may arrive in any order: a late one shortens or splits recorded gaps. The gap after `covered_until` is
+    not among them.
     """
-    if heard.ended_at is None:
-        raise ValueError("a sign of life covers a time that ends")
-    noted = [silence for silence in gaps if silence.ended_at is not None]
-    if heard.ended_at > covered_until:
-        noted.append(Span(covered_until, heard.ended_at))
-        covered_until = heard.ended_at
-    left = [piece for silence in noted for piece in subtract(silence, [heard])]
+    if covered.ended_at is None:
+        raise ValueError("a heartbeat must cover a span with an end")
+    recorded = [gap for gap in gaps if gap.ended_at is not None]
+    if covered.ended_at > covered_until:
+        recorded.append(Span(covered_until, covered.ended_at))
+        covered_until = covered.ended_at
+    left = [part for gap in recorded for part in subtract(gap, [covered])]
     return sorted(left, key=lambda span: span.started_at), covered_until
 
 
 def clip(span: Span, within: Span) -> Span | None:
-    """Return the part of a span inside another, or None; a `within` without length is a moment."""
+    """Return the intersection of two spans, or None; a `within` of zero length is a moment."""
     start = max(span.started_at, within.started_at)
     if within.started_at == within.ended_at:
         inside = span.started_at <= start == within.started_at and (span.ended_at is None or span.ended_at > start)

@@ -1,4 +1,4 @@
-"""Making services known."""
+"""Create services."""
 
 from datetime import datetime
 
@@ -25,7 +25,7 @@ def ensure_service(
     monitored_since: datetime | None = None,
     advice: str = "",
 ) -> Service:
-    """Return the service of this slug, made if it was not there; watched since now unless said otherwise."""
+    """Return the service with this slug; create it if missing, monitored since `monitored_since` or now."""
     if source is not None:
         monitoring = Monitoring.FEED
     since = None if monitoring == Monitoring.NONE else monitored_since or at

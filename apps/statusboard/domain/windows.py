@@ -1,4 +1,4 @@
-"""Planned windows of maintenance."""
+"""Maintenance windows: schedule, cancel and list them."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -25,16 +25,16 @@ def schedule_window(
     at: datetime,
     text: str = "",
 ) -> DowntimeWindow:
-    """Plan maintenance of some services; one already past may be written down too.
+    """Schedule maintenance of some services; windows in the past may be recorded too.
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    _demand(by)
+    _require_permission(by)
     problems: dict[str, list[str]] = {}
     if not services:
-        problems["services"] = ["Choose at least one service."]
+        problems["services"] = ["Select at least one service."]
     if ends_at <= starts_at:
-        problems["ends_at"] = ["The end must come after the start."]
+        problems["ends_at"] = ["End must be after start."]
     if problems:
         raise InvalidFields(problems)
     window = DowntimeWindow.objects.create(
@@ -58,11 +58,11 @@ def schedule_window(
 
 @transaction.atomic
 def cancel_window(*, window: DowntimeWindow, by: User, at: datetime, reason: str) -> DowntimeWindow:
-    """Call a window off, or end it now if it has begun. Raises `NotAllowed`, `StaleState` when it is over."""
-    _demand(by)
+    """Cancel a window, or end it now if it is in progress. Raises `NotAllowed`, and `StaleState` if it is over."""
+    _require_permission(by)
     row = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
     if row.over_at <= at or row.cancelled_at:
-        raise StaleState(f"“{row}” is over already.")
+        raise StaleState(f"“{row}” is already over.")
     row.cancelled_at = at
     row.save(update_fields=["cancelled_at"])
     publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason)
@@ -70,17 +70,17 @@ def cancel_window(*, window: DowntimeWindow, by: User, at: datetime, reason: str
     return row
 
 
-def _demand(by: User) -> None:
+def _require_permission(by: User) -> None:
     if not may_run_board(by):
-        raise NotAllowed("Windows are planned by shifters and approvers of the OPG.")
+        raise NotAllowed("Only shifters and approvers of the OPG can manage maintenance windows.")
 
 
 def windows_ahead(at: datetime) -> QuerySet[DowntimeWindow]:
-    """Return planned windows that go on or will come, next first."""
+    """Return current and future windows, next first."""
     ahead = DowntimeWindow.objects.filter(ends_at__gt=at, cancelled_at=None)
     return ahead.prefetch_related("services").order_by("starts_at", "pk")
 
 
 def windows_of(service: Service) -> QuerySet[DowntimeWindow]:
-    """Return a service's planned windows, past ones too, latest first."""
+    """Return a service's windows, including past ones, latest first."""
     return DowntimeWindow.objects.filter(services=service).order_by("-starts_at", "-pk")

@@ -1,1 +1,1 @@
-"""Formats of monitoring feeds. `base` holds the protocol; each other module is one format."""
+"""Formats of monitoring feeds, one module each; `base` has the protocol."""

@@ -1,6 +1,6 @@
-"""Prometheus Alertmanager's webhook, version 4 (3 and the first payloads of 4, without fingerprints, are read too).
+"""Prometheus Alertmanager's webhook, version 4 (also version 3, and early version 4 without fingerprints).
 
-Every alert is decided by its own `status`: the one at the top is "firing" as long as any alert of the group fires.
+Each alert has its own `status`; the status of the group is "firing" as long as any of its alerts is.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
 
-#: The alert that always fires, by the custom of Prometheus: while it is heard, the whole chain of alerting lives.
+#: Name of the always-firing alert, by Prometheus convention: while it arrives, the alerting chain works.
 HEARTBEAT = "Watchdog"
 
 
@@ -26,9 +26,9 @@ class Alertmanager:
             try:
                 alerts.append(_alert(entry if isinstance(entry, dict) else {}))
             except (ValueError, OverflowError) as error:
-                notes.append(f"alert {place} left out: {error}")
+                notes.append(f"alert {place} skipped: {error}")
         if truncated := payload.get("truncatedAlerts"):
-            notes.append(f"{truncated} alerts were cut off by the sender (max_alerts)")
+            notes.append(f"{truncated} alerts truncated by the sender (max_alerts)")
         return Message(tuple(alert for alert in alerts if alert is not None), tuple(notes))
 
 
@@ -36,26 +36,26 @@ def _read(body: bytes) -> dict[str, Any]:
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise UnreadablePayload(f"no JSON: {error}") from error
+        raise UnreadablePayload(f"invalid JSON: {error}") from error
     if not isinstance(payload, dict) or not isinstance(payload.get("alerts"), list):
-        raise UnreadablePayload("no Alertmanager message: there is no list “alerts”")
+        raise UnreadablePayload("not an Alertmanager message: list “alerts” is missing")
     return payload
 
 
 def _alert(entry: dict[str, Any]) -> Alert | None:
-    """Read one alert; None for a heartbeat that stopped, which its silence tells better."""
+    """Parse an alert; None for a resolved heartbeat, since missing heartbeats say the same."""
     labels = _texts(entry.get("labels"))
     notes = _texts(entry.get("annotations"))
     status = {"firing": Status.OPEN, "resolved": Status.RESOLVED}.get(str(entry.get("status")))
     if status is None:
-        raise ValueError(f"status is {str(entry.get('status'))[:40]!r}")
+        raise ValueError(f"unknown status {str(entry.get('status'))[:40]!r}")
     if labels.get("alertname") == HEARTBEAT:
         if status is Status.RESOLVED:
             return None
         status = Status.HEARTBEAT
     started_at = _time(entry.get("startsAt"))
     if started_at is None:
-        raise ValueError("there is no startsAt")
+        raise ValueError("startsAt is missing")
     return Alert(
         dedup_key=(_text(entry.get("fingerprint")) or _hash(labels))[:200],
         status=status,
@@ -70,7 +70,7 @@ def _alert(entry: dict[str, Any]) -> Alert | None:
 
 
 def _time(value: object) -> datetime | None:
-    """Read a time with its zone; nothing and the year 1 mean that there is none."""
+    """Parse a time with its zone; None if missing or in year 1, Go's zero time."""
     if not isinstance(value, str) or not value or value.startswith("0001-"):
         return None
     at = datetime.fromisoformat(_microseconds(value))
@@ -80,14 +80,14 @@ def _time(value: object) -> datetime | None:
 
 
 def _microseconds(value: str) -> str:
-    """Cut Go's nanoseconds down to what Python reads in every version."""
+    """Truncate Go's nanoseconds to microseconds, which every Python version parses."""
     head, dot, tail = value.partition(".")
     digits = len(tail) - len(tail.lstrip("0123456789"))
     return f"{head}.{tail[:digits][:6]:0<6}{tail[digits:]}" if dot else value
 
 
 def _text(value: object) -> str:
-    """Text that PostgreSQL can store."""
+    """Return text that PostgreSQL can store."""
     return "" if value is None else str(value).replace("\0", "").encode("utf-8", "replace").decode()
 
 
@@ -96,7 +96,7 @@ def _texts(value: object) -> dict[str, str]:
 
 
 def _url(value: object) -> str:
-    """Keep an address that a page may link to."""
+    """Return the URL if pages may link to it, else ""."""
     url = _text(value)
     try:
         return url if urlsplit(url).scheme in ("http", "https") else ""

@@ -1,4 +1,4 @@
-"""What a monitoring format is: bytes in, alerts out. A format knows neither Django nor the portal's services."""
+"""Protocol of a monitoring feed format: bytes in, alerts out, without Django or the portal's services."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from typing import Protocol
 
 
 class UnreadablePayload(Exception):
-    """The payload is not of this format; the message says what is wrong with it."""
+    """The payload does not have this format; the message says why."""
 
 
 class Status(StrEnum):
-    """What an alert tells: a problem goes on, it is over, or only that the monitoring lives."""
+    """Status of an alert; a heartbeat only shows that the monitoring system is alive."""
 
     OPEN = "open"
     RESOLVED = "resolved"
@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Alert:
-    """One problem as the monitoring tells it; `dedup_key` and `started_at` together are one episode of it."""
+    """An alert of a monitoring system; `dedup_key` and `started_at` identify an episode."""
 
     dedup_key: str
     status: Status
@@ -36,17 +36,17 @@ class Alert:
 
 @dataclass(frozen=True)
 class Message:
-    """What one payload holds; `notes` says what was left out of it, and why."""
+    """Content of a payload; `notes` lists what was skipped, and why."""
 
     alerts: tuple[Alert, ...]
     notes: tuple[str, ...] = ()
 
 
 class Feed(Protocol):
-    """A format. `name` is what a source is given in the back office."""
+    """A feed format; `name` is the value of a source's `feed` field."""
 
     name: str
 
     def parse(self, body: bytes) -> Message:
-        """Read one payload. Raises `UnreadablePayload`, and nothing else, whatever the bytes are."""
+        """Parse a payload. Raises only `UnreadablePayload`, whatever the bytes are."""
         ...

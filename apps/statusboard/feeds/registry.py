@@ -1,4 +1,4 @@
-"""Which formats of monitoring feeds there are."""
+"""Registry of monitoring feed formats."""
 
 from apps.core.domain.plugins import Registry
 from apps.statusboard.feeds.base import Feed

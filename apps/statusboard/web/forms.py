@@ -1,4 +1,4 @@
-"""What people fill in: incidents, windows, announcements, rules. Times are in the reader's zone."""
+"""Forms of the status board: incidents, maintenance windows, announcements, rules. Times are in the user's zone."""
 
 from typing import Any
 
@@ -9,53 +9,51 @@ from apps.core.web.moments import MomentField
 from apps.statusboard.enums import INCIDENT_STATES
 from apps.statusboard.models import Service, UnmappedAlert
 
-#: The choice of a rule that leads its alerts nowhere; no slug looks like it.
+#: The choice "ignore" of a rule; not a valid slug.
 NO_SERVICE = ":none"
 
 _STATES = [(state.value, state.label) for state in INCIDENT_STATES]
 
 
 class Moment(MomentField):
-    """A date and time, as the browser's own control gives it."""
+    """A date and time in the format of the browser's control."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 
 
 class IncidentForm(forms.Form):
     service = forms.ModelChoiceField(Service.objects.all(), to_field_name="slug")
-    state = forms.ChoiceField(choices=_STATES, label="It is")
-    started_at = Moment(required=False, label="Since", help_text="Empty: now.")
-    title = forms.CharField(max_length=200, help_text="What is seen, in one line.")
-    text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="More")
+    state = forms.ChoiceField(choices=_STATES, label="State")
+    started_at = Moment(required=False, label="Started", help_text="Leave empty for now.")
+    title = forms.CharField(max_length=200, help_text="One line that describes the symptom.")
+    text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Description")
     url = forms.URLField(
-        required=False, max_length=2000, assume_scheme="https", label="Link", help_text="A ticket or log."
+        required=False, max_length=2000, assume_scheme="https", label="Link", help_text="For example a ticket or a log."
     )
 
 
 class UpdateForm(forms.Form):
-    """A change to an open incident."""
+    """An update of an open incident."""
 
-    state = forms.ChoiceField(choices=_STATES, label="It is")
+    state = forms.ChoiceField(choices=_STATES, label="State")
     title = forms.CharField(max_length=200)
-    text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="More")
+    text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Description")
     url = forms.URLField(required=False, max_length=2000, assume_scheme="https", label="Link")
-    reason = forms.CharField(max_length=2000, label="What is new")
+    reason = forms.CharField(max_length=2000, label="What changed")
 
 
 class CloseForm(forms.Form):
-    reason = forms.CharField(
-        max_length=2000, widget=forms.Textarea(attrs={"rows": 2}), label="How do you know that it is over?"
-    )
-    ended_at = Moment(required=False, label="Over since", help_text="Empty: now.")
+    reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 2}), label="Reason")
+    ended_at = Moment(required=False, label="Ended", help_text="Leave empty for now.")
 
 
 class WindowForm(forms.Form):
-    title = forms.CharField(max_length=200, help_text="What is done.")
+    title = forms.CharField(max_length=200, help_text="One line that describes the work.")
     services = forms.ModelMultipleChoiceField(Service.objects.all(), to_field_name="slug")
-    starts_at = Moment(label="From")
-    ends_at = Moment(label="Until")
+    starts_at = Moment(label="Start")
+    ends_at = Moment(label="End")
     text = forms.CharField(
-        required=False, widget=forms.Textarea(attrs={"rows": 3}), label="What it means", help_text="For jobs, then."
+        required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Impact", help_text="What it means for jobs."
     )
 
 
@@ -68,25 +66,27 @@ class AnnouncementForm(forms.Form):
     body = forms.CharField(
         required=False, widget=forms.Textarea(attrs={"rows": 4}), label="Text", help_text="Plain text."
     )
-    starts_at = Moment(required=False, label="From", help_text="Empty: now.")
-    ends_at = Moment(required=False, label="Until", help_text="Empty: until it is withdrawn.")
-    do_not_submit = forms.BooleanField(required=False, label="Do not submit", help_text="Shown on top of every page.")
+    starts_at = Moment(required=False, label="Start", help_text="Leave empty for now.")
+    ends_at = Moment(required=False, label="End", help_text="Leave empty to show it until it is withdrawn.")
+    do_not_submit = forms.BooleanField(
+        required=False, label="Advise against submitting", help_text="Shows a banner on every page."
+    )
     experiments = forms.ModelMultipleChoiceField(
-        Experiment.objects.all(), required=False, to_field_name="key", help_text="None: everybody sees it."
+        Experiment.objects.all(), required=False, to_field_name="key", help_text="Leave empty to show it to everybody."
     )
     services = forms.ModelMultipleChoiceField(Service.objects.all(), required=False, to_field_name="slug")
 
 
 class RuleForm(forms.Form):
-    """Where the alerts that carry some of one unmapped alert's labels belong; `services` are the choices, read once."""
+    """Maps alerts that share labels with an unmapped alert to a service; `services` are the choices."""
 
-    labels = forms.MultipleChoiceField(help_text="All that are chosen must be equal.")
+    labels = forms.MultipleChoiceField(help_text="All selected labels must match.")
     service = forms.ChoiceField()
-    state = forms.ChoiceField(choices=[("", "By its severity"), *_STATES], required=False, label="Then it is")
+    state = forms.ChoiceField(choices=[("", "By severity"), *_STATES], required=False, label="State")
 
     def __init__(self, data: Any = None, *, alert: UnmappedAlert, services: list[tuple[str, str]]) -> None:
         super().__init__(data, auto_id=f"id_{alert.pk}_%s")
         fields: dict[str, Any] = self.fields
         fields["labels"].choices = [(name, f"{name}={value}"[:100]) for name, value in sorted(alert.labels.items())]
         fields["labels"].initial = [name for name in ("alertname", "job") if name in alert.labels]
-        fields["service"].choices = [("", "Choose"), *services, (NO_SERVICE, "No service: leave them out")]
+        fields["service"].choices = [("", "Choose…"), *services, (NO_SERVICE, "Ignore these alerts")]

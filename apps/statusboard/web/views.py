@@ -1,4 +1,4 @@
-"""Pages: the status board, one service, one incident, and the forms of those who run the board."""
+"""Pages of the status board, a service and an incident, and the forms that edit them."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
-from apps.statusboard.domain.board import DAYS, Row, board, board_row, stretches_of
+from apps.statusboard.domain.board import DAYS, Row, board, board_row, state_history
 from apps.statusboard.domain.incidents import (
     close_incident,
     incidents_of,
@@ -62,7 +62,7 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _counts(rows: list[Row]) -> list[tuple[State, int]]:
-    """Return how many services are in which state; headings have none of their own."""
+    """Count services by state, without groups."""
     found = Counter(row.own for row in rows if row.has_own_state)
     return [(state, found[state]) for state in State if found[state]]
 
@@ -77,7 +77,7 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
         "service": service,
         "day": day,
         "row": board_row(service, at, zone=zone),
-        "stretches": stretches_of(service, at - timedelta(days=DAYS), at)[:100],
+        "spans": state_history(service, at - timedelta(days=DAYS), at)[:100],
         "page": newest_first(incidents_of(service, day, zone), by="started_at", query=request.GET),
         "windows": windows_of(service)[:20],
         "parts": service.children.all(),
@@ -87,7 +87,7 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
 
 
 def _day(text: str) -> date | None:
-    """Read a day that has a day before and after it, in every time zone."""
+    """Parse a date that has a day before and after it in every time zone; None if invalid."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -107,14 +107,14 @@ def _incident(pk: int) -> Incident:
 def _incident_page(
     request: AuthenticatedRequest, incident: Incident, close: forms.Form | None = None, update: forms.Form | None = None
 ) -> HttpResponse:
-    words = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
+    values = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
     context = {
         "at": timezone.now(),
         "incident": incident,
         "events": events_of(incident),
         "may_run_board": may_run_board(request.user),
         "close": close or CloseForm(),
-        "update": update or UpdateForm(initial=words, auto_id="id_update_%s"),
+        "update": update or UpdateForm(initial=values, auto_id="id_update_%s"),
     }
     return render(request, "statusboard/incident.html", context, status=400 if close or update else 200)
 
@@ -136,29 +136,29 @@ def change_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def report_incident(request: AuthenticatedRequest) -> HttpResponse:
     form = IncidentForm(request.POST or None, initial={"service": request.GET.get("service", "")})
-    return _form_page(request, form, "Report an incident", "Report", open_incident)
+    return _form_page(request, form, "Report incident", "Report incident", open_incident)
 
 
 @require_http_methods(["GET", "POST"])
-def plan_window(request: AuthenticatedRequest) -> HttpResponse:
+def schedule_maintenance(request: AuthenticatedRequest) -> HttpResponse:
     form = WindowForm(request.POST or None, initial={"services": request.GET.getlist("service")})
-    return _form_page(request, form, "Plan a window", "Plan it", schedule_window)
+    return _form_page(request, form, "Schedule maintenance", "Schedule maintenance", schedule_window)
 
 
 @require_http_methods(["GET", "POST"])
-def announce(request: AuthenticatedRequest) -> HttpResponse:
+def new_announcement(request: AuthenticatedRequest) -> HttpResponse:
     form = AnnouncementForm(request.POST or None)
-    return _form_page(request, form, "Post an announcement", "Post it", post_announcement)
+    return _form_page(request, form, "Post announcement", "Post announcement", post_announcement)
 
 
 @require_POST
-def call_off_window(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+def cancel_maintenance(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     _act(request, ReasonForm(request.POST), cancel_window, window=get_object_or_404(DowntimeWindow, pk=pk))
     return redirect("statusboard:board")
 
 
 @require_POST
-def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+def retract_announcement(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     announcement = get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk)
     _act(request, ReasonForm(request.POST), withdraw_announcement, announcement=announcement)
     return redirect("statusboard:board")
@@ -166,7 +166,7 @@ def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def sources(request: AuthenticatedRequest) -> HttpResponse:
-    """The monitoring sources, and the alerts that nobody has led to a service."""
+    """Show the monitoring sources and the unmapped alerts."""
     unmapped = UnmappedAlert.objects.select_related("source")[:50]
     services = _service_choices()
     context = {
@@ -204,7 +204,7 @@ def _add_rule(*, alert: UnmappedAlert, labels: list[str], service: str, state: s
 def _form_page(
     request: AuthenticatedRequest, form: forms.Form, title: str, button: str, service: Callable[..., Any]
 ) -> HttpResponse:
-    """A page with one form; once it is done, on to the board."""
+    """Show a page with one form; redirect to the board on success."""
     if not may_run_board(request.user):
         raise PermissionDenied
     if request.method == "POST" and _act(request, form, service):
@@ -214,13 +214,13 @@ def _form_page(
 
 
 def _act(request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any) -> bool:
-    """Do what a valid form asks; say how it went: beside the fields, or on top of the next page."""
+    """Call the domain function with a valid form's data; show errors beside the fields or as messages."""
     if not form.is_valid():
         if not may_run_board(request.user):
             raise PermissionDenied
-        messages.error(request, "Nothing was changed: see beside the fields.")
+        messages.error(request, "Nothing was saved. Correct the fields marked below.")
         return False
     with show_errors(request, form):
         done = service(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
-        messages.success(request, f"“{done}” is saved.")
+        messages.success(request, f"Saved “{done}”.")
     return not form.errors

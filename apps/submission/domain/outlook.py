@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board import troubles
+from apps.statusboard.domain.board import disruptions
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, Service
 
@@ -49,4 +49,4 @@ def outlook(at: datetime) -> Outlook:
         _Advice(one.title, frozenset(e.pk for e in one.experiments.all()), frozenset(s.pk for s in one.services.all()))
         for one in found
     )
-    return Outlook(advice, {trouble.service.pk: trouble.service for trouble in troubles(at, (State.DOWN,))})
+    return Outlook(advice, {trouble.service.pk: trouble.service for trouble in disruptions(at, (State.DOWN,))})

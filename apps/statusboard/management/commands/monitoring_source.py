@@ -1,4 +1,4 @@
-"""`manage.py monitoring_source`: make a monitoring source, give it a token, list what there is."""
+"""`manage.py monitoring_source`: add and list monitoring sources, and manage their tokens."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,17 +13,27 @@ from apps.statusboard.models import MonitoringSource
 
 
 class Command(BaseCommand):
-    help = "Make a monitoring source and print its token, once; give it a new token; list the sources."
+    help = "Add a monitoring source, create tokens, or list sources."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        add = verbs.add_parser("add", help="make a source and print its token")
+        add = verbs.add_parser("add", help="add a source and print its token")
         add.add_argument("--slug", required=True)
         add.add_argument("--name", default="")
         add.add_argument("--feed", default="alertmanager")
-        add.add_argument("--heartbeat-timeout-seconds", type=int, default=900, help="how long a sign of life holds")
-        add.add_argument("--lease-seconds", type=int, default=3600, help="how long an open alert holds unless repeated")
-        token = verbs.add_parser("token", help="print a new token of a source")
+        add.add_argument(
+            "--heartbeat-timeout-seconds",
+            type=int,
+            default=900,
+            help="seconds without a heartbeat after which its services become unknown",
+        )
+        add.add_argument(
+            "--lease-seconds",
+            type=int,
+            default=3600,
+            help="seconds after which an open alert becomes stale unless repeated",
+        )
+        token = verbs.add_parser("token", help="create a token for a source and print it")
         token.add_argument("--slug", required=True)
         token.add_argument("--revoke-others", action="store_true")
         verbs.add_parser("list", help="list the sources")
@@ -38,24 +48,26 @@ class Command(BaseCommand):
         names = ("slug", "name", "feed", "heartbeat_timeout_seconds", "lease_seconds")
         given = {name: options[name] for name in names}
         source, token = create_source(by="monitoring_source", at=timezone.now(), **given)
-        self._tell(source, token)
+        self._print_token(source, token)
 
     def _token(self, options: dict[str, Any]) -> None:
         source = MonitoringSource.objects.filter(slug=options["slug"]).first()
         if source is None:
-            raise CommandError(f"There is no source “{options['slug']}”.")
+            raise CommandError(f"Source “{options['slug']}” not found.")
         at = timezone.now()
-        self._tell(
+        self._print_token(
             source, add_token(source=source, by="monitoring_source", at=at, revoke_others=options["revoke_others"])
         )
 
-    def _tell(self, source: MonitoringSource, token: str) -> None:
+    def _print_token(self, source: MonitoringSource, token: str) -> None:
         self.stderr.write(
-            f"{source} posts to {settings.PORTAL_URL}/api/v1/feeds/{source.slug}/ with this token, shown once:"
+            f"URL for {source}: {settings.PORTAL_URL}/api/v1/feeds/{source.slug}/. Its token, shown only once:"
         )
         self.stdout.write(token)
 
     def _list(self, options: dict[str, Any]) -> None:
         for source in MonitoringSource.objects.all():
-            heard = f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}" if source.last_seen_at else "never"
-            self.stdout.write(f"{source.slug}\t{source.feed}\theard {heard}\t{source.services.count()} services")
+            last_seen = f"{source.last_seen_at:%Y-%m-%d %H:%M:%SZ}" if source.last_seen_at else "never"
+            self.stdout.write(
+                f"{source.slug}\t{source.feed}\tlast seen {last_seen}\t{source.services.count()} services"
+            )

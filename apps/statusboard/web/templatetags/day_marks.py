@@ -1,4 +1,4 @@
-"""The marks of a service's days: ninety for each service of a board, so made here and not by a loop of a template."""
+"""Marks of a service's last 90 days, built in Python because a template loop is too slow for a whole board."""
 
 from functools import lru_cache
 
@@ -15,11 +15,11 @@ register = template.Library()
 
 @register.simple_tag
 def day_marks(row: Row) -> SafeString:
-    """A mark for each day, which leads to its incidents."""
+    """Render one mark per day, linked to its incidents."""
     page = escape(reverse("statusboard:service-detail", args=[row.service.slug]))
     marks = (
         f'<a class="{sign(day.state)}" href="{page}?day={day.date.isoformat()}"'
-        f' title="{_title(day.words)}" tabindex="-1"></a>'
+        f' title="{_title(day.summary)}" tabindex="-1"></a>'
         for day in row.days
     )
     return mark_safe("".join(marks))  # noqa: S308 – signs and dates are the portal's own, the rest is escaped
