@@ -10,17 +10,15 @@ from playwright.sync_api import Page, expect
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.core import tasks
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.production.domain.outputs.counts import count_reports, report_output
 from apps.production.models import Request, Stage
 from apps.production.tasks import check_waiting
 from apps.progress.domain.transitions import follow_requests
 from apps.quality.tasks import check_all
-from tests.factories import clusters
-from tests.factories.jobs import failed, record, store
+from tests.factories import clusters, jobs
+from tests.factories.history import history
+from tests.factories.jobs import failed, record
 from tests.factories.requests import request_in
-from tests.production.test_gathering import history
 
 KEY = "NOVA-0002"
 #: Each stage by the labels of its fields.
@@ -239,9 +237,7 @@ def run_jobs(life: Life, liaison: User) -> None:
 
 
 def ran(cluster: Cluster, stage: str, at: datetime, *records) -> None:
-    jobs = store(cluster, *records, at=at)
-    attach_origin(origins={job.pk: (KEY, stage) for job in jobs}, at=at)
-    recompute_dirty_hours(at=at)
+    jobs.ran(cluster, KEY, stage, *records, at=at)
 
 
 def judge_quality(life: Life, liaison: User, approver: User) -> None:

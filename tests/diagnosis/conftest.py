@@ -1,11 +1,11 @@
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from apps.jobs.models import Job
-from tests.factories import clusters
+from tests.factories import clusters, jobs
 
 
 @pytest.fixture
@@ -25,29 +25,13 @@ def make_job(db, nova, at: datetime, roots: Path):
     numbers = count(1000)
 
     def make(number: int = 1, *, log: str | None = None, error_log: str | None = None, **fields) -> Job:
-        values = {
-            "cluster": cluster,
-            "job_id": str(number),
-            "raw_id": number,
-            "spool_id": str(number),
-            "state": "failed",
-            "exit_code": 1,
-            "submitted_at": at - timedelta(hours=2),
-            "started_at": at - timedelta(hours=1),
-            "ended_at": at,
-            "host": "wn-0233",
-            "wall_seconds": 3600,
-            "experiment": nova,
-            "collected_at": at,
-            "log_path": str(roots / f"{number}.out"),
-            **fields,
-        }
+        values = {"experiment": nova, "log_path": str(roots / f"{number}.out"), **fields}
         if log is not None:
             (roots / f"{number}.out").write_text(log)
         if error_log is not None:
             (roots / f"{number}.err").write_text(error_log)
             values["error_log_path"] = str(roots / f"{number}.err")
-        return Job.objects.create(**values)
+        return jobs.row(values.pop("cluster", cluster), number, at=at, **values)
 
     make.next_number = lambda: next(numbers)
     return make

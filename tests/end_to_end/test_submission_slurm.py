@@ -21,9 +21,8 @@ from apps.jobs.domain.collection import LAG, collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.production.domain.outputs.counts import count_reports
-from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import Verb
-from apps.production.models import Request, WorkflowType
+from apps.production.models import Request
 from apps.progress.domain.production_report import read_frozen
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import follow_requests
@@ -34,7 +33,7 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.tasks import send_to
-from tests.factories import people, requests
+from tests.factories import people, requests, workflows
 
 pytestmark = [
     pytest.mark.slurm,
@@ -80,9 +79,7 @@ def request_of_three(slurm, nova, liaison, approver):
     program = slurm.jobs_dir / "program"
     program.write_text(PROGRAM.replace("{jobs}", str(slurm.jobs_dir)))
     program.chmod(0o755)
-    kind = WorkflowType.objects.create(key="steps")
-    declaration = DECLARATION.replace("{program}", str(program))
-    workflow = workflow_of(save_workflow(workflow_type=kind, declaration=declaration, by="test", at=people.LONG_AGO))
+    workflow = workflows.workflow("steps", DECLARATION.replace("{program}", str(program)))
     values = {"jobs": 3, "events": 31, "memory_bytes": 50_000_000, "wall_seconds": 600}
     stages = tuple(requests.stage(name, kind="step", **values) for name in ("gen", "sim", "reco"))
     request = requests.request_in(

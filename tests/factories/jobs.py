@@ -74,3 +74,21 @@ def ran(cluster: Cluster, key: str, stage: str, *records: JobRecord, at: datetim
     attach_origin(origins={job.pk: (key, stage) for job in jobs}, at=at)
     recompute_dirty_hours(at=at)
     return jobs
+
+
+def row(cluster: Cluster, number: int = 1, *, at: datetime, **fields: object) -> Job:
+    """The row of a failed job that ended at this moment, and nothing else: no event tells of it, no total counts it."""
+    values = {
+        "job_id": str(number),
+        "raw_id": number,
+        "spool_id": str(number),
+        "state": "failed",
+        "exit_code": 1,
+        "submitted_at": at - timedelta(hours=2),
+        "started_at": at - timedelta(hours=1),
+        "ended_at": at,
+        "host": "wn-0233",
+        "wall_seconds": 3600,
+        "collected_at": at,
+    }
+    return Job.objects.create(cluster=cluster, **{**values, **fields})

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, VerdictKind
 from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
 from apps.submission.domain.submissions import jobs_of
 from apps.submission.models import Submission
 
@@ -15,21 +16,23 @@ CATEGORIES = {
 }
 
 
+def verdict(job: Job, kind: str = "service", *, at: datetime, **changes: object) -> Verdict:
+    """The verdict on a job that failed."""
+    values = {
+        "verdict": kind,
+        "machine_verdict": kind,
+        "advice": ADVICE_OF[VerdictKind(kind)],
+        "category": CATEGORIES[kind],
+        "confidence": Confidence.HIGH,
+        "summary": f"it was a {kind} problem.",
+        "catalogue_version": "test",
+        "decided_at": at,
+    }
+    return Verdict.objects.create(job=job, experiment=job.experiment, ended_at=job.ended_at, **{**values, **changes})
+
+
 def judge(submission: Submission, kinds: dict[int, str], *, at: datetime, service: str = "") -> None:
     """Pass a verdict of some kind on tasks of an array, by their numbers."""
     jobs = {int(job.job_id.partition("_")[2]): job for job in jobs_of(submission)}
     for task, kind in kinds.items():
-        Verdict.objects.create(
-            job=jobs[task],
-            experiment=jobs[task].experiment,
-            ended_at=jobs[task].ended_at,
-            verdict=kind,
-            machine_verdict=kind,
-            advice=ADVICE_OF[VerdictKind(kind)],
-            category=CATEGORIES[kind],
-            confidence=Confidence.HIGH,
-            service=service,
-            summary=f"it was a {kind} problem.",
-            catalogue_version="test",
-            decided_at=at,
-        )
+        verdict(jobs[task], kind, at=at, service=service)

@@ -15,7 +15,7 @@ from apps.notifications.models import Follow, Notification
 from apps.production.domain.approvals.delegations import delegate
 from apps.production.enums import Verb
 from apps.production.events import kind_of_move
-from apps.production.models import ApprovalGroup, ApprovalRule
+from tests.factories import approvals
 from tests.factories.people import person
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
@@ -40,9 +40,8 @@ def test_waiting_request_is_the_turn_of_approvers_and_news_to_the_requester(aske
 
 def test_groups_that_must_sign_are_asked_and_who_signs_for_them_but_no_other_approver(waiting, approver, nova):
     convener, stand_in = person("convener", ("shifter", nova)), person("stand-in", ("shifter", nova))
-    group = ApprovalGroup.objects.create(name="Physics of NOvA", experiment=nova)
-    group.members.add(convener)
-    ApprovalRule.objects.create(experiment=nova).groups.add(group)
+    group = approvals.group("Physics of NOvA", convener, experiment=nova)
+    approvals.rule(group, experiment=nova)
     delegate(by=convener, to_user=stand_in, from_at=AT, until_at=AT + timedelta(days=1), at=AT)
     deliver()
     told = dict(Notification.objects.filter(event__kind="request.pass").values_list("user__username", "group"))

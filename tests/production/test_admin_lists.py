@@ -43,7 +43,7 @@ from apps.production.models import (
     WorkflowVersion,
 )
 from apps.submission.models import Assignment, Submission, TakenFile
-from tests.factories import clusters
+from tests.factories import approvals, clusters
 from tests.factories.people import person
 from tests.factories.requests import AT, draft, request_in
 
@@ -61,8 +61,8 @@ def of_production(number: int, request: Request, by, other) -> None:
     stage, experiment = request.stages.get(position=0), request.experiment
     kind = WorkflowType.objects.create(key=f"kind_{number}", experiment=experiment)
     WorkflowVersion.objects.create(type=kind, number=1, title="Kind", declaration="x", created_at=AT, created_by="x")
-    group = ApprovalGroup.objects.create(name=f"Group {number}", experiment=experiment)
-    ApprovalRule.objects.create(workflow=kind, experiment=experiment).groups.add(group)
+    group = approvals.group(f"Group {number}", experiment=experiment)
+    approvals.rule(group, workflow=kind, experiment=experiment)
     Delegation.objects.create(
         from_user=by, to_user=other, group=group, from_at=AT, until_at=AT + timedelta(days=1), created_at=AT
     )
@@ -206,7 +206,7 @@ def test_pages_and_searches_of_every_model_open_and_change_nothing(admin, browse
 def test_who_must_sign_is_changed_with_an_event(admin, browse, nova):
     client = browse(admin)
     client.post("/admin/production/approvalgroup/add/", {"name": "Physics", "role": "approver"})
-    rule = ApprovalRule.objects.create(experiment=nova)
+    rule = approvals.rule(experiment=nova)
     client.post(f"/admin/production/approvalrule/{rule.pk}/delete/", {"post": "yes"})
     assert not ApprovalRule.objects.exists()
     told = Event.objects.filter(kind__startswith="approval_").values_list("kind", "actor")

@@ -23,7 +23,8 @@ from apps.production.domain.lifecycle.moves import (
 from apps.production.domain.lifecycle.offered_moves import moves_for
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
-from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Request, Signature
+from apps.production.models import ApprovalRule, Delegation, Request, Signature
+from tests.factories import approvals
 from tests.factories.people import person
 from tests.factories.requests import AT, content, request_in, stage
 
@@ -37,21 +38,17 @@ def convener(nova):
 
 @pytest.fixture
 def physics(nova, convener):
-    group = ApprovalGroup.objects.create(name="Physics of NOvA", experiment=nova)
-    group.members.add(convener)
-    return group
+    return approvals.group("Physics of NOvA", convener, experiment=nova)
 
 
 @pytest.fixture
 def opg(db):
-    return ApprovalGroup.objects.create(name="OPG", role="approver")
+    return approvals.group("OPG", role="approver")
 
 
 @pytest.fixture
 def rule(nova, physics, opg):
-    rule = ApprovalRule.objects.create(experiment=nova, remind_after_days=2)
-    rule.groups.add(physics, opg)
-    return rule
+    return approvals.rule(physics, opg, experiment=nova, remind_after_days=2)
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_groups_sign_in_any_order(order, rule, waiting, approver, convener):
 
 
 def test_who_is_of_no_group_cannot_sign_but_an_approver_can_still_refuse(nova, physics, waiting, approver, convener):
-    ApprovalRule.objects.create(experiment=nova).groups.add(physics)
+    approvals.rule(physics, experiment=nova)
     with pytest.raises(NotAllowed, match="Physics of NOvA"):
         approve(waiting, approver)
     assert {m.verb for m in moves_for(approver, waiting)} >= {Verb.REJECT, Verb.REQUEST_CHANGES}
@@ -112,12 +109,11 @@ def test_group_can_be_named_and_must_be_one_that_signs(rule, nova, waiting, appr
 
 
 def test_rules_of_other_types_and_experiments_and_disabled_ones_do_not_count(dune, physics, opg, waiting, approver):
-    ApprovalRule.objects.create(experiment=dune).groups.add(physics)
-    ApprovalRule.objects.create(enabled=False).groups.add(physics)
+    approvals.rule(physics, experiment=dune)
+    approvals.rule(physics, enabled=False)
     other = person("dune-group", ("liaison", dune))
-    foreign = ApprovalGroup.objects.create(name="DUNE", experiment=dune)
-    foreign.members.add(other)
-    ApprovalRule.objects.create().groups.add(opg, foreign)
+    foreign = approvals.group("DUNE", other, experiment=dune)
+    approvals.rule(opg, foreign)
     assert [slot.name for slot in approval_of(waiting, approver, AT).slots] == ["OPG"]
 
 
@@ -155,7 +151,7 @@ def test_group_sees_what_changed_since_others_signed_before_there_was_a_rule(
     nova, physics, liaison, approver, convener, browse
 ):
     signed = request_in("queued", by=liaison, experiment=nova, approver=approver)
-    ApprovalRule.objects.create(experiment=nova).groups.add(physics)
+    approvals.rule(physics, experiment=nova)
     heavier = content(stages=(stage("generation", jobs=8000), stage("simulation")))
     save_draft(request=signed, content=heavier, version=signed.version, by=liaison, at=AT)
     waiting = check_request(request=signed, at=AT)

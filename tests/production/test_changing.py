@@ -13,11 +13,11 @@ from apps.production.domain.content.changes import judge, may_change
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import approve_request, check_request, make_move
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, RequestState
-from apps.production.models import Request, Signature, WorkflowType
+from apps.production.models import Request, Signature
 from apps.production.web.forms.request import typed
 from tests.factories.requests import AT, content, request_in, stage
+from tests.factories.workflows import workflow
 
 DECLARED = """
 title: Skim with a knob
@@ -54,8 +54,7 @@ def save(request, by, **changes):
 
 @pytest.fixture
 def knob(db):
-    kind = WorkflowType.objects.create(key="knob")
-    return workflow_of(save_workflow(workflow_type=kind, declaration=DECLARED, by="test", at=AT))
+    return workflow("knob", DECLARED)
 
 
 @pytest.mark.parametrize("change", LIGHT)

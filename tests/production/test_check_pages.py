@@ -13,9 +13,9 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from apps.production.web.templatetags.requests import places
+from tests.factories.history import history
 from tests.factories.requests import AT, S, content, draft, request_in, stage
 from tests.pages import text_of
-from tests.production.test_gathering import history
 
 NEW, NEW_CHECK = "/requests/new/", "/requests/new/check/"
 TWO_RELEASES = (stage("generation"), stage("simulation", release="v09_73"))

@@ -15,7 +15,7 @@ from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
 from tests.factories.requests import AT, content, draft, stage
-from tests.production.test_workflows import monte_carlo
+from tests.factories.workflows import monte_carlo
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from apps.production.domain.types.versions import load_builtin_workflows, newest
 from apps.production.domain.yaml_text import parse_yaml
 from apps.production.models import Request, WorkflowType, WorkflowVersion
 from tests.factories.requests import AT, content, draft, stage
-from tests.production.test_workflows import builtin, monte_carlo
+from tests.factories.workflows import builtin, monte_carlo
 
 IMPORT = "/requests/import/"
 

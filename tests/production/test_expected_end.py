@@ -15,8 +15,8 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.queue.lines import start_of
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
+from tests.factories.history import history
 from tests.factories.requests import S, draft, request_in, stage
-from tests.production.test_gathering import history
 
 NOT_COUNTED = "Waiting time is not included"
 CHAIN = (stage("generation"),)

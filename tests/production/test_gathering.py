@@ -18,9 +18,10 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import check_request, submit_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.arguments import runs_in
-from apps.production.models import Request, StageHistory
+from apps.production.models import Request
 from apps.statusboard.models import DowntimeWindow, Service
 from tests.factories import clusters
+from tests.factories.history import history
 from tests.factories.requests import AT, S, content, draft, request_in, stage
 from tests.production.test_rules import monte_carlo
 
@@ -39,24 +40,6 @@ def known(nova, written=None, **more):
 
 def found(nova, written, **more) -> dict[str, str]:
     return {one.rule: one.message for one in run_checks(written, known(nova, written, **more))}
-
-
-def history(request, **changes):
-    row = {
-        "name": "generation",
-        "release": "v09_72",
-        "configuration": "generation.fcl",
-        "attempts": 110,
-        "completed": 100,
-        "core_seconds": 9e5,
-        "completed_wall_seconds": 9e5,
-        "wall_seconds": [7000.0, 8000.0, 9000.0, 10_000.0, 12_000.0],
-        "memory_bytes": [1e9, 1.5e9, 2e9, 2.5e9, 3e9],
-        "per_day": [100.0] * 5,
-        "last_ended_at": AT,
-        "last_completed_at": AT,
-    }
-    return StageHistory.objects.create(request=request, experiment=request.experiment, **{**row, **changes})
 
 
 def test_nothing_is_known_of_an_empty_portal(nova):

@@ -9,16 +9,16 @@ from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate
 from apps.production.domain.approvals.groups import retire_group, retirement_of
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation
+from tests.factories import approvals
 from tests.factories.people import person
 from tests.factories.requests import AT
 
 
 @pytest.fixture
 def group(nova, approver, second_approver):
-    group = ApprovalGroup.objects.create(name="Physics of NOvA", experiment=nova)
-    group.members.add(approver)
-    for others in ((), (ApprovalGroup.objects.create(name="OPG", role="approver"),)):
-        ApprovalRule.objects.create(experiment=nova).groups.add(group, *others)
+    group = approvals.group("Physics of NOvA", approver, experiment=nova)
+    for others in ((), (approvals.group("OPG", role="approver"),)):
+        approvals.rule(group, *others, experiment=nova)
     delegate(by=approver, to_user=second_approver, from_at=AT, until_at=AT + timedelta(days=3), at=AT, group=group)
     return group
 
@@ -68,7 +68,7 @@ def test_the_back_office_refuses_to_delete_it_and_offers_to_retire_it(group, adm
 
 
 def test_one_that_was_never_used_is_deleted(admin, browse, nova):
-    group = ApprovalGroup.objects.create(name="By mistake")
+    group = approvals.group("By mistake")
     browse(admin).post(f"/admin/production/approvalgroup/{group.pk}/delete/", {"post": "yes"})
     assert not ApprovalGroup.objects.exists()
 

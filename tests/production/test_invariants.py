@@ -27,7 +27,8 @@ from apps.production.domain.lifecycle.moves import (
 from apps.production.domain.lifecycle.transitions import MOVES
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import CHANGEABLE, CLOSED, RequestState, Verb
-from apps.production.models import ApprovalGroup, ApprovalRule, Request
+from apps.production.models import Request
+from tests.factories import approvals
 from tests.factories.people import person
 from tests.factories.requests import AT, content, draft, stage
 
@@ -75,10 +76,9 @@ def test_no_sequence_breaks_an_invariant(nova, cast, maker, steps, groups):
 
 def ask_for_groups(cast) -> None:
     """Let two groups sign: the approvers, and one of the shifter and somebody who is a requester at times."""
-    approvers = ApprovalGroup.objects.create(name="OPG", role="approver")
-    others = ApprovalGroup.objects.create(name="Physics")
-    others.members.add(cast["shifter"], cast["both"], cast["liaison_two"])
-    ApprovalRule.objects.create().groups.add(approvers, others)
+    approvers = approvals.group("OPG", role="approver")
+    others = approvals.group("Physics", cast["shifter"], cast["both"], cast["liaison_two"])
+    approvals.rule(approvers, others)
 
 
 def hand_over(action: str, by, cast, at) -> None:

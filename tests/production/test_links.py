@@ -27,8 +27,8 @@ from apps.production.models import Request, RequestLink
 from tests.factories import clusters
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT, content, draft, request_in, stage
+from tests.factories.workflows import monte_carlo
 from tests.production.test_splitting import sums
-from tests.production.test_workflows import monte_carlo
 
 SENT = [state for state in RequestState if state not in UNSENT]
 

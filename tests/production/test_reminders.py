@@ -13,7 +13,8 @@ from apps.production.domain.approvals.turns import turns_of
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
-from apps.production.models import ApprovalRule, Request, Signature
+from apps.production.models import Request, Signature
+from tests.factories import approvals
 from tests.factories.people import person
 from tests.factories.requests import AT, request_in
 
@@ -84,10 +85,10 @@ def test_held_again_is_another_wait(bring, approver):
 
 
 def test_days_are_those_of_the_rules(bring, nova):
-    ApprovalRule.objects.create(experiment=nova, remind_after_days=0)
+    approvals.rule(experiment=nova, remind_after_days=0)
     bring("on_hold")
     assert remind_of_waiting(at=AT + 90 * DAY) == 0
-    ApprovalRule.objects.create(experiment=nova, remind_after_days=9)
+    approvals.rule(experiment=nova, remind_after_days=9)
     assert remind_of_waiting(at=AT + 9 * DAY) == 0
     assert remind_of_waiting(at=AT + 10 * DAY) == 1
 
@@ -155,8 +156,8 @@ def test_hold_of_a_stage_is_reminded_of_until_its_request_is_closed(bring, shift
 
 
 def test_days_of_holds_are_those_of_rules_for_every_type(nova, dune, shifter, bring):
-    ApprovalRule.objects.create(experiment=nova, remind_after_days=0)
-    ApprovalRule.objects.create(experiment=dune, workflow=bring("draft").workflow.type, remind_after_days=1)
+    approvals.rule(experiment=nova, remind_after_days=0)
+    approvals.rule(experiment=dune, workflow=bring("draft").workflow.type, remind_after_days=1)
     for experiment in (nova, dune, None):
         place_hold(by=shifter, at=AT, reason="Disks.", experiment=experiment)
     assert [remind_of_holds(at=AT + days * DAY) for days in (2, 3)] == [0, 2]

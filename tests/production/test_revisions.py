@@ -16,7 +16,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.builtin import general
 from apps.production.models import Request
 from tests.factories.requests import AT, content, draft, request_in, stage
-from tests.production.test_workflows import monte_carlo
+from tests.factories.workflows import monte_carlo
 
 
 def save(request, by, *, minutes=0, **changed):

@@ -22,16 +22,11 @@ from apps.production.domain.checks.registry import RULES, SHAPE, rules
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, estimate
 from apps.production.domain.outputs.datasets import Dataset
-from apps.production.domain.types.builtin import builtin_texts
-from apps.production.domain.types.declaration import read_declaration
 from tests.factories.requests import AT, content, stage
+from tests.factories.workflows import of_type
 
 DAY = timedelta(days=1)
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb", "dcache"}))
-
-
-def of_type(key: str, **changes):
-    return content(workflow=read_declaration(builtin_texts()[key], key=key, number=1), **changes)
 
 
 def one(**changes):

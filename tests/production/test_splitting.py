@@ -15,7 +15,7 @@ from apps.production.domain.types.arguments import runs_in
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
 from tests.factories.requests import content, stage
-from tests.production.test_workflows import monte_carlo
+from tests.factories.workflows import monte_carlo
 
 
 def workflow(key):

@@ -20,28 +20,9 @@ from apps.production.domain.types.versions import newest_version, save_workflow,
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import typed
 from tests.factories.requests import AT, content, stage
+from tests.factories.workflows import builtin, monte_carlo
 
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
-
-
-def builtin(key):
-    return read_declaration(builtin_texts()[key], key=key)
-
-
-def monte_carlo(**changes) -> RequestContent:
-    """A request for simulated events that passes every check."""
-    generation = stage(
-        "generation",
-        kind="generation",
-        arguments={"generator": "GENIE", "generator_version": "3_04_02", "geometry": "nd-v6", "output_type": "gen"},
-    )
-    reco = stage("reco", kind="reconstruction", arguments={"input_type": "gen", "output_type": "reco"})
-    values = {
-        "workflow": builtin("monte_carlo"),
-        "arguments": {"run_block": "900001-904000", "first_seed": 1},
-        "stages": (generation, reco),
-    }
-    return content(**{**values, **changes})
 
 
 def faults(text):

@@ -13,9 +13,9 @@ from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage
 from apps.progress.domain.progress import progress_now
+from tests.factories.history import history
 from tests.factories.jobs import failed, record
 from tests.factories.requests import request_in, stage
-from tests.production.test_gathering import history
 from tests.progress.test_transitions import END, SENT, ran
 
 CHAIN = ("generation", "simulation", "merge")

@@ -11,7 +11,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import production_now
-from tests.factories.jobs import AT, failed, record, store
+from tests.factories.jobs import AT, failed, ran, record, store
 from tests.jobs.test_pages import listed_at
 
 
@@ -65,9 +65,7 @@ def test_production_now_is_empty_without_approved_requests(request_of_nova, liai
 
 
 def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, liaison, other_liaison, approver):
-    (job,) = store(alps, failed(1))
-    attach_origin(origins={job.pk: (request_of_nova.key, "simulation")}, at=AT)
-    recompute_dirty_hours(at=AT)
+    ran(alps, request_of_nova.key, "simulation", failed(1))
     stamps = {"submitted_at": AT, "submitted_by": liaison, "approved_at": AT, "approved_by": approver}
     Request.objects.filter(pk=request_of_nova.pk).update(state="queued", **stamps)
     rows = production_now(liaison)

@@ -10,7 +10,6 @@ from django.utils.html import strip_tags
 
 from apps.clusters.models import Cluster, Site
 from apps.core import tasks
-from apps.diagnosis.models import Verdict
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import SERVICES
@@ -20,6 +19,7 @@ from apps.progress.models import ProductionReport
 from tests.factories import clusters
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.requests import pass_quality, request_in
+from tests.factories.verdicts import verdict
 
 
 @pytest.fixture
@@ -104,9 +104,7 @@ def test_report_keeps_its_query_count(ran, django_assert_max_num_queries):
 
 
 def judged(job, **changes):
-    values = {"verdict": "service", "machine_verdict": "service", "advice": "retry", "category": "service"}
-    values |= {"confidence": "high", "summary": "It failed.", "catalogue_version": "1", "decided_at": AT}
-    return Verdict.objects.create(job=job, experiment=job.experiment, ended_at=job.ended_at, **{**values, **changes})
+    return verdict(job, at=AT, **changes)
 
 
 @pytest.fixture

@@ -6,12 +6,10 @@ from statistics import median
 import pytest
 
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.models import Job
 from apps.production.models import StageHistory
 from apps.progress.domain import stage_history
-from tests.factories.jobs import AT, record, store
+from tests.factories import jobs
+from tests.factories.jobs import AT, record
 from tests.factories.requests import draft
 
 
@@ -26,10 +24,7 @@ def run(cluster, request, stage="Generation", *, first=1, walls=(100, 200, 300),
         record(first + n, started_at=AT - timedelta(seconds=wall), ended_at=AT, wall_seconds=wall, cpus=2, **more)
         for n, wall in enumerate(walls)
     ]
-    store(cluster, *records)
-    ids = Job.objects.filter(raw_id__gte=first, raw_id__lt=first + len(walls)).values_list("pk", flat=True)
-    attach_origin(origins=dict.fromkeys(ids, (request.key, stage)), at=AT)
-    recompute_dirty_hours(at=AT)
+    jobs.ran(cluster, request.key, stage, *records)
 
 
 def test_counts_what_the_jobs_of_a_stage_took(alps, request_):

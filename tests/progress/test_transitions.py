@@ -8,8 +8,6 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
 from apps.jobs.domain.jobs import TOTALS_HEART
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.outputs.counts import say_located
@@ -17,8 +15,8 @@ from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import SETTLED, follow_requests
-from tests.factories import clusters
-from tests.factories.jobs import AT, failed, record, store
+from tests.factories import clusters, jobs
+from tests.factories.jobs import AT, failed, record
 from tests.factories.requests import request_in
 from tests.factories.requests import stage as written_stage
 
@@ -37,9 +35,7 @@ def made(nova, liaison, approver):
 
 def ran(alps, request, stage, *records):
     moved = [r if r.submitted_at != AT - timedelta(hours=2) else shifted(r) for r in records]
-    jobs = store(alps, *moved, at=END)
-    attach_origin(origins={job.pk: (request.key, stage) for job in jobs}, at=END)
-    recompute_dirty_hours(at=END)
+    jobs.ran(alps, request.key, stage, *moved, at=END)
 
 
 def shifted(one):

@@ -1,91 +1,12 @@
-from dataclasses import dataclass
-from datetime import timedelta
-
 import pytest
 
-from apps.core.domain.events import events_of
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.production.domain.outputs import counts
-from apps.production.models import Request, Stage
-from apps.quality.domain import runs
-from apps.quality.domain.posts import NamedFile, name_files
-from apps.quality.domain.standing import standing_of
-from apps.quality.tasks import check_request
-from tests.factories import clusters, requests
-from tests.factories.jobs import failed, record, store
-from tests.factories.requests import AT
-
-LATER = AT + timedelta(hours=2)
-#: When `factories.requests` lets requests come into the queue, and into all states after it.
-QUEUED_AT = AT + timedelta(hours=1)
+from tests.factories import requests
+from tests.factories.quality import LATER, Produced
 
 
 @pytest.fixture(autouse=True)
 def today(monkeypatch):
     monkeypatch.setattr("django.utils.timezone.now", lambda: LATER)
-
-
-@dataclass
-class Produced:
-    """A request of two stages of two jobs and ten events each, in data quality, and what may happen to it."""
-
-    request: Request
-    liaison: object
-
-    def stage(self, position: int) -> Stage:
-        return Stage.objects.select_related("request__experiment").get(request=self.request, position=position)
-
-    def report(self, position: int, key: str = "all", **changes: int | None) -> None:
-        values = {"files_in": 2, "events_in": 10, "files_out": 2, "events_out": 10, **changes}
-        counts.report_output(stage=self.stage(position), key=key, counts=values, by=self.liaison, at=LATER)
-        counts.count_reports(at=LATER)
-
-    def name(self, position: int, *files: tuple[str, int], key: str = "all") -> None:
-        named = [NamedFile(name, size) for name, size in files]
-        name_files(stage=self.stage(position), key=key, files=named, by=self.liaison, at=LATER)
-
-    def run_jobs(self, *, missing: int = 0, bad: int = 0) -> None:
-        """Let the jobs of both stages end: all completed but for those missing of the second one."""
-        cluster = clusters.cluster("jura")
-        for position, name in enumerate(("generation", "simulation")):
-            good = 2 - (missing if position else 0)
-            ran = {"submitted_at": QUEUED_AT, "started_at": QUEUED_AT, "ended_at": QUEUED_AT + timedelta(minutes=40)}
-            records = [record(10 * position + n + 1, **ran) for n in range(good)]
-            records += [failed(100 + n, **ran) for n in range(bad if position else 0)]
-            jobs = store(cluster, *records)
-            attach_origin(origins={job.pk: (self.request.key, name) for job in jobs}, at=AT)
-        recompute_dirty_hours(at=LATER)
-
-    def all_good(self) -> None:
-        self.run_jobs()
-        self.report(0, files_in=None, events_in=None)
-        self.report(1)
-
-    def judge(self):
-        """Run the checks without closing the request, and return how it stands."""
-        runs.ask_for_run(request=self.fresh(), by="opsportal", at=LATER)
-        runs.run_checks(request=self.fresh(), at=LATER)
-        return self.standing()
-
-    def settle(self) -> str:
-        check_request(request_id=self.request.pk)
-        return self.fresh().state
-
-    def standing(self):
-        return standing_of(self.fresh())
-
-    def fresh(self) -> Request:
-        return Request.objects.select_related("experiment", "workflow__type").get(pk=self.request.pk)
-
-    def said(self) -> dict[tuple[int | None, str, str], str]:
-        return {
-            (one.result.position, one.result.check_name, one.result.subject): one.result.outcome
-            for one in self.standing().rated
-        }
-
-    def kinds(self) -> list[str]:
-        return [event.kind for event in events_of(self.request)]
 
 
 @pytest.fixture

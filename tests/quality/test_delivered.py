@@ -15,8 +15,8 @@ from apps.production.enums import Verb
 from apps.progress.domain.stage_counts import progress_of
 from tests.factories import clusters
 from tests.factories.jobs import record, store
+from tests.factories.quality import LATER, QUEUED_AT
 from tests.factories.requests import AT
-from tests.quality.conftest import LATER, QUEUED_AT
 
 
 def run(request, *jobs, stage="generation"):

@@ -14,7 +14,7 @@ from apps.quality.domain import runs
 from apps.quality.models import QualityRun, Waiver
 from apps.quality.tasks import check_all
 from tests.factories.people import person
-from tests.quality.conftest import LATER
+from tests.factories.quality import LATER
 
 
 def test_request_whose_checks_pass_is_done_by_the_portal(produced):

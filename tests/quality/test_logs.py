@@ -3,7 +3,7 @@
 from apps.jobs.models import Job
 from apps.quality.domain.log_samples import look_at_logs
 from apps.quality.models import LogLook
-from tests.quality.conftest import LATER
+from tests.factories.quality import LATER
 
 BAD = "Begin processing\nHTTP error: 503 Service Unavailable: samweb.declareFile r17_s04.root\ndone\n"
 

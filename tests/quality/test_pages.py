@@ -10,7 +10,7 @@ from apps.quality.domain.overview import waiting_for_quality
 from apps.quality.domain.runs import ask_for_run
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.web.templatetags.quality import measured
-from tests.quality.conftest import LATER
+from tests.factories.quality import LATER
 
 EVIL = "<script>alert(1)</script>"
 

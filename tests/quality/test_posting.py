@@ -9,8 +9,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.quality.domain import posts
 from apps.quality.domain.posts import NamedFile, name_files
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityRun, Waiver
+from tests.factories.quality import LATER
 from tests.factories.requests import stage as written_stage
-from tests.quality.conftest import LATER
 
 
 def url(produced, action: str = "") -> str:

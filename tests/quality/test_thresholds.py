@@ -10,7 +10,7 @@ from apps.quality.domain.standing import standing_of
 from apps.quality.domain.thresholds import save_thresholds, settings_for
 from apps.quality.models import QualityRun, Thresholds
 from apps.quality.tasks import check_all
-from tests.quality.conftest import LATER
+from tests.factories.quality import LATER
 
 
 def save(**changes):

@@ -1,14 +1,9 @@
-from datetime import timedelta
-
 import pytest
 
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import JobState
-from apps.production.domain.types.versions import save_workflow, workflow_of
-from apps.production.models import WorkflowType
-from tests.factories import clusters, requests
-from tests.factories.jobs import record, store
+from tests.factories import clusters, requests, submissions
 from tests.factories.requests import AT
+from tests.factories.workflows import workflow
 from tests.submission.fake_slurm import FakeSlurm
 
 DECLARATION = """
@@ -45,8 +40,7 @@ def cluster(db, fake) -> Cluster:
 
 @pytest.fixture
 def printing(db):
-    kind = WorkflowType.objects.create(key="printing")
-    return workflow_of(save_workflow(workflow_type=kind, declaration=DECLARATION, by="test", at=AT))
+    return workflow("printing", DECLARATION)
 
 
 @pytest.fixture
@@ -65,23 +59,4 @@ def make(liaison, nova, approver, printing):
 @pytest.fixture
 def end_jobs():
     """Return a function that lets jobs of a submission end: completed, but for those of `failed`, by number of task."""
-
-    def end(submission, *, failed=(), tasks=None, at=AT + timedelta(hours=1), state="failed"):
-        submission.refresh_from_db()
-        records = [
-            record(
-                int(submission.spool_id) * 100 + task,
-                job_id=f"{submission.spool_id}_{task}",
-                spool_id=submission.spool_id,
-                state=JobState(state if task in failed else "completed"),
-                submitted_at=submission.sent_at,
-                started_at=submission.sent_at,
-                ended_at=at,
-                wall_seconds=1800,
-                max_memory_bytes=2_000_000_000,
-            )
-            for task in (range(submission.tasks) if tasks is None else tasks)
-        ]
-        return store(submission.cluster, *records, at=at)
-
-    return end
+    return submissions.end_jobs
