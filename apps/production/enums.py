@@ -1,10 +1,10 @@
-"""The states of a request and the one table of its moves. Who may make them is worked out in `permissions`."""
+"""States, moves, actors and priorities of requests. `permissions` decides who is which actor."""
 
 from django.db import models
 
 
 class RequestState(models.TextChoices):
-    """Where a request stands."""
+    """The state of a request."""
 
     DRAFT = "draft", "draft"
     SUBMITTED = "submitted", "submitted"
@@ -27,15 +27,15 @@ class RequestState(models.TextChoices):
 
 _S = RequestState
 
-#: A liaison writes while the request is here; everywhere else it is what was submitted.
+#: Liaisons edit requests in these states.
 EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_REQUESTED})
-#: Signed, or about to be: a material change goes back to be checked and signed again, by the move “change”.
+#: Signed or awaiting signatures: a material change makes the move “change”, so that checks and signatures start over.
 CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
-#: What may be changed there while the signatures hold. The deadline may only become later.
+#: Fields that can change in those states without a new approval. The deadline can only be postponed.
 IMMATERIAL = frozenset({"title", "purpose", "priority_reason", "deadline"})
-#: Here arguments may be changed whose declaration names the state as `editable_in`; in these alone, nothing else.
+#: Arguments can change in these states if their declaration lists the state in `editable_in`.
 BY_ARGUMENT = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
-#: It has its signatures, and jobs may run for it.
+#: Approved: jobs may run.
 SIGNED = (
     _S.APPROVED,
     _S.QUEUED,
@@ -47,17 +47,17 @@ SIGNED = (
     _S.DONE,
     _S.DONE_PARTIAL,
 )
-#: It has ended. Nothing follows, but that another request takes the place of one that is done.
+#: Final states. Only a done request can still be superseded.
 CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
-#: An approver sets the priority while it matters.
+#: Approvers can set the priority in these states.
 PRIORITISED = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
-#: From here it can be held, and goes back.
+#: A request can be put on hold in these states, and returns there when released.
 HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
-#: The OPG works on it.
+#: The OPG produces or reviews it.
 IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.ON_HOLD, _S.COMPLETING, _S.DATA_QUALITY})
 
 
-#: No job has been sent for it: it can still be split, or combined with others.
+#: No job was submitted: the request can still be split or combined.
 UNSENT = (
     _S.DRAFT,
     _S.SUBMITTED,
@@ -70,14 +70,14 @@ UNSENT = (
 
 
 class LinkKind(models.TextChoices):
-    """How a later request came out of an earlier one; the label is what the earlier one became."""
+    """How a request was made from an earlier one; the label describes the earlier request."""
 
     COMBINED = "combined", "combined into"
     SPLIT = "split", "split into"
 
 
 class RequestedPriority(models.TextChoices):
-    """How urgent the experiment says it is; the OPG sets the class that counts, one of the same."""
+    """The priority that an experiment requests. The OPG sets the priority class, with the same values."""
 
     LOW = "low", "low"
     NORMAL = "normal", "normal"
@@ -85,7 +85,7 @@ class RequestedPriority(models.TextChoices):
     URGENT = "urgent", "urgent"
 
 
-#: These need a reason.
+#: Priorities that require a reason.
 ABOVE_NORMAL = frozenset({RequestedPriority.HIGH, RequestedPriority.URGENT})
 
 
@@ -128,8 +128,8 @@ class Actor(models.TextChoices):
     PORTAL = "portal", "the portal"
 
 
-#: Moves that come along with what a person writes, not by a button of their own.
+#: Moves that follow from saving a change; they have no button.
 WRITTEN = frozenset({Verb.CHANGE})
 
-#: The name under which the portal itself moves requests.
+#: The actor name of moves that the portal makes.
 PORTAL = "opsportal"

@@ -127,7 +127,7 @@ def test_a_removed_member_changes_nothing_and_loses_nothing(as_liaison, obj, lia
     refused = as_liaison.post(LIST, {"experiment": "NOVA"}, content_type=JSON)
     assert (refused.status_code, refused.json()) == (
         403,
-        {"detail": "Only a liaison of NOvA may write its requests."},
+        {"detail": "Only liaisons of NOvA can create its requests."},
     )
     obj.refresh_from_db()
     assert (obj.version, obj.state) == (1, "draft")

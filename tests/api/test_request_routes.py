@@ -57,7 +57,7 @@ class TestComments:
     def test_what_is_wrong_is_told(self, as_liaison, obj, dune, other_liaison):
         at = f"requests/{obj.key}/comments/"
         assert post(as_liaison, at, text="x", field="stages.9.jobs").json() == {
-            "field": ["There is no such field in this request."]
+            "field": ["This request has no such field."]
         }
         assert post(as_liaison, at, text="x", thread=2**63 - 1).status_code == 400
         assert post(as_liaison, at, text=" ").status_code == 400

@@ -61,17 +61,17 @@ def test_action_tells_what_the_service_refuses(nova, liaison, submitted, signing
     other = draft(liaison, nova)
     page = act(browse(signing_admin), "approve", submitted, other, reason="").content.decode()
     assert "NOVA-0001 is now “queued”." in page
-    assert "NOVA-0002 is “draft”: “Approve” is not possible now." in page
+    assert "“Approve” is not possible: NOVA-0002 is “draft”." in page
     page = act(browse(signing_admin), "cancel", other, reason="x").content.decode()
-    assert "NOVA-0002: Only a liaison of NOvA or an approver of the OPG may do this." in page
+    assert "NOVA-0002: Only liaisons of NOvA and approvers can do this." in page
 
 
 def test_action_without_needed_reason_is_told(submitted, signing_admin, browse):
     page = act(browse(signing_admin), "reject", submitted, reason=" ").content.decode()
-    assert "NOVA-0001: reason: Say why" in page
+    assert "NOVA-0001: reason: Enter a reason" in page
     assert Request.objects.get().state == "awaiting_approval"
 
 
 def test_admin_who_is_no_approver_is_refused(submitted, admin, browse):
     page = act(browse(admin), "approve", submitted, reason="x").content.decode()
-    assert "Only an approver of the OPG may do this." in page
+    assert "Only approvers can do this." in page

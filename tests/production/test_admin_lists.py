@@ -274,7 +274,7 @@ def test_hold_is_lifted_and_refused_jobs_are_sent_again_by_their_services(admin,
     for path, action, row in acts:
         sent = {"action": action, "_selected_action": [row.pk], "reason": "it is mended"}
         page = browse(admin).post(f"/admin/{path}/", sent, follow=True).content.decode()
-        assert "Only an approver or a shifter" in page
+        assert "Only approvers and shifters" in page
     grant_role(user=admin, role="shifter", experiment=None, by="test", at=AT)
     for path, action, row in acts:
         sent = {"action": action, "_selected_action": [row.pk]}

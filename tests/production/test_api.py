@@ -157,7 +157,7 @@ def test_move_from_the_wrong_state_is_a_conflict(nova, liaison, approver, api):
     answer = api(approver).post(one(obj, "approve/"), {}, format="json")
     assert (answer.status_code, answer.json()) == (
         409,
-        {"detail": "NOVA-0001 is “draft”: “Approve” is not possible now."},
+        {"detail": "“Approve” is not possible: NOVA-0001 is “draft”."},
     )
 
 

@@ -225,7 +225,7 @@ def test_own_signature_is_withdrawn_while_others_are_missing(rule, waiting, appr
     withdraw_signature(request=current, signature=signature.pk, by=approver, at=AT, reason="a mistake")
     assert approve(waiting, convener).state == "awaiting_approval"
     assert approve(waiting, second_approver).state == "queued"
-    with pytest.raises(InvalidTransition, match="can be withdrawn no more"):
+    with pytest.raises(InvalidTransition, match="can no longer be withdrawn"):
         withdraw_signature(request=Request.objects.get(), signature=signature.pk, by=approver, at=AT, reason="late")
 
 
@@ -286,7 +286,7 @@ def test_handing_over_and_taking_back_on_the_page(approver, shifter, browse):
     client = browse(approver)
     wrong = client.post("/requests/inbox/hand-over/", {"to_user": "nobody", "until_at": "2026-11-25T10:00"})
     assert wrong.status_code == 400
-    assert "There is nobody of this name" in wrong.content.decode()
+    assert "No user with this name" in wrong.content.decode()
     good = {"to_user": shifter.username, "until_at": "2026-11-25T10:00", "what": "approver"}
     assert "signs for you" in client.post("/requests/inbox/hand-over/", good, follow=True).content.decode()
     given = Delegation.objects.get()

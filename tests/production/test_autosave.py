@@ -73,7 +73,7 @@ def test_form_that_is_sent_again_overwrites_nothing_of_others(nova, form, both):
     form.post(NEW, post_of(content(title="mine"), experiment="NOVA", form_key=KEY))
     save_draft(request=Request.objects.get(), content=content(title="theirs"), version=1, by=both, at=AT)
     sent = post_of(content(title="mine too"), experiment="NOVA", form_key=KEY)
-    assert "was saved as NOVA-0001, which was changed since" in form.post(NEW, sent).json()["conflict"]
+    assert "was saved as NOVA-0001, which changed since" in form.post(NEW, sent).json()["conflict"]
     assert form.post(NEW, sent | {"do": "save"}).status_code == 409
     assert Request.objects.get().title == "theirs"
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_stored_yet_is_told_and_nothing_is_made(nova, form):
 def test_submitted_meanwhile_is_a_conflict(nova, form, liaison, approver):
     sent = request_in("submitted", by=liaison, experiment=nova, approver=approver)
     answer = form.post(f"/requests/{sent.key}/edit/", post_of(content(title="late"), version=sent.version)).json()
-    assert "can be changed no more" in answer["conflict"]
+    assert "can no longer be edited" in answer["conflict"]
 
 
 def test_others_may_not(nova, liaison, approver, browse):
@@ -143,7 +143,7 @@ def test_every_change_after_submission_is_an_event(nova, liaison, approver):
 def test_what_is_signed_or_about_to_be_is_never_saved_by_typing(state, nova, form, liaison, approver):
     signed = request_in(state, by=liaison, experiment=nova, approver=approver)
     answer = form.post(f"/requests/{signed.key}/edit/", post_of(content(title="typed"), version=signed.version))
-    assert "can be changed no more" in answer.json()["conflict"]
+    assert "can no longer be edited" in answer.json()["conflict"]
     again = Request.objects.get()
     assert (again.state, again.title, again.version) == (state, content().title, signed.version)
     page = form.get(f"/requests/{signed.key}/edit/")

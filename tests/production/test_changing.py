@@ -67,7 +67,7 @@ def test_light_change_keeps_state_and_signatures(state, change, nova, liaison, a
         assert (saved.state, Signature.objects.filter(withdrawn_at=None).count()) == (state, signed)
         assert events_of(obj).last().kind == "request.edited"
     else:
-        with pytest.raises(InvalidTransition, match="can be changed no more"):
+        with pytest.raises(InvalidTransition, match="can no longer be edited"):
             save(obj, liaison, **{change: LIGHT[change]})
 
 

@@ -134,7 +134,7 @@ def test_nobody_floods_a_request(made, liaison, monkeypatch):
         write(made, liaison, at=AT + timedelta(minutes=9))
     write(made, liaison, at=AT + timedelta(minutes=11))
     monkeypatch.setattr(discussion, "MAX_COMMENTS", discussion.RATE + 1)
-    with pytest.raises(InvalidFields, match="comments, and this one has them"):
+    with pytest.raises(InvalidFields, match="has reached the maximum"):
         write(made, liaison, at=AT + timedelta(hours=1))
 
 

@@ -31,13 +31,13 @@ def today(monkeypatch):
 def test_a_retired_group_signs_no_more_and_its_history_stays(group, admin):
     told = retire_group(group=group, by=admin, at=AT, reason="The convener has left.")
     assert (len(told.rules), len(told.emptied), len(told.delegations)) == (2, 1, 1)
-    assert "one approver is enough" in told.words
+    assert "One approver is enough" in told.words
     assert [rule.groups.count() for rule in ApprovalRule.objects.order_by("pk")] == [0, 1]
     handed = Delegation.objects.get()
     assert (handed.group, handed.revoked_at, handed.revoked_by) == (group, AT, str(admin))
     group.refresh_from_db()
     assert (group.members.count(), group.role, group.retired_at) == (0, "", AT)
-    assert retirement_of(group, AT).words == "nobody signs for it any more."
+    assert retirement_of(group, AT).words == "no one signs for it any more."
     event = Event.objects.get(kind="approval_group.retired")
     assert (event.reason, len(event.data["rules"])) == ("The convener has left.", 2)
     with pytest.raises(InvalidTransition, match="retired already"):
@@ -57,10 +57,10 @@ def test_the_back_office_refuses_to_delete_it_and_offers_to_retire_it(group, adm
     client.post(f"{path}{group.pk}/delete/", {"post": "yes"})
     sent = {"action": "retire", "_selected_action": [group.pk]}
     page = client.post(path, sent).content.decode()
-    assert "These hand-overs end: " in page
+    assert "These delegations end: " in page
     assert ApprovalGroup.objects.get(pk=group.pk).retired_at is None
     page = client.post(path, sent | {"reason": "Left."}, follow=True).content.decode()
-    assert "nobody signs for it any more" in page
+    assert "no one signs for it any more" in page
     assert ApprovalGroup.objects.get(pk=group.pk).retired_at == AT
     choices = client.get("/admin/production/approvalrule/add/").content.decode()
     assert "Physics of NOvA" not in choices

@@ -62,10 +62,10 @@ def test_only_the_opg_holds(running, nova, liaison, admin, shifter):
 
 def test_second_of_two_is_told(running, nova, shifter, approver):
     hold = place_hold(by=shifter, at=AT, reason="x", experiment=nova)
-    with pytest.raises(InvalidTransition, match="held already"):
+    with pytest.raises(InvalidTransition, match="already on hold"):
         place_hold(by=approver, at=AT, reason="y", experiment=nova)
     lift_hold(hold=Hold.objects.get(), by=approver, at=AT)
-    with pytest.raises(InvalidTransition, match="lifted already"):
+    with pytest.raises(InvalidTransition, match="already lifted"):
         lift_hold(hold=hold, by=shifter, at=AT)
     place_hold(by=shifter, at=AT, reason="again", experiment=nova)
     assert Hold.objects.count() == 2

@@ -84,7 +84,7 @@ def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver,
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     page = browse(approver).post(move(obj, "reject"), {"version": obj.version, "reason": "  "})
     assert page.status_code == 400
-    assert "Say why: the others will read it." in page.content.decode()
+    assert "Enter a reason." in page.content.decode()
     assert page.context["form"].fields["reason"].widget.attrs["autofocus"]
 
 
@@ -113,8 +113,9 @@ def test_second_approver_is_told_what_the_first_did(nova, liaison, approver, sec
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason="no")
     page = browse(second_approver).post(move(obj, "approve"), {"version": obj.version - 1}, follow=True)
-    assert "NOVA-0001 was changed by opg-one meanwhile: it is now “changes requested”. Nothing was overwritten." in (
-        page.content.decode()
+    assert (
+        "NOVA-0001 was changed by opg-one in the meantime and is now “changes requested”. Your change was not saved."
+        in (page.content.decode())
     )
 
 

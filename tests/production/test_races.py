@@ -52,7 +52,7 @@ def test_of_two_approvers_one_wins_and_the_other_is_told(attempt, nova, liaison,
     stored = Request.objects.get(pk=obj.pk)
     last = events_of(obj).exclude(actor=PORTAL).last()
     assert refusals(results) == [
-        f"NOVA-0001 was changed by {last.actor} meanwhile: it is now “{stored.state}”. Nothing was overwritten."
+        f"NOVA-0001 was changed by {last.actor} in the meantime and is now “{stored.state}”. Your change was not saved."
     ]
     assert stored.state in {"queued", "rejected"}
     assert events_of(obj).exclude(actor=PORTAL).count() == 3
@@ -68,7 +68,7 @@ def test_of_two_signatures_at_once_one_is_given_and_one_refused(attempt, nova, l
     )
     stored = Request.objects.get(pk=obj.pk)
     assert refusals(results) == [
-        f"NOVA-0001 was changed by {stored.approved_by} meanwhile: it is now “queued”. Nothing was overwritten."
+        f"NOVA-0001 was changed by {stored.approved_by} in the meantime and is now “queued”. Your change was not saved."
     ]
     assert [signature.by for signature in stored.signatures.all()] == [stored.approved_by]
     assert [event.kind for event in events_of(obj)].count("request.approve") == 1
@@ -85,7 +85,7 @@ def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver)
     stored = Request.objects.get(pk=obj.pk)
     winner = {"queued": approver, "cancelled": liaison}[stored.state]
     assert refusals(results) == [
-        f"NOVA-0001 was changed by {winner} meanwhile: it is now “{stored.state}”. Nothing was overwritten."
+        f"NOVA-0001 was changed by {winner} in the meantime and is now “{stored.state}”. Your change was not saved."
     ]
     made = {event.kind for event in events_of(obj)}
     assert len(made & {"request.approve", "request.cancel"}) == 1
@@ -119,7 +119,7 @@ def test_of_two_editors_one_wins_and_nothing_is_overwritten(nova, liaison):
 
     results = at_once(save(copies[0], "First"), save(copies[1], "Second"))
     assert refusals(results) == [
-        "NOVA-0001 was changed by nova-liaison meanwhile: it is now “draft”. Nothing was overwritten."
+        "NOVA-0001 was changed by nova-liaison in the meantime and is now “draft”. Your change was not saved."
     ]
     winner = next(result for result in results if not isinstance(result, Exception))
     stored = Request.objects.get()

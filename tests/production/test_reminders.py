@@ -126,7 +126,7 @@ def test_whoever_set_a_hold_is_reminded_once_in_each_interval_while_it_lasts(nov
     assert [remind_of_holds(at=AT + 3 * DAY), remind_of_holds(at=AT + 3 * DAY)] == [1, 0]
     event = Event.objects.get(kind="hold.reminder")
     assert (event.actor, event.data["people"]) == ("opsportal", [shifter.username])
-    assert event.reason == "Lift it, or leave it: all production is held since 2026-11-20. Power cut."
+    assert event.reason == "Lift or keep the hold: all production is on hold since 20 Nov 2026. Power cut."
     assert remind_of_holds(at=AT + 5 * DAY) == 1
     lift_hold(hold=narrow, by=shifter, at=AT + 5 * DAY)
     assert [remind_of_holds(at=AT + days * DAY) for days in (6, 7, 8, 9)] == [1, 0, 0, 1]

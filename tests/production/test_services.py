@@ -58,7 +58,7 @@ def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
 @pytest.mark.parametrize("state", ["submitted", "testing", "running", "rejected", "cancelled", "done"])
 def test_request_past_writing_cannot_be_saved(state, nova, liaison, approver):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
-    with pytest.raises(InvalidTransition, match="can be changed no more"):
+    with pytest.raises(InvalidTransition, match="can no longer be edited"):
         save_draft(request=obj, content=content(title="x"), version=obj.version, by=liaison, at=AT)
 
 
@@ -113,7 +113,7 @@ def test_deadline_that_passed_meanwhile_keeps_it_from_being_submitted_again(nova
 def test_last_submitter_cannot_approve_what_another_made(nova, liaison, both, approver):
     made = draft(liaison, nova)
     submit_request(request=made, by=both, at=AT)
-    with pytest.raises(NotAllowed, match="somebody else of the OPG must decide"):
+    with pytest.raises(NotAllowed, match="Another member of the OPG must decide"):
         approve_request(request=made, by=both, at=AT)
     with pytest.raises(NotAllowed):
         set_priority(request=made, priority=9, by=both, at=AT, reason="mine")

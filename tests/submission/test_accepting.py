@@ -248,7 +248,7 @@ def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse
     assert waits(shifter, minutes=29) == [], "it may be sent again by itself"
     assert waits(shifter) == waits(approver) == waits(shifter, minutes=600) == [running.request]
     assert waits(liaison) == []
-    assert "Send its failed jobs again, or go on without them" in [
+    assert "Retry its failed jobs or continue without them" in [
         turn.todo for turn in turns_of(waits(shifter), shifter, AT)
     ]
     accept(running, shifter)

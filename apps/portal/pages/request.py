@@ -29,7 +29,7 @@ from apps.production.domain.queue.lines import Line, line_of, queue_length
 from apps.production.domain.queue.order import is_in_line
 from apps.production.domain.queue.shares import ranks_by_class
 from apps.production.domain.requests.needs import Need, needs_of
-from apps.production.domain.requests.standing import Standing, Step, Totals, standing_of, steps_of, totals_of
+from apps.production.domain.requests.status import Status, Step, Totals, status_of, steps_of, totals_of
 from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Actor, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.production.permissions import may_edit, may_prioritise
@@ -53,7 +53,7 @@ class RequestPage:
     """
 
     object: Request
-    standing: Standing
+    status: Status
     steps: list[Step]
     events: list[Event]
     moves: list[Transition]
@@ -96,7 +96,7 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
     sets_priority = asked == PRIORITY and prioritises
     return RequestPage(
         object=request,
-        standing=standing_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
+        status=status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
         steps=steps_of(request),
         events=events,
         moves=moves,

@@ -1,4 +1,4 @@
-"""The discussion of a request: threads about it or one of its fields, with mentions of people who may see it."""
+"""Discussion of a request: threads about it or one of its fields, with mentions."""
 
 import re
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ from apps.production.domain.types.versions import workflow_of
 from apps.production.models import Comment, Request
 
 MAX_TEXT = 5_000
-#: Comments of one request.
+#: The maximum number of comments per request.
 MAX_COMMENTS = 1_000
-#: Comments of one person within `RATE_TIME`.
+#: The maximum number of comments per user within `RATE_TIME`.
 RATE, RATE_TIME = 30, timedelta(minutes=10)
 MAX_MENTIONS = 20
 _MENTION = re.compile(r"(?<![\w@./+-])@([\w.@+-]{1,150})")
@@ -30,14 +30,14 @@ _MENTION = re.compile(r"(?<![\w@./+-])@([\w.@+-]{1,150})")
 
 @dataclass
 class Thread:
-    """A comment with what was answered to it."""
+    """A comment with its replies."""
 
     first: Comment
     answers: list[Comment] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it waits for somebody: what was withdrawn and not answered does not."""
+        """Whether the thread is unresolved; a withdrawn comment without replies is not open."""
         return self.first.resolved_at is None and (self.first.withdrawn_at is None or bool(self.answers))
 
     @property
@@ -46,7 +46,7 @@ class Thread:
 
 
 def threads_of(request: Request) -> list[Thread]:
-    """Return all threads, the oldest first, in one query."""
+    """Return all threads, oldest first, in one query."""
     threads: dict[int, Thread] = {}
     for comment in request.comments.select_related("by", "resolved_by").order_by("id"):
         if comment.thread_id is None:
@@ -57,7 +57,7 @@ def threads_of(request: Request) -> list[Thread]:
 
 
 def fields_of(request: Request) -> list[tuple[str, str]]:
-    """Return path and words of every field that can be talked about, the request as a whole first."""
+    """Return path and label of every field that can have comments, the request as a whole first."""
     workflow = workflow_of(request.workflow)
     found = [("", "The request as a whole")]
     found += [(name, name.replace("_", " ").capitalize()) for name in FIELDS]
@@ -72,14 +72,14 @@ def fields_of(request: Request) -> list[tuple[str, str]]:
 
 
 def people_for(request: Request, names: Iterable[str]) -> list[User]:
-    """Return who of these usernames may see the request."""
+    """Return the users among these usernames who can see the request."""
     sees = Q(memberships__experiment=request.experiment_id)
     sees |= Q(memberships__experiment=None, memberships__role__in=OPG_ROLES)
     return list(User.objects.filter(sees, username__in=list(names), is_active=True).distinct().order_by("username"))
 
 
 def mentions_in(text: str) -> list[str]:
-    """Return the names that a text mentions as `@name`, each once."""
+    """Return the names mentioned as `@name` in a text, without duplicates."""
     return list(dict.fromkeys(name.rstrip(".@+-") for name in _MENTION.findall(text)))[:MAX_MENTIONS]
 
 
@@ -87,9 +87,9 @@ def mentions_in(text: str) -> list[str]:
 def write_comment(
     *, request: Request, text: str, by: User, at: datetime, path: str = "", thread: Comment | None = None
 ) -> Comment:
-    """Say something about a request or one of its fields, or answer in a thread, which opens it again.
+    """Comment on a request or one of its fields, or reply in a thread, which reopens it.
 
-    The event names who is mentioned and may see the request. Raises `NotAllowed`, `InvalidFields`.
+    The event names mentioned users who can see the request. Raises `NotAllowed`, `InvalidFields`.
     """
     _may_see(request, by)
     words = dict(fields_of(request)).get(path)
@@ -98,12 +98,12 @@ def write_comment(
         thread = Comment.objects.select_for_update(of=("self",)).get(pk=thread.thread_id or thread.pk)
         path, words = thread.field, thread.place
     if words is None or (thread is not None and thread.request_id != request.pk):
-        problems["field"] = ["There is no such field in this request."]
-    Request.objects.select_for_update().get(pk=request.pk)  # so that the bounds hold when many write at once
+        problems["field"] = ["This request has no such field."]
+    Request.objects.select_for_update().get(pk=request.pk)  # keeps the limits under concurrent writes
     if request.comments.count() >= MAX_COMMENTS:
-        problems.setdefault("text", []).append(f"A request takes {MAX_COMMENTS:,} comments, and this one has them.")
+        problems.setdefault("text", []).append(f"This request has reached the maximum of {MAX_COMMENTS:,} comments.")
     if Comment.objects.filter(by=by, at__gt=at - RATE_TIME).count() >= RATE:
-        problems.setdefault("text", []).append(f"You wrote {RATE} comments within ten minutes. Wait a little.")
+        problems.setdefault("text", []).append(f"You wrote {RATE} comments within ten minutes. Try again later.")
     if problems:
         raise InvalidFields(problems)
     made = Comment.objects.create(
@@ -117,7 +117,7 @@ def write_comment(
 
 @transaction.atomic
 def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comment:
-    """Change one's own comment; who is mentioned only now is told. Raises `NotAllowed`, `InvalidFields`."""
+    """Edit one's own comment; newly mentioned users are notified. Raises `NotAllowed`, `InvalidFields`."""
     comment = _own(comment, by)
     if problems := _problems(text):
         raise InvalidFields(problems)
@@ -129,7 +129,7 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
 
 @transaction.atomic
 def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
-    """Take back one's own comment: its text is gone, its place stays. Raises `NotAllowed`, `InvalidTransition`."""
+    """Withdraw one's own comment: its text is deleted, its place stays. Raises `NotAllowed`, `InvalidTransition`."""
     comment = _own(comment, by)
     comment.text, comment.withdrawn_at = "", at
     comment.save(update_fields=["text", "withdrawn_at"])
@@ -139,11 +139,11 @@ def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
 
 @transaction.atomic
 def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool = True) -> Comment:
-    """Say that a thread needs nothing more, or that it does again. Raises `NotAllowed`, `InvalidTransition`."""
+    """Resolve or reopen a thread. Raises `NotAllowed`, `InvalidTransition`."""
     first = Comment.objects.select_for_update(of=("self",)).get(pk=comment.thread_id or comment.pk)
     _may_see(first.request, by)
     if (first.resolved_at is not None) == resolved:
-        raise InvalidTransition(f"This is {'resolved' if resolved else 'open'} already.")
+        raise InvalidTransition(f"This thread is already {'resolved' if resolved else 'open'}.")
     _resolve(first, by=by if resolved else None, at=at if resolved else None)
     _tell("request.comment_resolved" if resolved else "request.comment_reopened", first, by, at)
     return first
@@ -158,27 +158,27 @@ def _own(comment: Comment, by: User) -> Comment:
     found: Comment = Comment.objects.select_for_update(of=("self",)).select_related("request").get(pk=comment.pk)
     _may_see(found.request, by)
     if found.by_id != by.pk:
-        raise NotAllowed("Only who wrote this may change it.")
+        raise NotAllowed("Only the author can change a comment.")
     if found.withdrawn_at is not None:
-        raise InvalidTransition("This comment was withdrawn.")
+        raise InvalidTransition("This comment is withdrawn.")
     return found
 
 
 def _may_see(request: Request, by: Any) -> None:
     if not scope_of(by).sees(request.experiment_id):
-        raise NotAllowed("Only who sees the request may take part in its discussion.")
+        raise NotAllowed("You do not have access to this request.")
 
 
 def _problems(text: str) -> dict[str, list[str]]:
     if not text.strip():
-        return {"text": ["Write something."]}
+        return {"text": ["Enter a comment."]}
     if len(text) > MAX_TEXT:
-        return {"text": [f"At most {MAX_TEXT:,} characters; this has {len(text):,}."]}
-    return {"text": ["Text cannot hold the character NUL."]} if "\0" in text else {}
+        return {"text": [f"Use at most {MAX_TEXT:,} characters. This text has {len(text):,}."]}
+    return {"text": ["Remove the NUL character."]} if "\0" in text else {}
 
 
 def _tell(kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterable[str] = ()) -> None:
-    """Publish what happened. The text is not in the event, which stays for ever, so that it can be withdrawn."""
+    """Publish an event without the text: events are permanent, but comments can be withdrawn."""
     request = comment.request
     data = {
         "comment": comment.pk,

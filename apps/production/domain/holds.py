@@ -1,4 +1,4 @@
-"""Holds: what may have no new jobs just now, why, and since when. The queue keeps its order meanwhile."""
+"""Holds: no new jobs start for a stage, a request, an experiment, or at all. The queue keeps its order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Hold, Request, Stage
 
-#: How many lifted holds the page remembers.
+#: How many lifted holds the page shows.
 PAST = 20
 
 
 @dataclass(frozen=True)
 class Held:
-    """What holds a request or stage: level in words, why, by whom and since when."""
+    """A hold that applies to a request or stage: level, subject, reason, user and time."""
 
     level: str
     what: str
@@ -32,12 +32,12 @@ class Held:
 
 
 def hold_of(request: Request, stage: Stage | None = None) -> Held | None:
-    """Return the widest hold that forbids new jobs of this request, or of this stage of it; None where it may go on."""
+    """Return the widest hold on a request, or on one of its stages; None if there is none."""
     return next(iter(holds_over(request, [] if stage is None else [stage])), None)
 
 
 def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[Held]:
-    """Return what holds a request and the stages given, else all of its stages; the widest first."""
+    """Return the holds on a request and the given stages (default: all), widest first."""
     found = _over(request, request.stages.all() if stages is None else stages)
     held = [_held(hold) for hold in found]
     if request.state == RequestState.ON_HOLD:
@@ -47,9 +47,9 @@ def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[
 
 
 def held_stages(request: Request, stages: Iterable[Stage]) -> dict[int, Held]:
-    """Return what lets no new jobs of these stages of a request start, the widest of each, by primary key; one query.
+    """Return the widest hold on each of these stages by primary key, in one query.
 
-    The request's own state is left aside.
+    The state of the request is not considered.
     """
     named = list(stages)
     found = _over(request, named)
@@ -58,17 +58,17 @@ def held_stages(request: Request, stages: Iterable[Stage]) -> dict[int, Held]:
 
 
 def open_holds() -> QuerySet[Hold]:
-    """Return the holds in force, the oldest first."""
+    """Return the active holds, oldest first."""
     return Hold.objects.filter(lifted_at=None).select_related("experiment", "stage__request", "by").order_by("at", "pk")
 
 
 def visible_holds(user: User) -> QuerySet[Hold]:
-    """Return the holds in force that this person may see: those of everything, and of own experiments."""
+    """Return the active holds that a user can see: global ones and those of their experiments."""
     return _visible(open_holds(), user)
 
 
 def past_holds(user: User) -> QuerySet[Hold]:
-    """Return the holds lifted last that this person may see."""
+    """Return the last lifted holds that a user can see."""
     lifted = Hold.objects.exclude(lifted_at=None).select_related("experiment", "stage__request", "by", "lifted_by")
     return _visible(lifted, user).order_by("-lifted_at", "-pk")[:PAST]
 
@@ -88,35 +88,35 @@ def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
 
 
 def wide_holds(user: User) -> list[Held]:
-    """Return the holds of everything and of whole experiments that this person may see, for banners."""
+    """Return the active holds on all production and on experiments that a user can see, for banners."""
     return [_held(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
 def held_experiments() -> set[int | None]:
-    """Return the experiments that are held as a whole; None is all production."""
+    """Return the experiments on hold as a whole; None stands for all production."""
     return set(Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True))
 
 
 def requests_under(hold: Hold) -> QuerySet[Request]:
-    """Return the requests under way that a hold of all production, or of an experiment, is over."""
+    """Return the submitted, open requests affected by a hold on an experiment or on all production."""
     under = Request.objects.exclude(state__in=CLOSED | EDITABLE)
     return under.filter(experiment=hold.experiment_id) if hold.experiment_id else under
 
 
 def sees_hold(user: User, hold: Hold) -> bool:
-    """Tell whether a person may be told of a hold: who is of its experiment, or has any role if it is of everything."""
+    """Whether a user can see a hold: members of its experiment can; a global hold, anyone with a role."""
     scope, experiment = scope_of(user), experiment_of(hold)
     return scope.sees(experiment) if experiment else bool(scope.roles)
 
 
 def may_hold(user: User, experiment_id: int | None) -> bool:
-    """Tell whether this person may hold, and let go on, an experiment; with None: everything."""
+    """Whether a user may place and lift holds on an experiment, or with None on all production."""
     scope = scope_of(user)
     return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
 
 
 def may_hold_some(user: User) -> bool:
-    """Tell whether there is anything that this person may hold."""
+    """Whether a user may place any hold."""
     return scope_of(user).has_anywhere(Role.APPROVER) or scope_of(user).has_anywhere(Role.SHIFTER)
 
 
@@ -128,62 +128,63 @@ def may_lift(user: User, hold: Hold) -> bool:
 def place_hold(
     *, by: User, at: datetime, reason: str, experiment: Experiment | None = None, stage: Stage | None = None
 ) -> Hold:
-    """Let no new jobs start for everything, an experiment, or one stage; nothing that runs is ended.
+    """Stop new jobs of all production, an experiment, or one stage. Running jobs continue.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where it is held already or the
-    stage's request is not under way.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already on hold or the
+    stage's request is not open.
     """
     if not may_hold(by, stage.request.experiment_id if stage else experiment.pk if experiment else None):
-        raise NotAllowed("Only an approver or a shifter of the OPG may hold this.")
+        raise NotAllowed("Only approvers and shifters can place this hold.")
     if stage and stage.request.state in CLOSED | EDITABLE:
-        raise InvalidTransition(f"{stage.request} is “{stage.request.get_state_display()}”: no job of it can start.")
+        state = stage.request.get_state_display()
+        raise InvalidTransition(f"{stage.request} is “{state}”. Its stages cannot be put on hold.")
     hold = Hold(experiment=None if stage else experiment, stage=stage, reason=checked_reason(reason), by=by, at=at)
     try:
         with transaction.atomic():
             hold.save()
     except IntegrityError:
-        raise InvalidTransition("It is held already: whoever wants to may add to that reason elsewhere.") from None
+        raise InvalidTransition("This is already on hold.") from None
     publish(kind="hold.placed", target=target_of(hold), by=by, at=at, reason=hold.reason, data=_data(hold))
     return hold
 
 
 @transaction.atomic
 def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
-    """Let what was held go on. Raises `NotAllowed`, `InvalidTransition` where somebody has lifted it already."""
+    """Lift a hold. Raises `NotAllowed`, `InvalidTransition` if it is already lifted."""
     if not may_lift(by, hold):
-        raise NotAllowed("Only an approver or a shifter of the OPG may lift this hold.")
+        raise NotAllowed("Only approvers and shifters can lift this hold.")
     text = checked_reason(reason, needed=False)
     if Hold.objects.filter(pk=hold.pk, lifted_at=None).update(lifted_at=at, lifted_by=by) != 1:
-        raise InvalidTransition("This hold was lifted already.")
+        raise InvalidTransition("This hold is already lifted.")
     hold.lifted_at, hold.lifted_by = at, by
     publish(kind="hold.lifted", target=target_of(hold), by=by, at=at, reason=text, data=_data(hold))
     return hold
 
 
 def level_of(hold: Hold) -> str:
-    """Return the level of a hold in a word: `global`, `experiment` or `stage`."""
+    """Return the level of a hold: `global`, `experiment` or `stage`."""
     return "stage" if hold.stage_id else "experiment" if hold.experiment_id else "global"
 
 
 def what_of(hold: Hold) -> str:
-    """Say in words what is held."""
+    """Return the subject of a hold in words."""
     if hold.stage:
         return f"stage {hold.stage.name or hold.stage.position + 1} of {hold.stage.request.key}"
     return f"all of {hold.experiment}" if hold.experiment else "all production"
 
 
 def experiment_of(hold: Hold) -> int | None:
-    """Return the experiment that a hold is of; None where it is of everything."""
+    """Return the key of a hold's experiment; None for a global hold."""
     return hold.stage.request.experiment_id if hold.stage else hold.experiment_id
 
 
 def target_of(hold: Hold) -> Request | Hold:
-    """Return in whose timeline events of a hold are: the request's of a stage, else its own."""
+    """Return the target of a hold's events: the request of a stage, else the hold."""
     return hold.stage.request if hold.stage else hold
 
 
 def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
-    """Return the holds in force over a request or these stages of it, the widest first."""
+    """Return the active holds on a request or these stages, widest first."""
     of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=list(stages))
     return sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
 

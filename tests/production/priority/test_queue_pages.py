@@ -141,7 +141,7 @@ def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, 
     assert "75 %" in page
     assert not ExperimentShare.objects.exists()
     missing = client.post(url, {**data, "do": "save"})
-    assert (missing.status_code, "Say why: the others will read it." in missing.content.decode()) == (400, True)
+    assert (missing.status_code, "Enter a reason." in missing.content.decode()) == (400, True)
     none = client.post(url, {**data, "share-NOVA": 0, "share-DUNE": 0})
     assert (none.status_code, "At least one experiment" in none.content.decode()) == (400, True)
     assert client.post(url, {**data, "do": "save", "reason": "agreed"}).status_code == 302

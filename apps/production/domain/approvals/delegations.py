@@ -1,4 +1,4 @@
-"""Signing for somebody who is away: handing it over, and taking it back."""
+"""Delegations: signing on behalf of a user who is away."""
 
 from datetime import datetime, timedelta
 
@@ -25,14 +25,14 @@ def delegate(
     group: ApprovalGroup | None = None,
     role: str = "",
 ) -> Delegation:
-    """Let somebody sign for `by` in that time, for a group, as an approver, or whatever `by` may.
+    """Let a user sign on behalf of `by` for a time: for a group, as an approver, or whatever `by` may sign.
 
-    What others handed over to `by` is not passed on, and nobody signs for the requester, or an own request.
+    Delegations are not transitive, and do not allow signing for the requester or one's own request.
     Raises `InvalidFields`.
     """
     problems = _problems(by, to_user, from_at, until_at, at)
     if group is not None and role:
-        problems["role"] = ["Name a group or a role, not both."]
+        problems["role"] = ["Choose a group or a role, not both."]
     if problems or to_user is None:
         raise InvalidFields(problems)
     made = Delegation.objects.create(
@@ -52,24 +52,24 @@ def delegate(
 
 @transaction.atomic
 def revoke_delegation(*, delegation: Delegation, by: User, at: datetime) -> Delegation:
-    """End a delegation; either of the two may. What was signed stays. Raises `NotAllowed`."""
+    """Revoke a delegation, by either of the two users. Signatures stay. Raises `NotAllowed`."""
     current = Delegation.objects.select_for_update().get(pk=delegation.pk)
     if by.pk not in {current.from_user_id, current.to_user_id}:
-        raise NotAllowed("Only who is away or stands in may end this.")
+        raise NotAllowed("Only the two users of a delegation can revoke it.")
     if current.revoked_at is None:
         end_delegation(delegation=current, by=by, at=at)
     return current
 
 
 def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: str = "") -> None:
-    """End a delegation that holds, in the caller's transaction; the caller knows who may."""
+    """End a delegation in force, within the caller's transaction. The caller checks permissions."""
     delegation.revoked_at, delegation.revoked_by = at, str(by)
     delegation.save(update_fields=["revoked_at", "revoked_by"])
     publish(kind="delegation.revoked", target=delegation, by=by, at=at, old=str(delegation.to_user), reason=reason)
 
 
 def delegations_of(user: User) -> QuerySet[Delegation]:
-    """Return what this person handed over or took over, the latest first."""
+    """Return the delegations from and to a user, newest first."""
     own = Delegation.objects.filter(Q(from_user=user) | Q(to_user=user))
     return own.select_related("from_user", "to_user", "group").order_by("-pk")
 
@@ -79,13 +79,13 @@ def _problems(
 ) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     if to_user is None or not scope_of(to_user).roles:
-        problems["to_user"] = ["There is nobody of this name with a role here."]
+        problems["to_user"] = ["No user with this name has a role here."]
     elif to_user.pk == by.pk:
-        problems["to_user"] = ["Name somebody else."]
+        problems["to_user"] = ["Choose another user."]
     if until_at <= from_at:
-        problems["until_at"] = ["This must be later than the begin."]
+        problems["until_at"] = ["The end must be later than the start."]
     elif until_at <= at:
-        problems["until_at"] = ["This must be later than now."]
+        problems["until_at"] = ["The end is in the past. Choose a later time."]
     elif until_at - from_at > LONGEST:
-        problems["until_at"] = ["At most a year."]
+        problems["until_at"] = ["A delegation lasts at most one year. Choose an earlier end."]
     return problems

@@ -1,4 +1,4 @@
-"""Retiring a group of approval: nobody signs for it any more, what was signed for it stays."""
+"""Retire an approval group: no one signs for it any more; its signatures stay."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from apps.production.permissions import may_change_groups
 
 @dataclass(frozen=True)
 class Retirement:
-    """What comes of retiring a group: rules that ask for others only, or for none, and hand-overs that end."""
+    """The effects of retiring a group: rules that lose it, rules left without a group, delegations that end."""
 
     rules: tuple[str, ...]
     emptied: tuple[str, ...]
@@ -25,18 +25,18 @@ class Retirement:
 
     @property
     def words(self) -> str:
-        told = ["nobody signs for it any more."]
+        told = ["no one signs for it any more."]
         if self.rules:
-            told.append(f"Its signature is asked for no more by the rules of: {'; '.join(self.rules)}.")
+            told.append(f"These rules no longer require its signature: {'; '.join(self.rules)}.")
         if self.emptied:
-            told.append(f"No group is left, so that one approver is enough, for: {'; '.join(self.emptied)}.")
+            told.append(f"One approver is enough for rules left without a group: {'; '.join(self.emptied)}.")
         if self.delegations:
-            told.append(f"These hand-overs end: {'; '.join(self.delegations)}.")
+            told.append(f"These delegations end: {'; '.join(self.delegations)}.")
         return " ".join(told)
 
 
 def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
-    """Return what would come of retiring a group."""
+    """Return the effects that retiring a group would have."""
     rules = list(
         ApprovalRule.objects.filter(groups=group).prefetch_related("groups").select_related("workflow", "experiment")
     )
@@ -49,16 +49,16 @@ def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
 
 @transaction.atomic
 def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -> Retirement:
-    """Take a group out of all rules, empty it, and end what was handed over of it; its signatures stay.
+    """Remove a group from all rules, remove its members, and end its delegations; its signatures stay.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where it is retired already.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if it is already retired.
     """
     if not may_change_groups(by):
-        raise NotAllowed("You may not change groups.")
+        raise NotAllowed("You do not have permission to change approval groups.")
     reason = checked_reason(reason)
     current = ApprovalGroup.objects.select_for_update().get(pk=group.pk)
     if current.retired_at:
-        raise InvalidTransition(f"{current} was retired already.")
+        raise InvalidTransition(f"{current} is already retired.")
     found = retirement_of(current, at)
     current.approvalrule_set.clear()
     for one in _handed_over(current, at):

@@ -1,4 +1,4 @@
-"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+"""The inbox: requests that wait for a user."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,9 +13,9 @@ from apps.production.models import Request, RequestQuerySet
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
-    """Return the requests on which this person has the next move: to sign, to change, to finish writing, to go on.
+    """Return the requests that wait for this user: to sign, change, complete, release or close.
 
-    With a moment, also those that somebody who is away has handed over then.
+    With `at`, delegations in force at that time count.
     """
     scope = scope_of(user)
     if not scope.roles:

@@ -1,4 +1,4 @@
-"""The signatures of a request as page and API show them: whose are there, whose are missing, what changed since."""
+"""The signatures of a request for page and API: given, missing, and what changed since."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ from apps.production.domain.content.stages import content_of
 from apps.production.enums import SIGNED, RequestState, Verb
 from apps.production.models import Request, Signature
 
-#: A page shows no more changes than this since a signature.
+#: A page shows at most this many changes since a signature.
 MAX_CHANGES = 200
 
 
 @dataclass(frozen=True)
 class Approval:
-    """The signatures of a request, and whether this person's is missing."""
+    """The signatures of a request, and which of them the user can give or withdraw."""
 
     slots: list[Slot]
     may_withdraw: frozenset[int] = frozenset()
@@ -33,9 +33,9 @@ class Approval:
 
 
 def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[Slot] | None = None) -> Approval:
-    """Return the signatures of a request; once it is approved, those that it was approved with.
+    """Return the required signatures of a request, or those it was approved with.
 
-    `slots` are those of `slots_of` for this person, where they are known.
+    Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
     given = list(Signature.objects.filter(request=request).select_related("by", "for_user", "group").order_by("pk"))
     if request.state in SIGNED:
@@ -49,10 +49,10 @@ def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[S
 
 
 def said(request: Request, verb: str) -> str:
-    """Say what a move came to; a signature may not be the last one."""
+    """Return the message after a move; an approval may still lack other signatures."""
     if verb == Verb.APPROVE and request.state == RequestState.AWAITING_APPROVAL:
         missing = ", ".join(slot.name for slot in slots_of(request) if slot.signature is None)
-        return f"{request} has your signature. Missing: {missing}."
+        return f"You signed {request}. Still missing: {missing}."
     return f"{request} is now “{request.get_state_display()}”."
 
 
@@ -61,7 +61,7 @@ def _filled(request: Request, slot: Slot, people: dict[int | None, list[Person]]
     names = [str(person) for person in people.get(group, [])]
     more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
     slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
-    # Before a rule named this group others may have signed: what changed since then is what it has to look at.
+    # Without an earlier signature of this group, compare with the last one of any group.
     before = [one for one in reversed(given) if one.withdrawn_at is not None]
     earlier = next((one for one in before if one.group_id == group), before[0] if before else None)
     if slot.signature is not None or earlier is None:

@@ -1,4 +1,4 @@
-"""Reminding of what waits long: of requests once for each wait (`request.reminder`), of holds again and again."""
+"""Reminders of long waits: once per wait of a request (`request.reminder`), repeatedly for holds."""
 
 from datetime import datetime, timedelta
 
@@ -12,12 +12,12 @@ from apps.production.domain.holds import experiment_of, level_of, may_lift, open
 from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import Hold, Reminder, Request, RequestQuerySet
 
-#: States of the inbox of which is reminded. Nobody but its maker waits for a draft.
+#: Inbox states with reminders. Drafts have none: only their author waits for them.
 WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in MOVERS if state != RequestState.DRAFT))
 
 
 def remind_of_waiting(*, at: datetime) -> int:
-    """Publish a reminder for every request that waits longer than its rules say; return for how many."""
+    """Publish a reminder for every request that waits longer than its rules allow; return how many."""
     waiting = list(_waiting().select_related("workflow").order_by("pk"))
     since, rules = waits_since(waiting, arrivals(waiting)), Rules()
     reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
@@ -32,7 +32,7 @@ def remind_of_waiting(*, at: datetime) -> int:
 
 
 def _waiting() -> RequestQuerySet[Request]:
-    """Return the requests that are in the inbox of somebody, but for drafts."""
+    """Return the requests in anyone's inbox, except drafts."""
     found = Q(pk__in=[])
     for state in WAITING:
         found |= waits_in(state)
@@ -41,7 +41,7 @@ def _waiting() -> RequestQuerySet[Request]:
 
 @transaction.atomic
 def remind(*, request: Request, since: datetime, days: int, at: datetime) -> bool:
-    """Publish `request.reminder` with whom it waits for, unless this wait was reminded of or is over."""
+    """Publish `request.reminder` to those responsible, unless the wait is over or was reminded of before."""
     current = Request.objects.select_for_update(of=("self",)).select_related("workflow").get(pk=request.pk)
     if (current.version, current.state) != (request.version, request.state):
         return False
@@ -49,13 +49,13 @@ def remind(*, request: Request, since: datetime, days: int, at: datetime) -> boo
     if made:
         groups, people = awaited(current, at)
         told = {"groups": groups, "people": people, "state": current.state, "since": since.isoformat(), "days": days}
-        todo = f"{TODO[RequestState(current.state)]}: it waits since {since:%Y-%m-%d}."
+        todo = f"{TODO[RequestState(current.state)]}. Waiting since {since:%-d %b %Y}."
         publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=told)
     return made
 
 
 def remind_of_holds(*, at: datetime) -> int:
-    """Publish a reminder for every hold in force since its rules' days, and again after as many; return how many."""
+    """Publish reminders of active holds, each after the days its rules say and again after as many; return how many."""
     held = [hold for hold in open_holds() if hold.stage is None or hold.stage.request.state not in CLOSED]
     rules, count = Rules(), 0
     for hold in held:
@@ -67,12 +67,12 @@ def remind_of_holds(*, at: datetime) -> int:
 
 @transaction.atomic
 def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
-    """Publish `hold.reminder` with who set the hold, or who may lift it, unless it is over or was reminded of."""
+    """Publish `hold.reminder` to the user who placed it, or those who can lift it, unless already done or lifted."""
     if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
         return False
     set_by = hold.by.is_active and may_lift(hold.by, hold)
     people = [hold.by.username] if set_by else movers(RequestState.ON_HOLD, experiment_of(hold))
     told = {"hold": hold.pk, "level": level_of(hold), "people": people, "since": hold.at.isoformat(), "days": days}
-    todo = f"Lift it, or leave it: {what_of(hold)} is held since {hold.at:%Y-%m-%d}. {hold.reason}"
+    todo = f"Lift or keep the hold: {what_of(hold)} is on hold since {hold.at:%-d %b %Y}. {hold.reason}"
     publish(kind="hold.reminder", target=target_of(hold), by=PORTAL, at=at, reason=todo, data=told)
     return True

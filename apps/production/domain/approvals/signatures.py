@@ -1,4 +1,4 @@
-"""Giving and withdrawing signatures. The request is locked by the caller, whose transaction this is a part of."""
+"""Give and withdraw signatures, within a transaction of the caller, which locks the request."""
 
 from datetime import datetime
 from typing import Any
@@ -14,22 +14,22 @@ from apps.production.models import Request, Signature
 def sign(
     *, request: Request, content: RequestContent, by: User, at: datetime, group: str = ""
 ) -> tuple[list[Signature], bool]:
-    """Sign for every group that this person may and that lacks it, or the one named; tell whether all are there now.
+    """Sign for every unsigned group of this user, or the one named; also return whether all have signed now.
 
-    Raises `InvalidFields` for an unknown group, `InvalidTransition` where somebody has signed already, `NotAllowed`.
+    Raises `InvalidFields` for an unknown group, `InvalidTransition` if the group has already signed, `NotAllowed`.
     """
     slots = slots_of(request, by, at)
     if group:
         slots = [slot for slot in slots if slot.group is not None and slot.group.name == group]
         if not slots:
-            raise InvalidFields({"group": [f"No signature of “{group[:100]}” is needed."]})
+            raise InvalidFields({"group": [f"A signature of “{group[:100]}” is not required."]})
     mine = [slot for slot in slots if slot.mine]
     if not mine:
-        raise NotAllowed(f"{slots[0].name} must sign: you are not of it.")
+        raise NotAllowed(f"You are not a member of {slots[0].name}, which must sign.")
     free = [slot for slot in mine if slot.signature is None]
     missing = [slot for slot in slots_of(request) if slot.signature is None]
     if missing and not free:
-        raise InvalidTransition(f"{request} has this signature already: {_words(mine)}. {_lacking(missing)}")
+        raise InvalidTransition(f"{request} is already signed: {_words(mine)}. {_lacking(missing)}")
     made = [_write(request, slot, content, by, at) for slot in free]
     return made, len(missing) == len(made)
 
@@ -50,30 +50,30 @@ def _write(request: Request, slot: Slot, content: RequestContent, by: User, at: 
 
 
 def signed_for(signatures: list[Signature]) -> dict[str, Any]:
-    """Return what an event tells of signatures: groups, and who is away."""
+    """Return the event data of signatures: groups, and users signed for."""
     groups = [signature.group_name for signature in signatures if signature.group_name]
     absent = sorted({str(signature.for_user) for signature in signatures if signature.for_user})
     return ({"groups": groups} if groups else {}) | ({"for": absent} if absent else {})
 
 
 def withdraw_own(*, request: Request, signature: int, by: User, at: datetime, reason: str) -> Signature:
-    """Take back one's own signature, or one that was given for oneself. Raises `InvalidTransition`, `NotAllowed`."""
+    """Withdraw a signature given by or for this user. Raises `InvalidTransition`, `NotAllowed`."""
     found = Signature.objects.filter(request=request, pk=signature).select_related("by", "for_user").first()
     if found is None or found.withdrawn_at is not None:
-        raise InvalidTransition(f"{request} has no such signature now.")
+        raise InvalidTransition(f"{request} does not have this signature any more.")
     if by.pk not in {found.by_id, found.for_user_id}:
-        raise NotAllowed("Only who gave a signature, or for whom it was given, may withdraw it.")
+        raise NotAllowed("You can withdraw only signatures given by you or for you.")
     _withdraw([found], by=by, at=at, reason=reason)
     return found
 
 
 def withdraw_all(*, request: Request, by: User, at: datetime, reason: str) -> int:
-    """Withdraw every signature, as what was signed is no more; return how many there were."""
+    """Withdraw all signatures, because the content changed; return how many there were."""
     return _withdraw(list(_live(request)), by=by, at=at, reason=reason)
 
 
 def withdraw_of_requester(*, request: Request, by: User, at: datetime) -> int:
-    """Withdraw what this person signed, or others for the person, who is the requester from now on."""
+    """Withdraw signatures given by or for this user, who is now the requester."""
     own = [signature for signature in _live(request) if by.pk in {signature.by_id, signature.for_user_id}]
     return _withdraw(own, by=by, at=at, reason=f"{by} submitted the request.")
 

@@ -1,6 +1,6 @@
-"""Whose signatures a request needs, which are there, who can give the others, and what changed since they were given.
+"""The signatures a request needs: which are given, who can give the others, what changed since.
 
-Reads only. A slot without a group stands for "an approver", where no rule names groups.
+Reads only. A slot without a group stands for any approver, if no rule names groups.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from apps.accounts.models import Membership, User
 from apps.accounts.permissions import Scope, scope_of
 from apps.production.models import REMIND_AFTER_DAYS, ApprovalGroup, ApprovalRule, Delegation, Signature
 
-#: A page names no more people than this for one group.
+#: A page names at most this many people per group.
 MAX_PEOPLE = 12
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is needed of a request to tell who signs it."""
+    """The facts of a request that decide who signs it."""
 
     pk: int
     experiment_id: int
@@ -31,21 +31,21 @@ class Asked:
 
 @dataclass(frozen=True)
 class Right:
-    """A person may sign for a group (None: as an approver), by own right, or that of `for_user`."""
+    """The right of a user to sign for a group (None: as an approver), possibly on behalf of `for_user`."""
 
     group: ApprovalGroup | None
     for_user: User | None = None
 
 
 class Rules:
-    """The rules as they are now, read once for any number of requests."""
+    """The enabled approval rules, read once for any number of requests."""
 
     def __init__(self) -> None:
         rules = ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members")
         self._rules = list(rules)
 
     def groups_for(self, asked: Asked) -> list[ApprovalGroup | None]:
-        """Return the groups that must sign, by name; None alone where one approver does."""
+        """Return the groups that must sign, sorted by name; [None] if one approver is enough."""
         groups = {
             group.pk: group
             for rule in self._fitting(asked)
@@ -55,11 +55,11 @@ class Rules:
         return [groups[pk] for pk in sorted(groups, key=lambda pk: groups[pk].name)] if groups else [None]
 
     def remind_after(self, asked: Asked) -> int:
-        """Return after how many days to remind: the shortest of the rules that fit; 0 for never."""
+        """Return after how many days to send a reminder, the fewest of all matching rules; 0 for never."""
         return _shortest(self._fitting(asked))
 
     def remind_of_hold_after(self, experiment_id: int | None) -> int:
-        """The same of a hold of an experiment, or of all production, by the rules that are for every type."""
+        """Return the same for a hold of an experiment or of all production, by rules for every type."""
         fitting = (rule for rule in self._rules if rule.workflow_id is None)
         return _shortest([rule for rule in fitting if rule.experiment_id in (None, experiment_id)])
 
@@ -77,7 +77,7 @@ def _shortest(rules: Sequence[ApprovalRule]) -> int:
 
 
 class Signer:
-    """One person, with what others have handed over to this person at a moment."""
+    """A user with the delegations in force at a time."""
 
     def __init__(self, user: User | None, at: datetime | None) -> None:
         self.user = user
@@ -86,12 +86,12 @@ class Signer:
 
     @property
     def people(self) -> frozenset[int]:
-        """Return who must not be a requester for some right to hold: this person, and whoever has handed over."""
+        """The keys of this user and of the users who delegated to them."""
         own = {self.user.pk} if self.user else set()
         return frozenset(own | {given.from_user_id for given in self._given})
 
     def right(self, group: ApprovalGroup | None, asked: Asked) -> Right | None:
-        """Return by which right this person may sign for a group, if by any; nobody signs an own request."""
+        """Return the right to sign for a group, or None; no one signs their own request."""
         if not self.user or not scope_of(self.user).sees(asked.experiment_id) or self.user.pk in asked.requesters:
             return None
         if is_of(self.user, group, asked):
@@ -103,7 +103,7 @@ class Signer:
 
 
 def active_delegations(at: datetime, **fitting: Any) -> list[Delegation]:
-    """Return what is handed over at this moment; the givers' roles are read along, in one query for all."""
+    """Return the delegations in force at a time, with the roles of the delegators, in a fixed number of queries."""
     found = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **fitting)
     found = found.select_related("from_user", "to_user", "group").order_by("pk")
     given = list(found.prefetch_related("from_user__memberships"))
@@ -123,7 +123,7 @@ def _covers(given: Delegation, group: ApprovalGroup | None, asked: Asked) -> boo
 
 
 def is_of(user: User, group: ApprovalGroup | None, asked: Asked) -> bool:
-    """Tell whether a person is of a group for this request; without a group, whether an approver."""
+    """Whether a user belongs to a group for this request; without a group, whether they are an approver."""
     scope = scope_of(user)
     if group is None:
         return scope.has(Role.APPROVER, asked.experiment_id)
@@ -134,7 +134,7 @@ def is_of(user: User, group: ApprovalGroup | None, asked: Asked) -> bool:
 
 @dataclass(frozen=True, order=True)
 class Person:
-    """Somebody who can sign, maybe for somebody who is away; both by their user names."""
+    """A user who can sign, possibly on behalf of `for_name`; both are usernames."""
 
     name: str
     for_name: str = ""
@@ -145,7 +145,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Slot:
-    """One needed signature: whose it is, or who can give it; `changes` since `earlier`, which holds no more."""
+    """One required signature: given, or who can give it; `changes` since `earlier`, a withdrawn signature."""
 
     group: ApprovalGroup | None
     signature: Signature | None
@@ -156,17 +156,17 @@ class Slot:
 
     @property
     def name(self) -> str:
-        return self.group.name if self.group else "An approver of the OPG"
+        return self.group.name if self.group else "Approver"
 
 
 def asked_of(request: Any) -> Asked:
-    """Return what the rules need to know of a request."""
+    """Return the facts of a request that the rules need."""
     requesters = {request.created_by_id, request.submitted_by_id} - {None}
     return Asked(request.pk, request.experiment_id, request.workflow.type_id, frozenset(requesters))
 
 
 def live_signatures(request: Any) -> dict[int | None, Signature]:
-    """Return the signatures that hold, by group."""
+    """Return the signatures in force, by group."""
     found = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
     return {signature.group_id: signature for signature in found}
 
@@ -176,26 +176,26 @@ def _pk(group: ApprovalGroup | None) -> int | None:
 
 
 def slots_of(request: Any, user: User | None = None, at: datetime | None = None) -> list[Slot]:
-    """Return the signatures that a request needs, with what this person may do for each."""
+    """Return the required signatures of a request, with this user's right to sign each."""
     asked, held, signer = asked_of(request), live_signatures(request), Signer(user, at)
     return [Slot(group, held.get(_pk(group)), signer.right(group, asked)) for group in Rules().groups_for(asked)]
 
 
 def may_sign(request: Any, user: User, at: datetime | None) -> bool:
-    """Tell whether this person may sign for one of the groups that the request needs, signed already or not."""
+    """Whether a user may sign for one of the required groups, signed or not."""
     asked, signer = asked_of(request), Signer(user, at)
     return any(signer.right(group, asked) for group in Rules().groups_for(asked))
 
 
 def has_to_sign(slots: Iterable[Slot]) -> bool:
-    """Tell whether a signature of this person is missing; where none is missing at all, the last word is."""
+    """Whether this user has a signature to give; if none is missing, whether they may give the final approval."""
     slots = list(slots)
     missing = [slot for slot in slots if slot.signature is None]
     return any(slot.mine for slot in missing or slots)
 
 
 def people_of(groups: Iterable[ApprovalGroup | None], asked: Asked, at: datetime) -> dict[int | None, list[Person]]:
-    """Return who can sign for each group: those of it who see the request and are no requesters."""
+    """Return who can sign for each group: members who can see the request and are not its requesters."""
     wanted = list(groups)
     of_experiment = Q(experiment=None) | Q(experiment=asked.experiment_id)
     of_opg = Q(experiment=None, role__in=OPG_ROLES)

@@ -1,4 +1,4 @@
-"""What waits for whom, and since when: one table for inbox and reminders; and the signatures that a person can give."""
+"""Who is responsible for the next step of a request, and since when; used by inbox and reminders."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Signature
 
 _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
-#: Whose roles give the next move to them, by state; a draft is its maker's alone, and who signs is in `approvals`.
+#: The roles responsible for the next step, by state. Drafts belong to their authors; `slots` knows who signs.
 MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
     RequestState.DRAFT: _LIAISONS,
     RequestState.CHANGES_REQUESTED: _LIAISONS,
@@ -26,15 +26,15 @@ MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
 
 
 def waits_in(state: RequestState) -> Q:
-    """Keep the requests of a state that wait for people; a running one does only where its jobs do."""
+    """Filter requests in a state that need someone; a running request only if its jobs need attention."""
     waits = Q(state=state)
     return waits & Q(jobs_wait_since__isnull=False) if state == RequestState.RUNNING else waits
 
 
 def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
-    """Return for whom a request waits, by name: groups whose signature is missing, and people, with their stand-ins.
+    """Return who is responsible for a waiting request: names of groups that must sign, and usernames with delegates.
 
-    The request must be one that waits, and no draft. Whoever is named has it in the inbox, and nobody else.
+    The request must be waiting and not a draft. Exactly these users have it in their inbox.
     """
     if request.state == RequestState.AWAITING_APPROVAL:
         slots = slots_of(request)
@@ -46,16 +46,16 @@ def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
 
 
 def movers(state: RequestState, experiment_id: int | None) -> list[str]:
-    """Return by name whose roles give them the next move in a state; with None, that of all experiments alone."""
+    """Return the usernames responsible for a state; without an experiment, only roles for all experiments count."""
     here = Q(experiment=None) | Q(experiment=experiment_id)
     held = Membership.objects.filter(here, role__in=MOVERS[state], user__is_active=True)
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
 def signable(user: User, at: datetime | None, among: Iterable[int] | None = None) -> dict[int, list[Right]]:
-    """Return the requests that lack a signature of this person, with the rights to give it; some queries for all.
+    """Return the requests that this user can sign, with the rights to do so, in a fixed number of queries.
 
-    With `among`, of these alone. Requests that are alike in all that the rights depend on are judged once.
+    `among` limits the requests. Requests that do not differ in anything the rights depend on are evaluated once.
     """
     if not scope_of(user).roles:
         return {}
@@ -77,7 +77,7 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
 
 
 def _signed_groups(requests: list[int]) -> dict[int, set[int | None]]:
-    """Return the groups whose signature holds, by request."""
+    """Return the groups that have signed, by request."""
     live = Signature.objects.filter(request__in=requests, withdrawn_at=None).order_by()
     found: dict[int, set[int | None]] = {}
     for request, group in live.values_list("request_id", "group_id"):
@@ -94,7 +94,7 @@ def _rights(asked: Asked, rules: Rules, signer: Signer, signed: frozenset[int | 
 
 @dataclass(frozen=True)
 class Turn:
-    """One request that waits for a person: what to do, why, for whom it is done, and since when."""
+    """A request that waits for a user: what to do, why, on behalf of whom, and since when."""
 
     request: Request
     todo: str
@@ -105,16 +105,16 @@ class Turn:
 
 TODO = {
     RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
-    RequestState.CHANGES_REQUESTED: "Change it and submit it again",
+    RequestState.CHANGES_REQUESTED: "Make the changes and submit again",
     RequestState.DRAFT: "Finish the draft and submit it",
-    RequestState.ON_HOLD: "Release it, or end it",
-    RequestState.RUNNING: "Send its failed jobs again, or go on without them",
-    RequestState.DATA_QUALITY: "Judge its data quality and close it",
+    RequestState.ON_HOLD: "Release or cancel it",
+    RequestState.RUNNING: "Retry its failed jobs or continue without them",
+    RequestState.DATA_QUALITY: "Review its data quality and close it",
 }
 
 
 def turns_of(requests: Iterable[Request], user: User, at: datetime) -> list[Turn]:
-    """Return what this person has to do for each of these requests, in their order."""
+    """Return what this user has to do for each request, in the order given."""
     requests = list(requests)
     rights, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
     since = waits_since(requests, arrived)
@@ -129,16 +129,16 @@ def _turn(request: Request, rights: list[Right], event: Event | None, since: dat
     groups = [right.group.name for right in rights if right.group]
     why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
     if state == RequestState.AWAITING_APPROVAL:
-        why = f"A signature of {' and '.join(groups)} is missing" if groups else "An approver’s signature is missing"
+        why = f"Signature of {' and '.join(groups)} missing" if groups else "Signature of an approver missing"
     if state == RequestState.RUNNING:
-        why = "Jobs have failed, or were refused, and nothing more is sent by itself"
+        why = "Jobs failed or were rejected, and will not be retried automatically"
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     since = since or request.submitted_at or request.created_at
-    return Turn(request, TODO.get(state, "Look at it"), why, since, tuple(absent))
+    return Turn(request, TODO.get(state, "Review it"), why, since, tuple(absent))
 
 
 def waits_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:
-    """Return since when each of these requests waits for people: its arrival, or the first of its jobs that wait."""
+    """Return since when each request waits: since it entered its state, or since its jobs need attention."""
     running = {
         request.pk: request.jobs_wait_since
         for request in requests
@@ -148,7 +148,7 @@ def waits_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> di
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:
-    """Return the event that brought each request into the state it is in, in one query."""
+    """Return the event that brought each request into its current state, in one query."""
     states = {str(request.pk): request.state for request in requests}
     events = Event.objects.filter(
         target_type=Request._meta.label_lower, target_id__in=states, new__in=set(states.values())

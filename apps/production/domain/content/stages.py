@@ -1,4 +1,4 @@
-"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+"""Reading requests and their stages, as content and for pages."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from apps.production.models import Request, Stage
 
 
 def with_people(requests: QuerySet[Request]) -> QuerySet[Request]:
-    """Load along with many requests what a row of a list names."""
-    # No more joins: PostgreSQL plans four in 2 ms, and the ten of `with_stages` in 30, unless they are of one row.
+    """Prefetch what the rows of a request list show."""
+    # Few joins: PostgreSQL plans four in 2 ms, but the ten of `with_stages` in 30 ms.
     joined = requests.select_related("experiment", "created_by", "submitted_by", "approved_by")
     return joined.prefetch_related("closed_by", "workflow__type", "superseded_by")
 
 
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
-    """Load stages, their services and the people along with requests, in a fixed number of queries."""
+    """Prefetch stages, services and people of requests, in a fixed number of queries."""
     people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
     others = ("workflow__type", "superseded_by", "cloned_from")
     stages = Stage.objects.order_by("position").prefetch_related("services")
@@ -28,7 +28,7 @@ def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
 
 
 def content_of(request: Request, *, services: bool = True) -> RequestContent:
-    """Return what is written in a request; where that is not needed, without the services of its stages."""
+    """Return the content of a request, optionally without the services of its stages."""
     stages = tuple(
         StageContent(
             kind=stage.kind,
@@ -48,19 +48,19 @@ def content_of(request: Request, *, services: bool = True) -> RequestContent:
 
 @dataclass(frozen=True)
 class Ingredient:
-    """One argument as a page shows it."""
+    """An argument as a page shows it."""
 
     title: str
     text: str
 
 
 def ingredients_of(request: Request) -> list[Ingredient]:
-    """Return what the workflow type asks of the request as a whole, as it is written."""
+    """Return the arguments of the request as a whole."""
     return _ingredients(workflow_of(request.workflow).arguments, request.arguments)
 
 
 def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
-    """Return the stages, each with what its kind asks for beside what every stage has."""
+    """Return the stages, each with the arguments that its kind adds."""
     workflow = workflow_of(request.workflow)
     return [(s, _ingredients(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()]
 

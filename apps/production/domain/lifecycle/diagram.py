@@ -1,4 +1,4 @@
-"""The states of a request as documentation, from the table of transitions alone."""
+"""Documentation of the states, generated from the transition table."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ BEGIN, END = "<!-- begin: states -->", "<!-- end: states -->"
 
 
 def state_diagram() -> str:
-    """Return the diagram in mermaid and the table of moves, between their marks."""
+    """Return the Mermaid diagram and the table of moves between their markers."""
     return "\n".join([BEGIN, "```mermaid", *_mermaid(), "```", "", *_table(), END])
 
 
@@ -30,12 +30,12 @@ def _table() -> Iterator[str]:
     yield "| from | move | to | who | reason |"
     yield "| --- | --- | --- | --- | --- |"
     for step in TRANSITIONS:
-        reason = "needed" if step.reason_needed else "may be given"
+        reason = "required" if step.reason_needed else "optional"
         yield f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.actor.label} | {reason} |"
 
 
 def updated(path: Path) -> tuple[str, str]:
-    """Return a page's text as it is and as it must be."""
+    """Return the current text of a page, and its text with an up-to-date diagram."""
     text = path.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

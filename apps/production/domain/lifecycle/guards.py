@@ -1,4 +1,4 @@
-"""What must hold, beside the person and the state, for a move to be made."""
+"""Guards: conditions of a move besides its actor and the state."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def held_from_there(step: Transition, request: "Request") -> str:
-    """A held request goes back to where it was held."""
-    return "" if request.held_from == step.new else f"it was held while {request.held_from or 'nowhere'}."
+    """A released request returns to the state in which it was put on hold."""
+    return "" if request.held_from == step.new else f"it was put on hold while {request.held_from or 'not held'}."
 
 
 def has_successor(step: Transition, request: "Request") -> str:
-    """Another request takes its place."""
-    return "" if request.superseded_by_id else "name the request that takes its place."
+    """A superseded request names its successor."""
+    return "" if request.superseded_by_id else "choose the request that replaces it."
 
 
 class ClosingCheck(Protocol):
-    """A plugin that has a say in closing a request: it says why a move cannot close it now, or nothing."""
+    """A plugin that can object to closing a request: returns why a move cannot close it now, or an empty text."""
 
     def __call__(self, step: Transition, request: "Request") -> str: ...
 
@@ -32,7 +32,7 @@ CLOSING_CHECKS: Registry[ClosingCheck] = Registry("opsportal.closing_checks", se
 
 
 def output_is_good(step: Transition, request: "Request") -> str:
-    """No closing check has anything against it; one that cannot be loaded may have."""
+    """No closing check objects to closing the request; one that cannot be loaded counts as an objection."""
     for name in CLOSING_CHECKS.names():
         try:
             why = CLOSING_CHECKS.get(name)(step, request)
@@ -46,7 +46,7 @@ def output_is_good(step: Transition, request: "Request") -> str:
 GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
     guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good)
 }
-#: What a person gives along with the move: it is offered although it does not hold yet.
+#: Guards met by input of the move itself: the move is offered before they hold.
 GIVEN = {"has_successor"}
 
 

@@ -1,4 +1,4 @@
-"""Writing, moving and prioritising requests: each a service that also writes its event."""
+"""Moves of requests and their priority. Each function publishes an event."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -40,7 +40,7 @@ from apps.production.models import Request
 def submit_request(
     *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
 ) -> Request:
-    """Send a complete request to be checked. Raises as `apply_move` does, and `InvalidFields`."""
+    """Submit a complete request for checks. Raises what `apply_move` raises, and `InvalidFields`."""
     check_actor(request, Verb.SUBMIT, by, at)
     lock_request(request, version)
     findings = run_request_checks(request, at)
@@ -58,9 +58,9 @@ def submit_request(
 
 @transaction.atomic
 def check_request(*, request: Request, at: datetime) -> Request:
-    """Check a submitted request once more, as it may have waited; pass it on, or give it back with what is wrong.
+    """Check a submitted request again, as it may have waited; pass it or return it with its problems.
 
-    Raises `InvalidTransition` where it waits for no check.
+    Raises `InvalidTransition` if it is not submitted.
     """
     lock_request(request, None)
     apply_move(request, Verb.CHECK, by=PORTAL, at=at)
@@ -76,9 +76,9 @@ def check_request(*, request: Request, at: datetime) -> Request:
 def approve_request(
     *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None, group: str = ""
 ) -> Request:
-    """Sign a request for the groups of this person, or the one named; with the last signature it goes to the queue.
+    """Sign a request for all groups of this user, or the one named. The last signature adds it to the queue.
 
-    Raises what `apply_move` raises, and `InvalidTransition` where somebody of the group has signed already.
+    Raises what `apply_move` raises, and `InvalidTransition` if the group has already signed.
     """
     check_actor(request, Verb.APPROVE, by, at)
     lock_request(request, version)
@@ -96,13 +96,13 @@ def approve_request(
 def withdraw_signature(
     *, request: Request, signature: int, by: User, at: datetime, reason: str, version: int | None = None
 ) -> Request:
-    """Take back a signature, by its number, while others are still missing.
+    """Withdraw a signature while others are still missing.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
     lock_request(request, version)
     if request.state != RequestState.AWAITING_APPROVAL:
-        raise InvalidTransition(f"{request} is {state_words(request)}: a signature can be withdrawn no more.")
+        raise InvalidTransition(f"{request} is {state_words(request)}. Signatures can no longer be withdrawn.")
     reason = checked_reason(reason)
     taken = signatures.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason)
     return note_event(
@@ -121,10 +121,10 @@ def supersede_request(
     successor: Request | None = None,
     data: dict[str, Any] | None = None,
 ) -> Request:
-    """Let another request of the experiment take the place of this one. Raises what `apply_move` raises."""
+    """Replace a request by another one of its experiment. Raises what `apply_move` raises."""
     check_actor(request, Verb.SUPERSEDE, by, at)
     if successor is None or successor.experiment_id != request.experiment_id or successor.pk == request.pk:
-        raise InvalidFields({"successor": ["Name another request of this experiment, which takes its place."]})
+        raise InvalidFields({"successor": ["Choose another request of this experiment."]})
     lock_request(request, version)
     request.superseded_by = successor
     return apply_move(request, Verb.SUPERSEDE, by=by, at=at, reason=reason, data=data, superseded_by=successor)
@@ -141,7 +141,7 @@ def make_move(
     version: int | None = None,
     data: dict[str, Any] | None = None,
 ) -> Request:
-    """Make a move that changes nothing but the state; `data` goes into its event. Raises what `apply_move` raises."""
+    """Make a move that changes only the state; `data` goes into its event. Raises what `apply_move` raises."""
     lock_request(request, version)
     return apply_move(request, verb, by=by, at=at, reason=reason, data=data)
 
@@ -157,16 +157,16 @@ def set_priority(
     priority_class: str | None = None,
     version: int | None = None,
 ) -> Request:
-    """Set the class, the number within it, or both; what is None stays. The score decides again where it goes.
+    """Set priority class and number; None keeps the current value. Discards the manual queue position.
 
-    The event tells both, and the rank, before and after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
+    The event has the priority and the rank before and after. Raises `NotAllowed`, `InvalidTransition`, `InvalidFields`,
     `StaleState`.
     """
     if not may(by, Actor.APPROVER, request):
         raise NotAllowed(refusal_for(request, by, Actor.APPROVER))
     lock_request(request, version)
     if request.state not in PRIORITISED:
-        raise InvalidTransition(f"{request} is {state_words(request)}: its priority does not matter now.")
+        raise InvalidTransition(f"{request} is {state_words(request)}. Its priority cannot be changed in this state.")
     problems = reason_problems(reason) | check_level(priority_class, priority)
     if problems:
         raise InvalidFields(problems)
@@ -191,8 +191,8 @@ def set_priority(
     return request
 
 
-#: The service of each verb, for the edges that offer them all. Those of the portal itself are not among them, nor those
-#: that come along with writing.
+#: The domain function of each verb with a button. Moves of the portal and moves that follow from saving a change are
+#: not included.
 SERVICES: dict[Verb, Callable[..., Request]] = {
     verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Actor.PORTAL and verb not in WRITTEN
 } | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}

@@ -1,4 +1,4 @@
-"""The moves that a person may make of a request now."""
+"""The moves that a user can make on a request now."""
 
 from datetime import datetime
 from typing import Any
@@ -14,9 +14,9 @@ from apps.production.permissions import PREDICATES
 
 
 def moves_for(user: User, request: Request, at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
-    """Return the moves that this person may make now, but for those that come along with writing.
+    """Return the moves that this user can make now with a button.
 
-    `slots` are the signatures that it needs, as `approvals.slots_of` tells for this person, where they are known.
+    Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
     steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in WRITTEN]
     asked = {t.actor for t in steps}

@@ -1,4 +1,4 @@
-"""Writing, moving and prioritising requests: each a service that also writes its event."""
+"""Building blocks of moves: locking, permission, transition, event."""
 
 from datetime import datetime
 from typing import Any
@@ -23,18 +23,18 @@ from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.production.permissions import is_requester
 
-#: An event lists no more changed fields than this.
+#: An event lists at most this many changed fields.
 MAX_CHANGES = 100
 
 
 def run_request_checks(request: Request, at: datetime, content: RequestContent | None = None) -> list[Finding]:
-    """Ask every check about a request as it is now, or as it would be."""
+    """Run all checks on a request, with its current content or the content given."""
     content = content_of(request) if content is None else content
     return run_checks(content, facts_for(content, experiment=request.experiment, request=request, at=at))
 
 
 def warnings_data(findings: list[Finding]) -> dict[str, Any]:
-    """Return what an event keeps of the checks: what the request was let through with."""
+    """Return the warnings as event data: those a request was submitted with."""
     said = [
         {"rule": found.rule, "severity": found.severity.value, "path": found.path, "message": found.message[:500]}
         for found in findings
@@ -53,7 +53,7 @@ def apply_move(
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Request:
-    """Make one move of the table and write its event, with `data` in it.
+    """Make a move of the transition table and publish its event with `data`.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
@@ -79,7 +79,7 @@ def apply_move(
 
 
 def note_event(request: Request, kind: str, *, by: User, at: datetime, reason: str, data: dict[str, Any]) -> Request:
-    """Write what happened to a request that stays in its state; who has read it before must look again."""
+    """Publish an event of a request that keeps its state, and increment its version."""
     request.version += 1
     request.save(update_fields=["version"])
     publish(kind=kind, target=request, by=by, at=at, reason=reason.strip(), data=data)
@@ -87,18 +87,18 @@ def note_event(request: Request, kind: str, *, by: User, at: datetime, reason: s
 
 
 def step_of(request: Request, verb: Verb) -> Transition:
-    """Return the one move that the verb makes now. Raises `InvalidTransition` with why there is none."""
+    """Return the move that a verb makes now. Raises `InvalidTransition` with the reason if there is none."""
     steps = transitions_from(request.state, verb)
     if not steps:
-        raise InvalidTransition(f"{request} is {state_words(request)}: “{verb.label}” is not possible now.")
+        raise InvalidTransition(f"“{verb.label}” is not possible: {request} is {state_words(request)}.")
     refusals = [refusal_of(step, request) for step in steps]
     if "" not in refusals:
-        raise InvalidTransition(f"{request}: “{verb.label}” is not possible now: {refusals[0]}")
+        raise InvalidTransition(f"“{verb.label}” is not possible for {request}: {refusals[0]}")
     return steps[refusals.index("")]
 
 
 def _stamps(request: Request, step: Transition, by: Principal, at: datetime) -> dict[str, Any]:
-    """Return what a move writes beside the state."""
+    """Return the fields that a move sets besides the state."""
     stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.ON_HOLD else ""}
     if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
         stamps["work_began_at"] = at
@@ -114,31 +114,31 @@ def check_actor(request: Request, verb: Verb, by: Principal, at: datetime) -> No
 
 def refusal_for(request: Request, by: Principal, who: Actor) -> str:
     if who in {Actor.APPROVER, Actor.SIGNER, Actor.DECIDER} and is_requester(by, request):
-        return f"You made or submitted {request}: somebody else of the OPG must decide."
+        return f"You created or submitted {request}. Another member of the OPG must decide."
     signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
     if who in {Actor.SIGNER, Actor.DECIDER} and signers:
-        more = "" if who is Actor.SIGNER else " and approvers of the OPG"
-        return f"Only people of {signers}{more} may do this."
+        more = "" if who is Actor.SIGNER else " and approvers"
+        return f"Only members of {signers}{more} can do this."
     return {
-        Actor.LIAISON: f"Only a liaison of {request.experiment} may do this.",
-        Actor.APPROVER: "Only an approver of the OPG may do this.",
-        Actor.SIGNER: "Only an approver of the OPG may do this.",
-        Actor.DECIDER: "Only an approver of the OPG may do this.",
-        Actor.OPERATOR: "Only an approver or a shifter of the OPG may do this.",
-        Actor.OPERATOR_OR_PORTAL: "Only an approver or a shifter of the OPG may do this.",
-        Actor.LIAISON_OR_APPROVER: f"Only a liaison of {request.experiment} or an approver of the OPG may do this.",
-        Actor.PORTAL: "Only the portal itself does this.",
+        Actor.LIAISON: f"Only liaisons of {request.experiment} can do this.",
+        Actor.APPROVER: "Only approvers can do this.",
+        Actor.SIGNER: "Only approvers can do this.",
+        Actor.DECIDER: "Only approvers can do this.",
+        Actor.OPERATOR: "Only approvers and shifters can do this.",
+        Actor.OPERATOR_OR_PORTAL: "Only approvers and shifters can do this.",
+        Actor.LIAISON_OR_APPROVER: f"Only liaisons of {request.experiment} and approvers can do this.",
+        Actor.PORTAL: "Only the portal can do this.",
     }[who]
 
 
 def lock_request(request: Request, version: int | None) -> None:
-    """Hold the row, and make sure that it still is as it was read, and as the person has seen it: `version`."""
+    """Lock the row. Raises `StaleState` if it changed since it was read, or since the user saw `version`."""
     current: Request = Request.objects.select_for_update().get(pk=request.pk)
     if request.version != current.version or version not in {None, current.version}:
         last = events_of(request).exclude(actor=PORTAL).exclude(kind__regex="^request.(comment|moved)").last()
         who = f" by {last.actor}" if last else ""
         raise StaleState(
-            f"{request} was changed{who} meanwhile: it is now {state_words(current)}. Nothing was overwritten."
+            f"{request} was changed{who} in the meantime and is now {state_words(current)}. Your change was not saved."
         )
 
 

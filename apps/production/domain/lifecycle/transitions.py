@@ -1,4 +1,4 @@
-"""The one table of moves between the states of a request. Who may make them is worked out in `actors`."""
+"""The transition table of requests. `actors` decides who may make each move."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ _S = RequestState
 
 @dataclass(frozen=True)
 class Transition:
-    """One move: from where to where, by which verb, by whom, whether a reason is needed, and what else must hold.
+    """One move: states before and after, verb, actor, whether a reason is required, and a guard.
 
-    `guard` is the name of a function of `guards`, which says why the move cannot be made now.
+    `guard` names a function in `guards` that returns why the move is not possible now.
     """
 
     old: RequestState
@@ -27,7 +27,7 @@ def _open() -> list[RequestState]:
     return [state for state in _S if state not in CLOSED and state != _S.DRAFT]
 
 
-#: Every move there is. Services, pages, API, admin, docs/requests.md and tests all read this table.
+#: All moves. Domain functions, pages, API, admin, docs/requests.md and tests read this table.
 TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.DRAFT, Verb.SUBMIT, _S.SUBMITTED, Actor.LIAISON),
     Transition(_S.CHANGES_REQUESTED, Verb.SUBMIT, _S.SUBMITTED, Actor.LIAISON),
@@ -68,17 +68,17 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
 )
 
-#: The same as `core.workflow.move` wants it: from each state, the states that follow.
+#: The same for `core.domain.workflow.move`: the states that can follow each state.
 MOVES: Mapping[str, frozenset[str]] = {
     state: frozenset(t.new for t in TRANSITIONS if t.old == state) for state in RequestState
 }
 
 
 def transitions_from(state: str, verb: Verb) -> list[Transition]:
-    """Return the moves that `verb` may make from `state`; where there are several, guards tell them apart."""
+    """Return the moves of `verb` from `state`; if there are several, their guards distinguish them."""
     return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
 
 
 def actor_of(verb: Verb) -> Actor:
-    """Return who makes moves of this verb: the same from every state."""
+    """Return the actor of a verb, which is the same from every state."""
     return next(t.actor for t in TRANSITIONS if t.verb == verb)

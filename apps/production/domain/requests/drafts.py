@@ -1,4 +1,4 @@
-"""Writing, moving and prioritising requests: each a service that also writes its event."""
+"""Create and save requests. Each function publishes an event."""
 
 from datetime import datetime
 from typing import Any
@@ -37,12 +37,12 @@ from apps.statusboard.models import Service
 def create_draft(
     *, experiment: Experiment, content: RequestContent, by: User, at: datetime, origin: dict[str, Any] | None = None
 ) -> Request:
-    """Make a draft under the experiment's next number. Raises `NotAllowed`, `InvalidFields`.
+    """Create a draft with the experiment's next key. Raises `NotAllowed`, `InvalidFields`.
 
-    `origin`, for its event, tells which requests it comes from; who may make it of them was asked there.
+    `origin`, the event data, names the requests it was made from; the caller has checked permissions for these.
     """
     if origin is None and not is_liaison(by, experiment.pk):
-        raise NotAllowed(f"Only a liaison of {experiment} may write its requests.")
+        raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
     _check_shape(content, at)
     request = Request.objects.create(
         key=_next_key(experiment),
@@ -70,19 +70,19 @@ def save_draft(
     reason: str = "",
     typing: bool = False,
 ) -> Request:
-    """Write a request anew, as the person saw it at `version`; nothing happens when nothing differs.
+    """Save the content of a request that the user saw at `version`; does nothing if nothing changed.
 
-    A material change of one that is signed, or about to be, withdraws its signatures and sends it to be checked again.
-    With `typing`, saves of a draft by one person that follow each other are one event; nothing signed is saved so.
-    Raises `NotAllowed`, `InvalidTransition` when it is past writing, `InvalidFields`, `StaleState` when somebody
-    else changed it since that version: then nothing is overwritten.
+    A material change after submission withdraws all signatures and starts the checks again.
+    With `typing`, consecutive saves of a draft by one user make one event; only drafts can be saved this way.
+    Raises `NotAllowed`, `InvalidTransition` if it is no longer editable, `InvalidFields`, and `StaleState` if it
+    changed since that version.
     """
     if not may(by, Actor.LIAISON, request):
-        raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
+        raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     lock_request(request, version)
     old = content_of(request)
     if request.state not in EDITABLE and (typing or not may_change(request.state, old)):
-        raise InvalidTransition(f"{request} is {state_words(request)} and can be changed no more.")
+        raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
     _check_shape(content, at)
     judged = judge(request.state, old, content)
     if not judged.changes:
@@ -93,9 +93,7 @@ def save_draft(
     data = {"changes": short, "count": len(judged.changes)}
     _write_content(request, content)
     if judged.material:
-        data["withdrawn"] = signatures.withdraw_all(
-            request=request, by=by, at=at, reason="What was signed was changed."
-        )
+        data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
     if judged.material and request.state not in EDITABLE:
         stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
         apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
@@ -118,7 +116,7 @@ def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
 
 
 def _check_change(request: Request, judged: Judged, content: RequestContent, at: datetime) -> None:
-    """Refuse what may not be changed in this state, and what would leave the request incomplete."""
+    """Reject changes that are not allowed in this state, or that leave the request incomplete."""
     if judged.refused:
         raise InvalidFields(judged.refused)
     touched = {change["path"] for change in judged.changes}
@@ -135,7 +133,7 @@ def _check_shape(content: RequestContent, at: datetime) -> None:
 
 
 def _next_key(experiment: Experiment) -> str:
-    """Count on; the locked row makes others wait, and a rollback gives the number back."""
+    """Return the next key. The locked row makes others wait; a rollback releases the number."""
     counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
     counter.last += 1
     counter.save(update_fields=["last"])
@@ -151,7 +149,7 @@ def _write_content(request: Request, content: RequestContent) -> None:
 
 
 def _write_stages(request: Request, content: RequestContent) -> None:
-    """Make the stages those of `content`; a stage keeps its row by position."""
+    """Replace the stages by those of `content`; a stage keeps its row by position."""
     stages = [
         Stage(
             request=request,

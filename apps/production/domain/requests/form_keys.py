@@ -1,4 +1,4 @@
-"""The form of a new request saves the same draft however often it is sent: a key in it says which form it is."""
+"""Idempotent saves of the form for a new request: a key in the form identifies its draft."""
 
 import re
 from datetime import datetime
@@ -19,10 +19,10 @@ _KEY = re.compile(r"[A-Za-z0-9]{16,64}")
 def save_new(
     *, experiment: Experiment, content: RequestContent, key: str, by: User, at: datetime, typing: bool = False
 ) -> Request:
-    """Make the draft of a new form; where this form made one already, whose answer was lost, go on with that.
+    """Create the draft of a new form, or update the draft that the same form created before.
 
-    What a button saved stays as it is: the same content again is that draft, another one a new draft, as somebody
-    went back to the form. Raises what `create_draft` and `save_draft` raise.
+    A draft saved by a button stays as it is: sending the same content again returns it, other content makes a new
+    draft, as the user went back to the form. Raises what `create_draft` and `save_draft` raise.
     """
     if not _KEY.fullmatch(key):
         return create_draft(experiment=experiment, content=content, by=by, at=at)
@@ -48,6 +48,6 @@ def _same(made: Request, experiment: Experiment, content: RequestContent) -> boo
 
 def _check(made: Request, form: FormKey, experiment: Experiment, content: RequestContent) -> None:
     if made.version != form.version:
-        raise StaleState(f"This form was saved as {made}, which was changed since. Nothing was overwritten.")
+        raise StaleState(f"This form was saved as {made}, which changed since. Your change was not saved.")
     if made.experiment_id != experiment.pk or content_of(made).workflow != content.workflow:
-        raise StaleState(f"This form was saved as {made}: its experiment and its type stay. Open that draft.")
+        raise StaleState(f"This form was saved as {made}. To change its experiment or type, start a new request.")

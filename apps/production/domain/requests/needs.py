@@ -1,4 +1,4 @@
-"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+"""The services that a request requires, with their current states."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,14 +9,14 @@ from apps.statusboard.domain.board import Row, board
 
 @dataclass(frozen=True)
 class Need:
-    """A service that a request needs, its state now, and which of the stages need it."""
+    """A service that a request requires, its current state, and the stages that require it."""
 
     row: Row
     stages: tuple[str, ...]
 
 
 def needs_of(request: Request, at: datetime) -> list[Need]:
-    """Return the services that a request's stages need, with their states now."""
+    """Return the services that a request's stages require, with their current states."""
     users: dict[int, list[str]] = {}
     for stage in request.stages.all():
         for service in stage.services.all():

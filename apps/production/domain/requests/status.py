@@ -1,4 +1,4 @@
-"""Reading requests: what one holds, the queue and its ranks, and what waits for whom."""
+"""The status of a request for its page: progress bar, summary and totals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from apps.production.models import Request
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the bar that shows where a request stands: `done`, `now` or `ahead`."""
+    """One step of the progress bar; `place` is `done`, `now` or `ahead`."""
 
     label: str
     place: str
@@ -20,7 +20,7 @@ class Step:
 
 
 def steps_of(request: Request) -> list[Step]:
-    """Return the steps of a request's life, with the one it is in; one that ended early ends with that."""
+    """Return the steps of a request with its current one; a request that ended early ends there."""
     state = RequestState(request.state)
     if state in _ENDS:
         passed = [("Draft", True), ("Approval", request.submitted_at), ("Queue", request.approved_at)]
@@ -37,16 +37,16 @@ def steps_of(request: Request) -> list[Step]:
 _ENDS = {RequestState.REJECTED, RequestState.CANCELLED, RequestState.SUPERSEDED}
 _PLACES = {
     RequestState.DRAFT: (0, ""),
-    RequestState.SUBMITTED: (1, "waits to be checked"),
-    RequestState.CHECKING: (1, "is checked"),
+    RequestState.SUBMITTED: (1, "waiting for checks"),
+    RequestState.CHECKING: (1, "checking"),
     RequestState.CHANGES_REQUESTED: (1, "changes requested"),
-    RequestState.AWAITING_APPROVAL: (1, "waits for the OPG"),
+    RequestState.AWAITING_APPROVAL: (1, "awaiting signatures"),
     RequestState.APPROVED: (2, ""),
     RequestState.QUEUED: (2, ""),
     RequestState.TESTING: (3, "testing"),
     RequestState.RUNNING: (3, ""),
     RequestState.ON_HOLD: (3, "on hold"),
-    RequestState.COMPLETING: (3, "last jobs have ended"),
+    RequestState.COMPLETING: (3, "jobs finished"),
     RequestState.DATA_QUALITY: (4, ""),
     RequestState.DONE: (5, ""),
     RequestState.DONE_PARTIAL: (5, "partial"),
@@ -54,58 +54,58 @@ _PLACES = {
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a request stands in words: the answer first, then what comes next; the last event that moved it."""
+class Status:
+    """The status of a request in words, its next step, and the event of its last move."""
 
     answer: str
     next_step: str
     last: Event | None
 
 
-def standing_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Standing:
-    """Say what this person, or whom else, the request waits for; `to_sign` tells whether a signature of the person."""
+def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Status:
+    """Return the status for this user; `to_sign` is whether the request waits for their signature."""
     state, experiment = RequestState(request.state), request.experiment
     last = next((event for event in reversed(events) if event.new == state), None)
     if state == RequestState.DRAFT:
         words = (
             "Not submitted yet.",
-            "Complete it and submit it."
+            "Complete and submit it."
             if may(user, Actor.LIAISON, request)
-            else f"A liaison of {experiment} writes it.",
+            else f"Liaisons of {experiment} are writing it.",
         )
     elif state == RequestState.AWAITING_APPROVAL and to_sign:
         words = ("Waiting for you.", "Approve it, request changes or reject it.")
     elif state == RequestState.CHANGES_REQUESTED:
         who = "you" if may(user, Actor.LIAISON, request) else f"a liaison of {experiment}"
-        words = (f"Waiting for {who}.", "Change it and submit it again.")
+        words = (f"Waiting for {who}.", "Make the requested changes and submit again.")
     else:
-        words = _WORDS.get(state) or (f"{state.label.capitalize()}.", "Nothing more happens to it.")
-    return Standing(*words, last=last)
+        words = _WORDS.get(state) or (f"{state.label.capitalize()}.", "This request is closed.")
+    return Status(*words, last=last)
 
 
 _WORDS = {
-    RequestState.SUBMITTED: ("Being checked.", "In a moment it waits for the OPG, or comes back."),
-    RequestState.CHECKING: ("Being checked.", "In a moment it waits for the OPG, or comes back."),
+    RequestState.SUBMITTED: ("Waiting for checks.", "It is then sent for approval, or returned."),
+    RequestState.CHECKING: ("Checking.", "It is then sent for approval, or returned."),
     RequestState.AWAITING_APPROVAL: (
         "Waiting for signatures.",
-        "Whoever made or submitted it cannot approve it.",
+        "Its author and submitter cannot sign it.",
     ),
-    RequestState.APPROVED: ("Approved.", "It goes to the queue."),
-    RequestState.QUEUED: ("In the queue.", "The OPG produces requests by rank."),
-    RequestState.TESTING: ("Testing.", "Production starts when the test has passed."),
-    RequestState.RUNNING: ("In production.", "Its output is checked when its jobs have ended."),
+    RequestState.APPROVED: ("Approved.", "It will be added to the queue."),
+    RequestState.QUEUED: ("Queued.", "Requests start in order of rank."),
+    RequestState.TESTING: ("Testing.", "Production starts once the test passes."),
+    RequestState.RUNNING: ("In production.", "Data quality review follows once its jobs finish."),
     RequestState.ON_HOLD: ("On hold.", "No new jobs start until the OPG releases it."),
-    RequestState.COMPLETING: ("Its jobs have ended.", "What they wrote is looked at next."),
+    RequestState.COMPLETING: ("Jobs finished.", "Data quality review is next."),
     RequestState.DATA_QUALITY: (
-        "Produced.",
-        "It is done once every check of its data quality has passed or is waived.",
+        "In data quality review.",
+        "It is done once every data quality check passes or is waived.",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Totals:
-    """A request's sums over its stages, of what is filled in: jobs, and wall seconds if each job ran to its limit."""
+    """Totals over all stages: jobs, and wall seconds if every job runs to its limit."""
 
     jobs: int
     wall_seconds: int
