@@ -167,7 +167,7 @@ def test_pages_without_javascript(made, liaison, shifter, browse):
     assert seen.post(f"/requests/{made.key}/comments/{wrote.pk}/edit/", {"text": "many"}).status_code == 302
     assert seen.post(f"/requests/{made.key}/comments/{wrote.pk}/withdraw/").status_code == 302
     assert mine.get(f"/requests/{made.key}/comments/{wrote.pk}/edit/").status_code == 403
-    assert "deleted</span>" in mine.get(f"/requests/{made.key}/").content.decode()
+    assert "withdrawn</span>" in mine.get(f"/requests/{made.key}/").content.decode()
 
 
 @pytest.mark.parametrize("sent", [{"text": ""}, {"field": "no", "text": "x"}, {"text": "x" * 6000}])

@@ -40,7 +40,7 @@ def test_a_retired_group_signs_no_more_and_its_history_stays(group, admin):
     assert retirement_of(group, AT).words == "no one signs for it any more."
     event = Event.objects.get(kind="approval_group.retired")
     assert (event.reason, len(event.data["rules"])) == ("The convener has left.", 2)
-    with pytest.raises(InvalidTransition, match="retired already"):
+    with pytest.raises(InvalidTransition, match="already retired"):
         retire_group(group=group, by=admin, at=AT, reason="Twice.")
 
 

@@ -85,7 +85,7 @@ def test_second_of_two_editors_overwrites_nothing(nova, liaison):
     made = draft(liaison, nova)
     first, second = Request.objects.get(pk=made.pk), Request.objects.get(pk=made.pk)
     save_draft(request=first, content=content(title="First"), version=1, by=other, at=AT)
-    with pytest.raises(StaleState, match="NOVA-0001 was changed by nova-two meanwhile"):
+    with pytest.raises(StaleState, match="NOVA-0001 was changed by nova-two in the meantime"):
         save_draft(request=second, content=content(title="Second"), version=1, by=liaison, at=AT)
     assert Request.objects.get().title == "First"
 
