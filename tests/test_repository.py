@@ -24,7 +24,7 @@ DOMAIN = [
     if path.relative_to(ROOT).parts[2].removesuffix(".py") in {"domain", "models", "pages"}
 ]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name(path: Path) -> str:
@@ -69,6 +69,13 @@ def test_every_command_is_documented():
 def test_links_of_the_documentation_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_recipes_name_files_that_exist():
+    spans = re.findall(r"`((?:apps|docs|opsportal|templates|tests)/[\w./-]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    paths = [span for span in spans if not re.search("[A-Z]{3}", span)]  # APP, NAME and the like are to be filled in
+    assert len(paths) > 30
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_beat_names_tasks_that_exist():
