@@ -1,10 +1,13 @@
 """Assignments and submissions in the back office; what the scheduler refused is sent again by the service."""
 
+from datetime import datetime
+from typing import Any
+
 from django.contrib import admin
 
 from apps.accounts.models import User
 from apps.core.admin import ReadOnlyAdmin
-from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
+from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.submission.domain.assignment import send_refused_again
@@ -19,22 +22,22 @@ class AssignmentAdmin(ReadOnlyAdmin):
     search_fields = ["request__key"]
 
 
-def _refusal(submission: Submission, user: User) -> str:
-    if submission.state != SubmissionState.FAILED:
-        return f"it is “{submission.get_state_display()}”."
-    return "" if may(user, Actor.OPERATOR, submission.request) else f"required role: {Actor.OPERATOR.label}."
+class SendAgain(ReasonAction):
+    name, label, words = "send_again", "Send again", "it is sent again, as it is."
 
+    def refusal(self, row: Submission, user: User) -> str:
+        if row.state != SubmissionState.FAILED:
+            return f"it is “{row.get_state_display()}”."
+        return "" if may(user, Actor.OPERATOR, row.request) else f"required role: {Actor.OPERATOR.label}."
 
-def _send_again(submission: Submission, asked: Asked) -> str:
-    send_refused_again(submission=submission, by=asked.by, at=asked.at, reason=asked.reason)
-    return f"{submission} is sent again in a moment."
+    def act(self, row: Submission, *, by: User, at: datetime, reason: str, **_: Any) -> str:
+        send_refused_again(submission=row, by=by, at=at, reason=reason)
+        return f"{row} is sent again in a moment."
 
 
 @admin.register(Submission)
-class SubmissionAdmin(ReasonActionsAdmin):
-    reason_actions = [
-        ReasonAction("send_again", "Send again", _send_again, each(_refusal, "it is sent again, as it is."))
-    ]
+class SubmissionAdmin(ReadOnlyAdmin):
+    actions = [SendAgain()]
     list_display = ["request", "number", "stage_name", "cluster", "state", "spool_id", "tasks", "ended", "completed"]
     list_filter = ["state", "cluster"]
     search_fields = ["request__key", "spool_id"]

@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.accounts.models import User
-from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.admin import LongListAdmin, PortalAdmin, ReadOnlyAdmin
 from apps.core.domain.events import publish
-from apps.production.admin.actions import Asked, ReasonAction, ReasonActions
+from apps.production.admin.actions import ReasonAction
 from apps.production.domain.approvals.groups import retire_group, retirement_of
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
 from apps.production.permissions import may_change_groups
@@ -35,25 +35,27 @@ class _Announced(PortalAdmin):
         super().delete_model(request, obj)
 
 
-def _outlook(groups: Sequence[ApprovalGroup], user: User, at: datetime) -> list[tuple[bool, str]]:
-    if not may_change_groups(user):
-        return [(False, "you may not change groups.") for _ in groups]
-    return [
-        (False, "it was retired already.") if group.retired_at else (True, retirement_of(group, at).words)
-        for group in groups
-    ]
+class Retire(ReasonAction):
+    name, label = "retire", "Retire"
 
+    def outlook(self, rows: Sequence[ApprovalGroup], user: User, at: datetime) -> list[tuple[bool, str]]:
+        if not may_change_groups(user):
+            return [(False, "you may not change groups.") for _ in rows]
+        return [
+            (False, "it was retired already.") if row.retired_at else (True, retirement_of(row, at).words)
+            for row in rows
+        ]
 
-def _retire(group: ApprovalGroup, asked: Asked) -> str:
-    return f"{group}: {retire_group(group=group, by=asked.by, at=asked.at, reason=asked.reason).words}"
+    def act(self, row: ApprovalGroup, *, by: User, at: datetime, reason: str, **_: Any) -> str:
+        return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).words}"
 
 
 @admin.register(ApprovalGroup)
-class ApprovalGroupAdmin(_Announced, ReasonActions):
+class ApprovalGroupAdmin(_Announced, LongListAdmin):
     """One that was signed for, or handed over, is retired instead of deleted: the history names it."""
 
     saved_kind, deleted_kind = "approval_group.saved", "approval_group.deleted"
-    reason_actions = [ReasonAction("retire", "Retire", _retire, _outlook)]
+    actions = [Retire()]
     list_display = ["name", "experiment", "role", "retired_at"]
     list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
     readonly_fields = ["retired_at"]

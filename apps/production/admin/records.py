@@ -1,12 +1,13 @@
 """What is kept beside requests, in the back office: to look at; holds are lifted by their service."""
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
 
 from apps.accounts.models import User
 from apps.core.admin import ReadOnlyAdmin
-from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin, each
+from apps.production.admin.actions import ReasonAction
 from apps.production.domain.holds import lift_hold, may_lift
 from apps.production.models import (
     Comment,
@@ -127,24 +128,26 @@ class RequestRevisionAdmin(ReadOnlyAdmin):
     search_fields = ["request__key", "by"]
 
 
-def _lift_refusal(hold: Hold, user: User) -> str:
-    if hold.lifted_at:
-        return "it was lifted already."
-    return "" if may_lift(user, hold) else "required role: approver or shifter."
+class Lift(ReasonAction):
+    name, label, words = "lift", "Lift", "new jobs start again."
 
+    def refusal(self, row: Hold, user: User) -> str:
+        if row.lifted_at:
+            return "it was lifted already."
+        return "" if may_lift(user, row) else "required role: approver or shifter."
 
-def _lift(hold: Hold, asked: Asked) -> str:
-    lift_hold(hold=hold, by=asked.by, at=asked.at, reason=asked.reason)
-    return "it is lifted."
+    def act(self, row: Hold, *, by: User, at: datetime, reason: str, **_: Any) -> str:
+        lift_hold(hold=row, by=by, at=at, reason=reason)
+        return "it is lifted."
 
 
 @admin.register(Hold)
-class HoldAdmin(ReasonActionsAdmin):
+class HoldAdmin(ReadOnlyAdmin):
     list_display = ["__str__", "reason", "by", "at", "lifted_by", "lifted_at"]
     list_filter = [("lifted_at", admin.EmptyFieldListFilter), "experiment"]
     list_select_related = ["experiment", "stage__request__experiment", "by", "lifted_by"]
     search_fields = ["reason", "experiment__key", "stage__request__key", "by__username"]
-    reason_actions = [ReasonAction("lift", "Lift", _lift, each(_lift_refusal, "new jobs start again."))]
+    actions = [Lift()]
 
 
 @admin.register(RequestTemplate)

@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from apps.accounts.admin import user_of
 from apps.accounts.models import User
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
-from apps.production.admin.actions import Asked, ReasonAction, ReasonActionsAdmin
+from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.turns import signable
 from apps.production.domain.lifecycle.guards import refusal_of
@@ -41,37 +41,40 @@ class StageInline(admin.TabularInline):
         return False
 
 
-def _move(verb: Verb) -> ReasonAction:
-    def call(request: Request, asked: Asked) -> str:
-        more: dict[str, Any] = {"by": asked.by, "at": asked.at, "reason": asked.reason, "version": asked.version}
+class Move(ReasonAction):
+    """One move of requests."""
+
+    def __init__(self, verb: Verb) -> None:
+        self.verb, self.name, self.label = verb, verb.name.lower(), verb.label
         if verb is Verb.SUPERSEDE:
-            more["successor"] = Request.objects.filter(key=asked.extra).first()
-        moved = SERVICES[verb](request=request, **more)
+            self.extra = "Number of the request that takes its place"
+        super().__init__()
+
+    def act(self, row: Request, *, extra: str, **given: Any) -> str:
+        if self.verb is Verb.SUPERSEDE:
+            given["successor"] = Request.objects.filter(key=extra).first()
+        moved = SERVICES[self.verb](request=row, **given)
         return f"{moved} is now “{moved.get_state_display()}”."
 
-    def outlook(requests: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
+    def outlook(self, rows: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
+        """Say what a move would come to, by the table of moves; the service has the last word."""
         signable_now = set(signable(user, at))
-        return [_outlook(request, verb, user, signable_now) for request in requests]
+        return [self._outlook(row, user, signs=row.pk in signable_now) for row in rows]
 
-    extra = "Number of the request that takes its place" if verb is Verb.SUPERSEDE else ""
-    return ReasonAction(verb.name.lower(), verb.label, call, outlook, extra)
-
-
-def _outlook(request: Request, verb: Verb, user: User, signable_now: set[int]) -> tuple[bool, str]:
-    """Say what a move would come to, by the table of moves; the service has the last word."""
-    now = f"“{request.get_state_display()}”"
-    steps = [step for step in transitions_from(request.state, verb) if not refusal_of(step, request, offered=True)]
-    if not steps:
-        return False, f"it is {now}."
-    who = steps[0].actor
-    signs = who in {Actor.SIGNER, Actor.DECIDER} and request.pk in signable_now
-    if not signs and (who is Actor.SIGNER or not may(user, Actor.APPROVER if who is Actor.DECIDER else who, request)):
-        return False, f"required role: {who.label}."
-    return True, f"{now} becomes “{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
+    def _outlook(self, row: Request, user: User, *, signs: bool) -> tuple[bool, str]:
+        now = f"“{row.get_state_display()}”"
+        steps = [step for step in transitions_from(row.state, self.verb) if not refusal_of(step, row, offered=True)]
+        if not steps:
+            return False, f"it is {now}."
+        who = steps[0].actor
+        signs = signs and who in {Actor.SIGNER, Actor.DECIDER}
+        if not signs and (who is Actor.SIGNER or not may(user, Actor.APPROVER if who is Actor.DECIDER else who, row)):
+            return False, f"required role: {who.label}."
+        return True, f"{now} becomes “{steps[0].new.label}”{', with a reason' if steps[0].reason_needed else ''}."
 
 
 @admin.register(Request)
-class RequestAdmin(ReasonActionsAdmin):
+class RequestAdmin(ReadOnlyAdmin):
     """Every field is read-only here: requests are written on their form, and moved by the actions below.
 
     The actions ask for a reason and call the same services as the pages, as the person who is logged in: an admin who
@@ -84,7 +87,7 @@ class RequestAdmin(ReasonActionsAdmin):
     date_hierarchy = "created_at"
     inlines = [StageInline]
     readonly_fields = ["events"]
-    reason_actions = [_move(verb) for verb in SERVICES]
+    actions = [Move(verb) for verb in SERVICES]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
         """Read along whatever the page of one request names; so many joins would be slow to plan for the list."""

@@ -10,7 +10,7 @@ from django.forms import BaseFormSet, formset_factory
 from django.utils.datastructures import MultiValueDict
 
 from apps.accounts.enums import Role
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.production.domain.content.model import FIELDS, MAX_STAGES, RequestContent, StageContent
 from apps.production.domain.content.plain import read_plain
@@ -20,6 +20,7 @@ from apps.production.domain.types.declaration import StageType, Workflow
 from apps.production.domain.types.faults import Problems
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
+from apps.statusboard.models import Service
 
 TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
 BROKEN = "The stages of this form arrived damaged. Nothing was saved: load the page again."
@@ -73,14 +74,14 @@ class NewRequestForm(RequestForm):
     form_key = forms.CharField(required=False, widget=forms.HiddenInput)
     field_order = ("experiment", "workflow", "title")
 
-    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["experiment"].queryset = writable_experiments(user)  # type: ignore[attr-defined]
         self.fields["workflow"].choices = workflow_choices(user)  # type: ignore[attr-defined]
         self.order_fields(self.field_order)
 
 
-def writable_experiments(user: Any) -> Any:
+def writable_experiments(user: User) -> Any:
     """Return the experiments for which this person is a liaison."""
     scope = scope_of(user)
     if scope.has(Role.LIAISON):
@@ -89,13 +90,13 @@ def writable_experiments(user: Any) -> Any:
     return Experiment.objects.filter(pk__in=own)
 
 
-def workflow_choices(user: Any) -> list[tuple[str, str]]:
+def workflow_choices(user: User) -> list[tuple[str, str]]:
     """Return key and title of the types that this person's new requests may have, the general one first."""
     types = visible_types(user).filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)))
     return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
 
 
-def chosen_workflow(user: Any, key: str) -> Workflow:
+def chosen_workflow(user: User, key: str) -> Workflow:
     """Return the newest version of the type that is asked for; the general one where it may not be had."""
     version = newest_version(key) if key in dict(workflow_choices(user)) else None
     return workflow_of(version) if version else general()
@@ -130,16 +131,10 @@ class Moved(NamedTuple):
 class RequestForms:
     """Request form and stage forms as one, always bound to what was typed, so that nothing typed is ever lost."""
 
-    def __init__(
-        self,
-        data: MultiValueDict[str, Any],
-        *,
-        workflow: Workflow,
-        services: list[tuple[str, str]],
-        new_for: Any = None,
-    ) -> None:
+    def __init__(self, data: MultiValueDict[str, Any], *, workflow: Workflow, new_for: User | None = None) -> None:
         self.data = data
         self.workflow = workflow
+        services = list(Service.objects.values_list("slug", "name"))
         self.main = (
             RequestForm(data, workflow=workflow)
             if new_for is None

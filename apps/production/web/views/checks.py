@@ -19,7 +19,6 @@ from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.lookup import request_or_404
-from apps.statusboard.models import Service
 
 
 @require_safe
@@ -35,7 +34,7 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
     if experiment is None:
         raise PermissionDenied("Only a liaison may write requests.")
     workflow = chosen_workflow(request.user, request.POST.get("workflow", ""))
-    forms = _forms(request, workflow=workflow, new_for=request.user)
+    forms = RequestForms(request.POST, workflow=workflow, new_for=request.user)
     return _panel(request, forms, experiment, None)
 
 
@@ -45,11 +44,8 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, wanted):
         raise PermissionDenied("Only a liaison of the experiment may write this.")
-    return _panel(request, _forms(request, workflow=workflow_of(wanted.workflow)), wanted.experiment, wanted)
-
-
-def _forms(request: AuthenticatedRequest, **more: Any) -> RequestForms:
-    return RequestForms(request.POST, services=list(Service.objects.values_list("slug", "name")), **more)
+    forms = RequestForms(request.POST, workflow=workflow_of(wanted.workflow))
+    return _panel(request, forms, wanted.experiment, wanted)
 
 
 def _panel(

@@ -1,6 +1,5 @@
 """The request form: write, add and move stages, save and submit; works without JavaScript."""
 
-import re
 from typing import Any
 
 from django.contrib import messages
@@ -14,7 +13,8 @@ from django.views.decorators.http import require_http_methods
 
 from apps.accounts.models import Experiment
 from apps.accounts.web.request import AuthenticatedRequest
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.core.web.query import number_in
 from apps.production.domain.actors import may
 from apps.production.domain.checks import Severity, messages_of
 from apps.production.domain.checks.report import CheckReport
@@ -27,6 +27,7 @@ from apps.production.domain.lineage.clones import taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.form_keys import save_new
+from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
 from apps.production.models import Request
@@ -34,7 +35,6 @@ from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import check_form, panel_context
-from apps.statusboard.models import Service
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -47,8 +47,8 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
     key = {"form_key": get_random_string(32)}
     sent = request.POST if request.method == "POST" else request.GET
     workflow = chosen_workflow(request.user, sent.get("workflow", ""))
-    number = request.GET.get("template", "")
-    if request.method != "POST" and re.fullmatch("[0-9]{1,9}", number):
+    number = number_in(request.GET, "template")
+    if request.method != "POST" and number is not None:
         template = get_object_or_404(templates_for(request.user).filter(experiment__in=experiments), pk=number)
         begun = content_from(template)
         for note in begun.notes[:20]:
@@ -58,7 +58,8 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
     elif request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
         data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key, **key)
-    return _form(request, _forms(data, workflow=workflow, new_for=request.user), None)
+    page = FormPage(request, data, workflow)
+    return page.act() if request.method == "POST" else page.show()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -70,190 +71,158 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if not may(request.user, Actor.LIAISON, wanted) or (request.method != "POST" and closed):
         raise PermissionDenied("Only a liaison of the experiment may write this, while its state allows it.")
     if request.method == "POST":
-        return _form(request, _forms(request.POST, workflow=workflow_of(wanted.workflow)), wanted)
-    forms = _forms(typed(content, version=wanted.version), workflow=content.workflow)
-    if "check" in request.GET and forms.is_valid():
-        return _checked(request, forms, wanted)
-    return _render(request, forms, wanted)
+        return FormPage(request, request.POST, workflow_of(wanted.workflow), wanted).act()
+    page = FormPage(request, typed(content, version=wanted.version), content.workflow, wanted)
+    return page.check() if "check" in request.GET and page.forms.is_valid() else page.show()
 
 
-def _forms(data: Any, **more: Any) -> RequestForms:
-    return RequestForms(data, services=list(Service.objects.values_list("slug", "name")), **more)
+class FormPage:
+    """The form of a request, or without `wanted` of a new one, and what its buttons do."""
 
+    def __init__(
+        self, request: AuthenticatedRequest, data: Any, workflow: Workflow, wanted: Request | None = None
+    ) -> None:
+        self.request, self.wanted, self.conflict = request, wanted, ""
+        self.forms = RequestForms(data, workflow=workflow, new_for=None if wanted else request.user)
 
-def _form(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None) -> HttpResponse:
-    if request.method != "POST":
-        return _render(request, forms, wanted)
-    action = request.POST.get("do", "save")
-    if action == "autosave":
-        return _autosave(request, forms, wanted)
-    return _pressed(request, forms, wanted, action)
+    def act(self) -> HttpResponse:
+        """Do what the pressed button says."""
+        action = self.request.POST.get("do", "save")
+        if action == "autosave":
+            return self._autosave()
+        moved = self.forms.move_rows(action)
+        if moved is not None:
+            return FormPage(self.request, moved.data, self.forms.workflow, self.wanted).show(focus=moved.focus)
+        return self.check() if action == "check" else self._write(action)
 
+    def check(self, status: int = 200) -> HttpResponse:
+        """Show the form with what the checks say of it, beside the fields and in whole."""
+        experiment = self._experiment()
+        if experiment is None or self.forms.is_damaged:
+            return self.show(status=400)
+        found = check_form(self.forms, experiment, self.wanted, self.request.user)
+        self.forms.is_valid()
+        self.forms.add_problems(messages_of(finding for finding in found.findings if finding.blocks))
+        for finding in found.of(Severity.WARNING):
+            self.forms.add_advice(finding.path, finding.message)
+        return self.show(status=status, found=found)
 
-def _pressed(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
-    """Do what the pressed button says."""
-    new_for = request.user if wanted is None else None
-    moved = forms.move_rows(action)
-    if moved is not None:
-        again = _forms(moved.data, workflow=forms.workflow, new_for=new_for)
-        return _render(request, again, wanted, focus=moved.focus)
-    return _checked(request, forms, wanted) if action == "check" else _write(request, forms, wanted, action)
-
-
-def _write(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
-    """Save what was typed, with the mend whose button was pressed, and submit it if that was asked for."""
-    if not forms.is_valid():
-        return _refused(request, forms, wanted, action)
-    version = wanted.version if wanted is not None else 0
-    try:
-        saved = _save(request, forms, wanted, action)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except InvalidFields as error:
-        forms.add_problems(error.problems)
-        return _refused(request, forms, wanted, action)
-    except (StaleState, InvalidTransition) as error:
-        return _render(request, forms, wanted, status=409, conflict=str(error))
-    return _after(request, forms, saved, action, version)
-
-
-def _after(
-    request: AuthenticatedRequest, forms: RequestForms, saved: Request, action: str, version: int
-) -> HttpResponse:
-    """Go on after a save of what was at `version`."""
-    if saved.state not in EDITABLE:
-        return _changed(request, saved, version)
-    if action.startswith("fix:"):
-        messages.success(request, f"{saved} is saved with this change.")
-        return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1#checks")
-    return _submit(request, forms, saved) if action == "submit" else _saved(request, saved)
-
-
-def _autosave(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None) -> JsonResponse:
-    """Save while somebody types, and say how it went; nothing of anybody else is ever overwritten."""
-    if not forms.is_valid():
-        return _not_saved(forms)
-    try:
-        saved = _save(request, forms, wanted, "autosave")
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from None
-    except InvalidFields as error:
-        forms.add_problems(error.problems)
-        return _not_saved(forms)
-    except (StaleState, InvalidTransition) as error:
-        return JsonResponse({"conflict": f"Not saved: {error} What you typed is still here."})
-    return JsonResponse(
-        {
-            "saved": f"{timezone.localtime():%H:%M}",
-            "key": saved.key,
-            "version": saved.version,
-            "created": wanted is None,
-            "url": reverse("production:request-edit", args=[saved.key]),
+    def show(self, *, status: int = 200, focus: int | None = None, found: CheckReport | None = None) -> HttpResponse:
+        forms, wanted = self.forms, self.wanted
+        if focus is not None:
+            forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
+        context = {
+            "object": wanted,
+            "main": forms.main,
+            "stages": forms.stages.forms,
+            "workflow": forms.workflow,
+            "problems": forms.problems(),
+            "conflict": self.conflict,
+            "signed": wanted is not None and wanted.state not in EDITABLE,
+            "material": wanted is not None and wanted.state in CHANGEABLE,
+            "full": len(forms.stages.forms) >= MAX_STAGES,
+            "max_stages": MAX_STAGES,
+            **panel_context(forms, found),
+            "taken": taken_names(wanted) if wanted else [],
+            "threads": threads_of(wanted) if wanted else [],
         }
-    )
+        return render(self.request, "production/request_form.html", context, status=status)
 
+    def _write(self, action: str) -> HttpResponse:
+        """Save what was typed, with the fix whose button was pressed, and submit it if that was asked for.
 
-def _not_saved(forms: RequestForms) -> JsonResponse:
-    _, place, message = forms.problems()[0]
-    return JsonResponse({"problem": f"Not saved yet. {place}: {message}"})
+        Who wanted to submit what cannot be saved sees everything else that is wrong as well.
+        """
+        version = self.wanted.version if self.wanted else 0
+        saved = self._save(action)
+        if saved is None:
+            if action == "submit" and not self.conflict:
+                return self.check(status=400)
+            return self.show(status=409 if self.conflict else 400)
+        if saved.state not in EDITABLE:
+            return self._changed(saved, version)
+        if action == "submit":
+            return self._submit(saved)
+        edit = reverse("production:request-edit", args=[saved.key])
+        if action.startswith("fix:"):
+            messages.success(self.request, f"{saved} is saved with this change.")
+            return redirect(f"{edit}?check=1#checks")
+        messages.success(self.request, f"{saved} is saved as a draft. Nobody is asked to approve it yet.")
+        return redirect(edit)
 
+    def _autosave(self) -> JsonResponse:
+        """Save while somebody types, and say how it went; nothing of anybody else is ever overwritten."""
+        saved = self._save("autosave")
+        if self.conflict:
+            return JsonResponse({"conflict": f"Not saved: {self.conflict} What you typed is still here."})
+        if saved is None:
+            _, place, message = self.forms.problems()[0]
+            return JsonResponse({"problem": f"Not saved yet. {place}: {message}"})
+        return JsonResponse(
+            {
+                "saved": f"{timezone.localtime():%H:%M}",
+                "key": saved.key,
+                "version": saved.version,
+                "created": self.wanted is None,
+                "url": reverse("production:request-edit", args=[saved.key]),
+            }
+        )
 
-def _refused(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> HttpResponse:
-    """Show what cannot be saved; who wanted to submit sees everything else that is wrong as well."""
-    if action == "submit":
-        return _checked(request, forms, wanted, status=400)
-    return _render(request, forms, wanted, status=400)
+    def _save(self, action: str) -> Request | None:
+        """Save what was typed; where it cannot be saved, `forms` has its problems, or `conflict` says why."""
+        if not self.forms.is_valid():
+            return None
+        try:
+            return self._saved(action)
+        except InvalidFields as error:
+            self.forms.add_problems(error.problems)
+        except (StaleState, InvalidTransition) as error:
+            self.conflict = str(error)
+        return None
 
+    def _saved(self, action: str) -> Request:
+        forms, experiment, content = self.forms, self._experiment(), self.forms.content
+        if action.startswith("fix:") and experiment is not None:
+            rule, path = f"{action}::".split(":")[1:3]
+            content = (
+                check_form(forms, experiment, self.wanted, self.request.user).apply_fix(content, rule, path) or content
+            )
+        how: dict[str, Any] = {
+            "content": content,
+            "by": self.request.user,
+            "at": timezone.now(),
+            "typing": action == "autosave",
+        }
+        given = forms.main.cleaned_data
+        if self.wanted is None:
+            return save_new(experiment=given["experiment"], key=given["form_key"], **how)
+        return save_draft(request=self.wanted, version=given["version"] or 0, **how)
 
-def _experiment(forms: RequestForms, wanted: Request | None) -> Experiment | None:
-    forms.main.is_valid()
-    return forms.main.cleaned_data.get("experiment") if wanted is None else wanted.experiment
+    def _experiment(self) -> Experiment | None:
+        self.forms.main.is_valid()
+        return self.wanted.experiment if self.wanted else self.forms.main.cleaned_data.get("experiment")
 
+    def _changed(self, saved: Request, version: int) -> HttpResponse:
+        """Say what a change of a request past its draft came to, which was at `version` before."""
+        if not version:  # the form was sent twice
+            messages.info(self.request, f"{saved} was submitted already.")
+        elif saved.version == version:
+            messages.info(self.request, f"Nothing of {saved} was changed.")
+        elif saved.state == RequestState.SUBMITTED:
+            messages.warning(self.request, f"{saved} is changed: it is checked again and needs its signatures anew.")
+        else:
+            messages.success(self.request, f"{saved} is changed. What was signed still holds.")
+        return redirect(saved)
 
-def _checked(
-    request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, status: int = 200
-) -> HttpResponse:
-    """Show the form with what the checks say of it, beside the fields and in whole."""
-    experiment = _experiment(forms, wanted)
-    if experiment is None or forms.is_damaged:
-        return _render(request, forms, wanted, status=400)
-    found = check_form(forms, experiment, wanted, request.user)
-    forms.is_valid()
-    forms.add_problems(messages_of(finding for finding in found.findings if finding.blocks))
-    for finding in found.of(Severity.WARNING):
-        forms.add_advice(finding.path, finding.message)
-    return _render(request, forms, wanted, status=status, found=found)
-
-
-def _save(request: AuthenticatedRequest, forms: RequestForms, wanted: Request | None, action: str) -> Request:
-    by, at, content = request.user, timezone.now(), forms.content
-    experiment = _experiment(forms, wanted)
-    if action.startswith("fix:") and experiment is not None:
-        rule, path = f"{action}::".split(":")[1:3]
-        content = check_form(forms, experiment, wanted, by).apply_fix(content, rule, path) or content
-    given, typing = forms.main.cleaned_data, action == "autosave"
-    if wanted is None:
-        key = given["form_key"]
-        return save_new(experiment=given["experiment"], content=content, key=key, by=by, at=at, typing=typing)
-    return save_draft(request=wanted, content=content, version=given["version"] or 0, by=by, at=at, typing=typing)
-
-
-def _saved(request: AuthenticatedRequest, saved: Request) -> HttpResponse:
-    messages.success(request, f"{saved} is saved as a draft. Nobody is asked to approve it yet.")
-    return redirect("production:request-edit", key=saved.key)
-
-
-def _changed(request: AuthenticatedRequest, saved: Request, version: int) -> HttpResponse:
-    """Say what a change of a request past its draft came to."""
-    if not version:  # the form was sent twice
-        messages.info(request, f"{saved} was submitted already.")
-    elif saved.version == version:
-        messages.info(request, f"Nothing of {saved} was changed.")
-    elif saved.state == RequestState.SUBMITTED:
-        messages.warning(request, f"{saved} is changed: it is checked again and needs its signatures anew.")
-    else:
-        messages.success(request, f"{saved} is changed. What was signed still holds.")
-    return redirect(saved)
-
-
-def _submit(request: AuthenticatedRequest, forms: RequestForms, saved: Request) -> HttpResponse:
-    try:
-        submit_request(request=saved, by=request.user, at=timezone.now())
-    except InvalidFields:
-        messages.warning(request, f"{saved} is saved as a draft but not submitted: some things must be mended first.")
-        return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1")
-    except (StaleState, InvalidTransition) as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, f"{saved} is sent for approval.")
-    return redirect(saved)
-
-
-def _render(
-    request: AuthenticatedRequest,
-    forms: RequestForms,
-    wanted: Request | None,
-    *,
-    status: int = 200,
-    focus: int | None = None,
-    conflict: str = "",
-    found: CheckReport | None = None,
-) -> HttpResponse:
-    if focus is not None:
-        forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
-    context = {
-        "object": wanted,
-        "main": forms.main,
-        "stages": forms.stages.forms,
-        "workflow": forms.workflow,
-        "problems": forms.problems(),
-        "conflict": conflict,
-        "signed": wanted is not None and wanted.state not in EDITABLE,
-        "material": wanted is not None and wanted.state in CHANGEABLE,
-        "full": len(forms.stages.forms) >= MAX_STAGES,
-        "max_stages": MAX_STAGES,
-        **panel_context(forms, found),
-        "taken": taken_names(wanted) if wanted else [],
-        "threads": threads_of(wanted) if wanted else [],
-    }
-    return render(request, "production/request_form.html", context, status=status)
+    def _submit(self, saved: Request) -> HttpResponse:
+        try:
+            submit_request(request=saved, by=self.request.user, at=timezone.now())
+        except InvalidFields:
+            words = f"{saved} is saved as a draft but not submitted: some things must be mended first."
+            messages.warning(self.request, words)
+            return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1")
+        except (StaleState, InvalidTransition) as error:
+            messages.error(self.request, str(error))
+        else:
+            messages.success(self.request, f"{saved} is sent for approval.")
+        return redirect(saved)
