@@ -172,7 +172,7 @@ class Environment(BaseSettings):
     )
     LOG_ROOTS: Paths = Field(
         default=[],
-        description="Directories under which job logs may be read, separated by commas. None: no log is read.",
+        description="Directories under which job logs may be read, separated by commas; see docs/security.md. None: no log is read.",
     )
     DATASET_CATALOGUE: str = Field(
         default="",

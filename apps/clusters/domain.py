@@ -11,6 +11,9 @@ from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.events import publish
 from apps.core.domain.plugins import UnknownPlugin
 
+#: Option of a cluster with the accounts whose logs every job may show. Adapters do not know it.
+LOG_OWNERS = "log_owners"
+
 
 @transaction.atomic
 def ensure_cluster(
@@ -27,9 +30,16 @@ def ensure_cluster(
 
 def adapter_of(cluster: Cluster) -> Scheduler:
     """Return the cluster's scheduler adapter. Raises `SchedulerError` when it is unknown or its options are wrong."""
+    options = {name: value for name, value in cluster.options.items() if name != LOG_OWNERS}
     try:
-        return SCHEDULERS.get(cluster.scheduler)(cluster.name, cluster.options)
+        return SCHEDULERS.get(cluster.scheduler)(cluster.name, options)
     except UnknownPlugin as error:
         raise SchedulerError(str(error)) from error
     except (ValueError, TypeError, LookupError) as error:
         raise SchedulerError(f"options of cluster {cluster.name}: {error}") from error
+
+
+def log_owners_of(cluster: Cluster) -> tuple[str, ...]:
+    """Return the accounts, by name or uid, that may own logs of every job of the cluster."""
+    names = str(cluster.options.get(LOG_OWNERS, "")).split(",")
+    return tuple(name.strip() for name in names if name.strip())

@@ -10,6 +10,7 @@ from apps.clusters.schedulers.base import JobRecord
 from apps.clusters.schedulers.simulated import Simulated
 from apps.demo.simulation.causes import ENDS
 from apps.demo.simulation.simulator import Config, Simulator
+from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.base import JobFacts
 from apps.diagnosis.engine.diagnose import diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
@@ -33,7 +34,7 @@ def verdict_on(record: JobRecord, logs: Path) -> str:
     )
     if not record.stdout_path:
         return diagnose(facts, [], classifiers=classifiers()).verdict.verdict.value
-    with open_log(Path(record.stdout_path), [logs]) as descriptor:
+    with open_log(Path(record.stdout_path), LogAccess((logs,), uid=os.getuid())) as descriptor:
         block = read_log(descriptor, os.fstat(descriptor).st_size)
     return diagnose(facts, [block], classifiers=classifiers()).verdict.verdict.value
 

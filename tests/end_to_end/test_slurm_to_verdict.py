@@ -103,7 +103,11 @@ def portal(slurm, settings, tmp_path) -> Callable[[], None]:
     settings.LOG_ROOTS = [slurm.jobs_dir]
     people.experiment("NOVA", "NOvA")
     cluster = ensure_cluster(
-        name=slurm.cluster, scheduler="slurm", by="test", at=people.LONG_AGO, options={"conf": str(slurm.conf)}
+        name=slurm.cluster,
+        scheduler="slurm",
+        by="test",
+        at=people.LONG_AGO,
+        options={"conf": str(slurm.conf), "log_owners": "root"},
     )
 
     def run() -> None:

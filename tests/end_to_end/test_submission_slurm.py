@@ -65,7 +65,11 @@ echo "$5" > {jobs}/made-$OPSPORTAL_STAGE-$OPSPORTAL_JOB_INDEX
 def cluster(slurm, settings):
     settings.LOG_ROOTS = [slurm.jobs_dir]
     cluster = ensure_cluster(
-        name=slurm.cluster, scheduler="slurm", by="test", at=people.LONG_AGO, options={"conf": str(slurm.conf)}
+        name=slurm.cluster,
+        scheduler="slurm",
+        by="test",
+        at=people.LONG_AGO,
+        options={"conf": str(slurm.conf), "log_owners": "root"},
     )
     cluster.submits = True
     output = str(slurm.jobs_dir / "%A_%a.out")

@@ -1,5 +1,6 @@
 """A request on the simulated cluster, from the queue to data quality, through an outage of a service that it needs."""
 
+import os
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -41,7 +42,7 @@ class Demo:
         self.simulator = Simulator(config, self.now, OTHERS)
         self.advance(1)
         settings.LOG_ROOTS = [directory]
-        options = {"dir": str(directory)}
+        options = {"dir": str(directory), "log_owners": str(os.getuid())}
         self.cluster = clusters.cluster(
             "sim", "simulated", options=options, submits=True, submission={"partition": "grid"}
         )

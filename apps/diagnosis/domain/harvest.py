@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from apps.accounts.models import Principal
@@ -19,6 +18,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed, StaleState
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
+from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.domain.log_paths import locate_logs
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.catalogue import built_in
@@ -96,7 +96,7 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         move(harvest, to=HarvestState.RUNNING, transitions=TRANSITIONS, attempts=attempt, due_at=due_at)
         if attempt > ATTEMPTS:
             raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
-        read = [_read(stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
+        read = [_read(harvest.job, stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
         errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused)]
         if errors and harvest.job.started_at and attempt <= len(BACK_OFF_SECONDS):
             return _reschedule(harvest, errors, at)
@@ -112,9 +112,9 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         return None
 
 
-def _read(stream: Stream, path: str) -> ReadResult:
+def _read(job: Job, stream: Stream, path: str) -> ReadResult:
     try:
-        with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
+        with open_log(Path(path), log_access(job)) as descriptor:
             block = read_log(descriptor, os.fstat(descriptor).st_size)
     except LogError as error:
         return ReadResult(stream, path, error=error)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from django.conf import settings
-
 from apps.diagnosis.domain.facts import facts_of
+from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.domain.log_paths import locate_logs
 from apps.diagnosis.engine.base import Block, Hit
 from apps.diagnosis.engine.diagnose import diagnose
@@ -27,16 +26,16 @@ class LogScan:
 
 def scan_logs(*, job: Job, at: datetime) -> LogScan:
     """Scan the ends of a job's logs; unknown log paths are requested from the scheduler and stored."""
-    blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(stream, path)) is not None]
+    blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(job, stream, path)) is not None]
     if not blocks:
         return LogScan(read=False)
     found = diagnose(facts_of(job), blocks, classifiers=classifiers())
     return LogScan(read=True, hits=tuple(hit for hit in found.hits if hit.pattern.role is Role.CAUSE))
 
 
-def _read(stream: Stream, path: str) -> Block | None:
+def _read(job: Job, stream: Stream, path: str) -> Block | None:
     try:
-        with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
+        with open_log(Path(path), log_access(job)) as descriptor:
             block = read_back(descriptor, budget_bytes=min(BUDGET_BYTES, max(1, os.fstat(descriptor).st_size)))
     except LogError:
         return None

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from django.conf import settings
-
 from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
 from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, open_log, read_around, read_back
@@ -57,7 +56,7 @@ def log_view(
     chosen = stream or _default_stream(job, streams)
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)
-    block, problem = _window(excerpt, paths.get(chosen, ""), lines, before, at)
+    block, problem = _window(job, excerpt, paths.get(chosen, ""), lines, before, at)
     if excerpt is None and job.started_at is None:
         problem = "It never ran, so it wrote none."
     if block is None:
@@ -78,7 +77,7 @@ def _default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
 
 
 def _window(
-    excerpt: LogExcerpt | None, path: str, lines: int, before: int | None, at: int | None
+    job: Job, excerpt: LogExcerpt | None, path: str, lines: int, before: int | None, at: int | None
 ) -> tuple[Block | None, str]:
     stored = _stored_window(excerpt, lines, before, at) if excerpt else None
     if stored is not None:
@@ -86,7 +85,7 @@ def _window(
     if not path:
         return None, "Log path unknown."
     try:
-        with open_log(Path(path), settings.LOG_ROOTS) as descriptor:
+        with open_log(Path(path), log_access(job)) as descriptor:
             if at is not None:
                 return read_around(descriptor, at, lines=lines, budget_bytes=WINDOW_BYTES), ""
             return read_back(descriptor, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""

@@ -1,16 +1,18 @@
-"""Read a log of any size from its end, within a byte budget, and only below the configured roots.
+"""Read a log of any size from its end, within a byte budget, and only if the job may show the file.
 
-Nothing that a job controls is trusted: not its log's path, not the file type, not that the file stays unchanged.
+Nothing that a job controls is trusted: not its log's path, not the file's type, owner or other names, not that the
+file stays unchanged.
 """
 
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
 
@@ -31,7 +33,7 @@ class LogMissing(LogError):
 
 
 class LogRefused(LogError):
-    """The path must not be read: outside the roots, through a symlink, or not a regular file."""
+    """The path must not be read: outside the roots, through a symlink, not a regular file, or not the job's own."""
 
 
 class LogUnreadable(LogError):
@@ -48,14 +50,15 @@ class LogLine:
 
 
 @contextmanager
-def open_log(path: Path, roots: Sequence[Path] | None) -> Iterator[int]:
+def open_log(path: Path, access: LogAccess | None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor. Raises `LogError`.
 
-    With `roots`, the path must be below one of them, and no component below the root may be a symlink or `..`.
-    None means that the path comes from an operator, not from a job.
+    With `access`, the path must be below one of its roots, no component below the root may be a symlink or `..`,
+    and directories and file must be such that the job may show them. None means that the path comes from an
+    operator, not from a job.
     """
     try:
-        descriptor = os.open(path, OPEN_FILE) if roots is None else _open_beneath(path, roots)
+        descriptor = os.open(path, OPEN_FILE) if access is None else _open_beneath(path, access)
     except OSError as error:
         raise _log_error(path, error) from None
     try:
@@ -78,20 +81,40 @@ def _log_error(path: Path, error: OSError) -> LogError:
     return LogUnreadable(f"{path}: {error.strerror}")
 
 
-def _open_beneath(path: Path, roots: Sequence[Path]) -> int:
+def _open_beneath(path: Path, access: LogAccess) -> int:
     """Open `path` component by component from its root, so that nothing below the root leads out of it."""
-    root, parts = _split(path, roots)
+    root, parts = _split(path, access.roots)
     directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in parts[:-1]:
+        for depth, part in enumerate(parts[:-1], 1):
             parent, directory = directory, os.open(part, OPEN_DIRECTORY, dir_fd=directory)
             os.close(parent)
-        return os.open(parts[-1], OPEN_FILE | os.O_NOFOLLOW, dir_fd=directory)
+            if problem := access.directory_problem(os.fstat(directory)):
+                raise LogRefused(f"{path}: directory {root.joinpath(*parts[:depth])} {problem}")
+        return _open_owned(path, directory, access)
     finally:
         os.close(directory)
 
 
-def _split(path: Path, roots: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
+def _open_owned(path: Path, directory: int, access: LogAccess) -> int:
+    """Open the file `path`, which lies in the open `directory`, if the job may show it."""
+    descriptor = os.open(path.name, OPEN_FILE | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        if problem := access.file_problem(os.fstat(descriptor)):
+            raise LogRefused(f"{path}: {problem}")
+        # A hard link that was removed once it was open is not counted any more: the file must still have this name.
+        named = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+        if not os.path.samestat(named, os.fstat(descriptor)):
+            raise LogUnreadable(f"{path}: replaced while it was opened")
+        if problem := access.file_problem(named):
+            raise LogRefused(f"{path}: {problem}")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _split(path: Path, roots: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
     if "\x00" in str(path):
         raise LogRefused(f"{str(path)!r}: NUL byte in the path")
     if not path.is_absolute() or ".." in path.parts:

@@ -1,5 +1,6 @@
 """Loads the demo: people, board, requests, and what the simulated cluster is to run for them."""
 
+import os
 from argparse import ArgumentParser
 from datetime import datetime, timedelta
 from io import StringIO
@@ -11,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.clusters.domain import ensure_cluster
+from apps.clusters.domain import LOG_OWNERS, ensure_cluster
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.simulated import PARTITION
 from apps.demo.data.board import load_board
@@ -59,14 +60,18 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     write_campaigns(directory / "campaigns.json", campaigns)
     (directory / "spool").mkdir(mode=0o700, exist_ok=True)
     is_new = not Cluster.objects.filter(name=cluster_name()).exists()
+    # The simulation writes the logs of all its users as the account that runs the demo.
+    options = {"dir": str(directory), LOG_OWNERS: str(os.getuid())}
     cluster = ensure_cluster(
         name=cluster_name(),
         scheduler="simulated",
-        options={"dir": str(directory)},
+        options=options,
         by="demo",
         at=at,
     )
     if is_new:
         Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
+    elif LOG_OWNERS not in cluster.options:  # made by an earlier version
+        Cluster.objects.filter(pk=cluster.pk).update(options={**cluster.options, **options})
     if not Collection.objects.filter(cluster=cluster).exists():
         collect_again(cluster=cluster, since=since, at=at)

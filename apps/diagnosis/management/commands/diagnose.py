@@ -55,7 +55,7 @@ class Command(BaseCommand):
             experiment=options["experiment"],
         )
         try:
-            with open_log(file, roots=None) as descriptor:
+            with open_log(file, access=None) as descriptor:
                 block = read_log(descriptor, os.fstat(descriptor).st_size)
         except LogError as error:
             raise CommandError(str(error)) from None

@@ -1,0 +1,57 @@
+"""Which files may be read as logs of a job: its user chooses the path, and may name the file of another."""
+
+import os
+import pwd
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class LogAccess:
+    """Who may own the logs of one job: its user, and the accounts whose logs every job of the cluster may show.
+
+    Paths must be below one of `roots`. `uid` is None where the job's user is not an ordinary account of this host.
+    """
+
+    roots: tuple[Path, ...]
+    user: str = ""
+    uid: int | None = None
+    allowed_uids: frozenset[int] = frozenset()
+
+    def file_problem(self, status: os.stat_result) -> str:
+        """Return why a file may not be read for this job; empty if it may."""
+        if not stat.S_ISREG(status.st_mode):
+            return "not a regular file"
+        if status.st_nlink > 1:
+            return f"hard link: the file has {status.st_nlink} names, and another of them may be private"
+        if self._accepts(status.st_uid):
+            return ""
+        owner = _name_of(status.st_uid)
+        if self.uid is not None:
+            return f"owned by {owner}, but the job ran as {self.user}"
+        who = f"the job's user {self.user} is not an ordinary account on this host" if self.user else "job has no user"
+        return f"{who}, and its cluster does not allow logs owned by {owner}"
+
+    def directory_problem(self, status: os.stat_result) -> str:
+        """Return why a directory on the way to a log cannot be trusted; empty if it can.
+
+        Without the sticky bit, who may write to a directory may also replace what others have put there.
+        """
+        if status.st_mode & stat.S_ISVTX:
+            return ""
+        if status.st_mode & stat.S_IWOTH:
+            return "is writable by everyone"
+        if status.st_mode & stat.S_IWGRP and status.st_uid != 0 and not self._accepts(status.st_uid):
+            return f"is writable by its group and owned by {_name_of(status.st_uid)}"
+        return ""
+
+    def _accepts(self, uid: int) -> bool:
+        return uid == self.uid or uid in self.allowed_uids
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
