@@ -86,7 +86,7 @@ def create_token(*, user: User, days: int, by: Principal, at: datetime) -> str:
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     limit = settings.REST_KNOX["TOKEN_LIMIT_PER_USER"]
     if AuthToken.objects.filter(user=user, expiry__gt=at).count() >= limit:
-        raise InvalidFields({"days": [f"You have {limit} tokens already: revoke one that is not used."]})
+        raise InvalidFields({"days": [f"You already have {limit} tokens. Revoke one you no longer use."]})
     _, token = AuthToken.objects.create(user, expiry=timedelta(days=days))
     publish(kind="token.created", target=user, by=by, at=at, data={"days": days})
     return str(token)

@@ -17,7 +17,7 @@ UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin
 class User(AbstractUser):
     """A person, or a tool with a token."""
 
-    time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name; empty: the portal's own.")
+    time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name. Empty: the portal's default.")
     #: Kept by `permissions`, once they were read.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]
@@ -38,7 +38,7 @@ Principal: TypeAlias = User | str
 class Experiment(models.Model):
     """A collaboration for which production is made; `key` begins the numbers of its requests."""
 
-    key = models.SlugField(max_length=16, unique=True, help_text="Short, upper case, such as NOVA.")
+    key = models.SlugField(max_length=16, unique=True, help_text="Short, in upper case, for example NOVA.")
     name = models.CharField(max_length=100)
 
     class Meta:
@@ -82,7 +82,7 @@ class ClusterLogin(models.Model):
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="cluster_logins")
     login = models.CharField(max_length=64)
-    cluster = models.CharField(max_length=64, blank=True, help_text="Name of the cluster; empty: on every cluster.")
+    cluster = models.CharField(max_length=64, blank=True, help_text="Name of the cluster. Empty: all clusters.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "login", "cluster"], name="cluster_login_once")]

@@ -50,11 +50,11 @@ class MaskingRuleAdmin(PortalAdmin):
     def delete_model(self, request: HttpRequest, obj: MaskingRule) -> None:
         delete_masking_rule(rule=obj, by=user_of(request), at=timezone.now())
 
-    @admin.action(description="Dry run: what would these mask in the archive?", permissions=["change"])
+    @admin.action(description="Dry-run selected rules on the archive", permissions=["change"])
     def try_on_the_archive(self, request: HttpRequest, queryset: QuerySet[MaskingRule]) -> None:
         for rule in queryset:
             start_trial(rule=rule, by=user_of(request), at=timezone.now())
-        messages.success(request, "The archive is being looked through: see the dry runs of masking rules.")
+        messages.success(request, "Dry run started. See “Dry runs of masking rules” for results.")
 
 
 @admin.register(MaskingTrial)
@@ -63,11 +63,11 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
     readonly_fields = ["done", "most_found"]
     exclude = ["names", "last_blob", "until_blob"]
 
-    @admin.display(description="looked through")
+    @admin.display(description="progress")
     def done(self, trial: MaskingTrial) -> str:
         return f"{trial.progress:.0%}"
 
-    @admin.display(description="in variables")
+    @admin.display(description="variables")
     def most_found(self, trial: MaskingTrial) -> str:
         most = sorted(trial.names.items(), key=lambda item: (-item[1], item[0]))[:20]
         return ", ".join(f"{name} ({count})" for name, count in most) or "–"
@@ -100,18 +100,18 @@ class CaptureHostAdmin(PortalAdmin):
     def tokens(self, host: CaptureHost) -> int:
         return len(host.token_hashes)
 
-    @admin.action(description="Make a new token, the others stay", permissions=["change"])
+    @admin.action(description="Create a token", permissions=["change"])
     def new_token(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
             self._show(request, host, add_host_token(host=host, by=user_of(request), at=timezone.now()))
 
-    @admin.action(description="Make all tokens useless", permissions=["change"])
+    @admin.action(description="Revoke all tokens", permissions=["change"])
     def revoke_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
             revoke_host_tokens(host=host, by=user_of(request), at=timezone.now())
 
     def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
-        messages.success(request, f"The token of {host}, shown once: {token}")
+        messages.success(request, f"Token of {host}. Copy it now, it is shown only once: {token}")
 
 
 @admin.register(RetentionRule)

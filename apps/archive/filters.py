@@ -48,35 +48,35 @@ class ArchivedJobs(django_filters.FilterSet):
 
     words = django_filters.CharFilter(
         method="in_script",
-        label="Words in the script",
+        label="Words in script",
         max_length=200,
         widget=_hint("gromacs/2023.3 --mem=4G"),
-        help_text="All of them, whole; gromacs/20* for a beginning.",
+        help_text="Matches all whole words. Use * for a prefix: gromacs/20*.",
     )
     cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
-    job = django_filters.CharFilter(field_name="job_id", label="Job id", max_length=64)
+    job = django_filters.CharFilter(field_name="job_id", label="Job ID", max_length=64)
     user = django_filters.CharFilter(max_length=64)
     request = django_filters.CharFilter(field_name="request_key", lookup_expr="iexact", label="Request", max_length=64)
     stage = django_filters.CharFilter(max_length=64)
     since = django_filters.DateFilter(method="from_day", label="Submitted from", widget=_DAY)
-    until = django_filters.DateFilter(method="to_day", label="To", widget=_DAY)
+    until = django_filters.DateFilter(method="to_day", label="Submitted until", widget=_DAY)
     state = django_filters.ChoiceFilter(
         method="ended", label="State", choices=[(ANY_FAILURE, "Any failure"), *STATE_CHOICES], empty_label="Any state"
     )
     account = django_filters.CharFilter(max_length=64)
     name = django_filters.CharFilter(max_length=200, label="Job name")
     module = django_filters.CharFilter(
-        method="in_script", label="Loads the module", max_length=100, widget=_hint("gromacs or gromacs/2023.3")
+        method="in_script", label="Loads module", max_length=100, widget=_hint("gromacs or gromacs/2023.3")
     )
     text = django_filters.CharFilter(
         method="in_script",
-        label="Any text in the script",
+        label="Text in script",
         max_length=200,
         strip=False,
-        help_text="With a user, a request or a day. The newest jobs first, as far as a moment's time allows.",
+        help_text="Requires a user, request or day filter. Searches the newest jobs first, within a time limit.",
     )
     line = django_filters.CharFilter(
-        method="in_script", label="A line of the script", max_length=LONGEST_LINE, widget=_hint("the whole line")
+        method="in_script", label="Line of script", max_length=LONGEST_LINE, widget=_hint("the whole line")
     )
     script = django_filters.CharFilter(method="with_script", label="Script", widget=forms.HiddenInput)
 

@@ -26,7 +26,7 @@ class Dictionary(models.Model):
     kind = models.CharField(max_length=16, choices=BlobKind)
     data = models.BinaryField()
     trained_at = models.DateTimeField()
-    newest_content = models.BigIntegerField(default=0, help_text="Primary key of the newest content then.")
+    newest_content = models.BigIntegerField(default=0, help_text="Primary key of the newest content at that time.")
 
     class Meta:
         verbose_name_plural = "dictionaries"
@@ -236,7 +236,7 @@ class CaptureHost(models.Model):
     name = models.SlugField(max_length=64, unique=True)
     clusters = ArrayField(
         models.CharField(max_length=64, validators=[RegexValidator(CLUSTER_NAME)]),
-        help_text="Names of clusters, separated by commas.",
+        help_text="Cluster names, separated by commas.",
     )
     token_hashes = ArrayField(models.CharField(max_length=64), default=list, blank=True, editable=False)
     heard_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -264,18 +264,22 @@ class RetentionRule(models.Model):
     """How much is kept of a cluster's jobs. A cluster's own rule counts in place of that of all clusters."""
 
     cluster = models.ForeignKey(
-        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: each that has no rule of its own."
+        Cluster,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Empty: all clusters without their own rule.",
     )
     max_age_days = models.PositiveIntegerField(
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="Jobs submitted longer ago are deleted. Empty: they stay.",
+        help_text="Jobs submitted earlier are deleted. Empty: no age limit.",
     )
     max_bytes = models.PositiveBigIntegerField(
         null=True,
         blank=True,
-        help_text="With more in compressed contents, the oldest jobs are deleted. Empty: any size.",
+        help_text="Above this compressed size, the oldest jobs are deleted. Empty: no size limit.",
     )
 
     class Meta:

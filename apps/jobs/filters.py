@@ -70,9 +70,11 @@ class JobFilter(filters.FilterSet):
     account = filters.CharFilter(label="Account", max_length=255)
     exit_code = WholeNumberFilter(label="Exit code", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT)
     ended_from = MomentFilter(
-        field_name="ended_at", lookup_expr="gte", label="Ended from", widget=_moment("2026-11-20 09:00")
+        field_name="ended_at", lookup_expr="gte", label="Finished from", widget=_moment("2026-11-20 09:00")
     )
-    ended_to = MomentFilter(field_name="ended_at", lookup_expr="lt", label="Ended before", widget=_moment("2026-11-21"))
+    ended_to = MomentFilter(
+        field_name="ended_at", lookup_expr="lt", label="Finished before", widget=_moment("2026-11-21")
+    )
 
     class Meta:
         model = Job

@@ -27,15 +27,17 @@ class Job(models.Model):
     """One attempt of one finished job. Written by the collector; all text in it comes from the job's owner."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs", db_index=False)
-    job_id = models.CharField(max_length=64, help_text="As people see it: 4711, 86_3, 87+1.")
-    raw_id = models.BigIntegerField(help_text="The scheduler's own number.")
-    spool_id = models.CharField(max_length=64, help_text="The id its script has in the spool; one for an array.")
+    job_id = models.CharField(max_length=64, help_text="As shown to users: 4711, 86_3, 87+1.")
+    raw_id = models.BigIntegerField(help_text="The scheduler's internal number.")
+    spool_id = models.CharField(
+        max_length=64, help_text="ID of its script in the spool; the same for all tasks of an array."
+    )
     attempt = models.PositiveIntegerField(default=1)
     state = models.CharField(max_length=16, choices=STATE_CHOICES)
     exit_code = models.IntegerField(default=0)
     signal = models.IntegerField(default=0)
     submitted_at = models.DateTimeField()
-    started_at = models.DateTimeField(null=True, blank=True, help_text="Empty: ended before it started.")
+    started_at = models.DateTimeField(null=True, blank=True, help_text="Empty if it ended before it started.")
     ended_at = models.DateTimeField()
     host = models.CharField(max_length=255, blank=True)
     site = models.ForeignKey(Site, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", db_index=False)
@@ -57,22 +59,22 @@ class Job(models.Model):
     stdout_path = models.TextField(blank=True)
     stderr_path = models.TextField(blank=True)
 
-    log_path = models.TextField(blank=True, help_text="Where its output lies; not to be trusted.")
-    error_log_path = models.TextField(blank=True, help_text="Where its error output lies, if in a file of its own.")
+    log_path = models.TextField(blank=True, help_text="Path of its stdout; untrusted.")
+    error_log_path = models.TextField(blank=True, help_text="Path of its stderr, if separate.")
     log_path_source = models.CharField(max_length=16, blank=True, choices=LogPathSource)
 
     experiment = models.ForeignKey(
         Experiment, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", db_index=False
     )
-    request_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST of its environment.")
-    stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE of its environment.")
+    request_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST in its environment.")
+    stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE in its environment.")
     request = models.ForeignKey(
         Request,
         on_delete=models.SET_NULL,
         null=True,
         blank=True,
         related_name="job_records",
-        help_text="The request of that key, if it is the job's experiment's own.",
+        help_text="Request with this key, if it belongs to the job's experiment.",
     )
     collected_at = models.DateTimeField()
 
@@ -136,7 +138,7 @@ class AccountMap(models.Model):
     """Which experiment an account's jobs belong to, where the account is not named after it."""
 
     cluster = models.ForeignKey(
-        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: on every cluster."
+        Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all clusters."
     )
     account = models.CharField(max_length=255)
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE)
@@ -154,8 +156,8 @@ class Collection(models.Model):
     """How far a cluster's accounting is collected, and how the last attempt went."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="collection")
-    collected_until = models.DateTimeField(help_text="Every job that ended before is in, as far as accounting knew.")
-    rechecked_at = models.DateTimeField(null=True, blank=True, help_text="Last look back for late corrections.")
+    collected_until = models.DateTimeField(help_text="All jobs that ended before are collected.")
+    rechecked_at = models.DateTimeField(null=True, blank=True, help_text="Last check for late corrections.")
     last_run_at = models.DateTimeField(null=True, blank=True)
     last_success_at = models.DateTimeField(null=True, blank=True)
     last_error = models.TextField(blank=True)
@@ -180,10 +182,10 @@ class HourlyTotals(models.Model):
     state = models.CharField(max_length=16, choices=STATE_CHOICES)
     jobs = models.PositiveIntegerField()
     wall_seconds = models.BigIntegerField()
-    core_seconds = models.BigIntegerField(help_text="Wall time by cores, summed.")
+    core_seconds = models.BigIntegerField(help_text="Sum of wall time × cores.")
     cpu_seconds = models.FloatField()
     last_ended_at = models.DateTimeField()
-    retried = models.PositiveIntegerField(default=0, help_text="Of the jobs, attempts after a first one.")
+    retried = models.PositiveIntegerField(default=0, help_text="Number of the jobs that are second or later attempts.")
 
     objects = JobQuerySet.as_manager()
 
@@ -214,7 +216,7 @@ class HourlyEnds(models.Model):
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
     state = models.CharField(max_length=16, choices=STATE_CHOICES)
     jobs = models.PositiveIntegerField()
-    core_seconds = models.BigIntegerField(help_text="Wall time by cores, summed.")
+    core_seconds = models.BigIntegerField(help_text="Sum of wall time × cores.")
 
     objects = JobQuerySet.as_manager()
 
@@ -247,7 +249,7 @@ class QueueReading(models.Model):
     """When a cluster was last asked for what waits and runs, and how that went."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="queue_reading")
-    at = models.DateTimeField(null=True, blank=True, help_text="Of the last answer; empty: there was none.")
+    at = models.DateTimeField(null=True, blank=True, help_text="Time of the last answer. Empty: none yet.")
     last_error = models.TextField(blank=True)
 
     def __str__(self) -> str:
@@ -275,12 +277,14 @@ class QueueCount(models.Model):
 class MaskingRule(models.Model):
     """One more thing that capture and the collector mask before they write it anywhere, beside CAPTURE_MASK_NAMES."""
 
-    applies_to = models.CharField(max_length=8, choices=MaskedPart, help_text="Where the pattern has to be found.")
+    applies_to = models.CharField(
+        max_length=8, choices=MaskedPart, help_text="Part that the pattern is matched against."
+    )
     pattern = models.CharField(
         max_length=500,
-        help_text="In RE2's syntax, found anywhere unless held by ^ and $: ^MY_PIN$, or (?i)bearer [a-z0-9]+.",
+        help_text="RE2 syntax, matched anywhere unless anchored with ^ and $: ^MY_PIN$, or (?i)bearer [a-z0-9]+.",
     )
-    note = models.CharField(max_length=200, blank=True, help_text="Which secret this is, for those who come after you.")
+    note = models.CharField(max_length=200, blank=True, help_text="Which secret this masks.")
     enabled = models.BooleanField(default=True)
 
     class Meta:

@@ -63,7 +63,7 @@ def test_what_has_expired_is_forgotten(client, liaison):
 
 def test_too_many_tokens_say_what_to_do(liaison, at, settings):
     settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 0}
-    with pytest.raises(InvalidFields, match="revoke one"):
+    with pytest.raises(InvalidFields, match="Revoke one"):
         domain.create_token(user=liaison, days=1, by=liaison, at=at)
 
 

@@ -69,7 +69,7 @@ def test_files_need_no_server_at_all(elsewhere, spool, tmp_path):
 @pytest.mark.parametrize(
     ("sink", "environment", "why"),
     [
-        ("files:///tmp", {}, "MASKING_KEY is not set"),
+        ("files:///tmp", {}, "Set MASKING_KEY"),
         ("store:", KEY, "set DATABASE_URL"),
         ("portal+https://portal.example.org", KEY, "set ARCHIVE_PORTAL_TOKEN or ARCHIVE_PORTAL_TOKEN_FILE"),
         ("portal+https://me:geheim@portal.example.org", KEY, "names a user"),

@@ -222,7 +222,7 @@ def test_command_makes_hosts_and_tokens(db):
 def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     client.force_login(admin)
     page = client.post("/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True)
-    shown = page.content.decode().partition("shown once: ")[2][:43]
+    shown = page.content.decode().partition("shown only once: ")[2][:43]
     assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
     host = CaptureHost.objects.get()
     client.post(f"/admin/archive/capturehost/{host.pk}/change/", {"clusters": "alps"})

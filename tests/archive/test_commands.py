@@ -162,8 +162,8 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
     ("arguments", "message"),
     [
         (["--cluster", "alps", "--spool", "/nonexistent"], "/nonexistent: no Slurm spool: No such file"),
-        (["--cluster", "alps"], "Name the spool directory"),
-        (["--cluster", "a/b", "--spool", "/tmp"], "Name the cluster"),
+        (["--cluster", "alps"], "Set the spool directory"),
+        (["--cluster", "a/b", "--spool", "/tmp"], "Set the cluster"),
         (
             ["--cluster", "alps", "--spool", "/tmp", "--scheduler", "lsf"],
             "no plugin of opsportal.schedulers is named 'lsf'",
@@ -188,7 +188,7 @@ def test_show_takes_the_newest_job_or_the_one_named(capsysbinary):
 
 @pytest.mark.django_db
 def test_show_unknown_job_fails():
-    with pytest.raises(CommandError, match="No job 7 of cluster alps is in the archive"):
+    with pytest.raises(CommandError, match="Job 7 of cluster alps is not in the archive"):
         call_command("archive", "show", "7", "--cluster", "alps")
 
 

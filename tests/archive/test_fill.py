@@ -93,7 +93,7 @@ def test_started_again_it_goes_on_where_it_was(fill, root, written, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(FilesSink, "write", fail_once)
-        with pytest.raises(CommandError, match="the same command goes on from here"):
+        with pytest.raises(CommandError, match="Run the same command again"):
             fill("--patience-seconds", "0")
     root.unlink()
     aside.rename(root)

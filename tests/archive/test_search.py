@@ -190,7 +190,7 @@ def test_line_of_a_script_leads_to_the_jobs_with_it(client, find, archived):
     assert client.get(reverse("archive:line", args=[job.pk, 99])).status_code == 404
     store(captured_job(5, script=b"a" * 3000))
     too_long = client.get(reverse("archive:line", args=[ArchivedJob.objects.get(job_id="5").pk, 1]), follow=True)
-    assert b"too long to look for" in too_long.content
+    assert b"too long to search for" in too_long.content
 
 
 def test_people_find_their_own_jobs_by_their_logins(client, archived):

@@ -164,7 +164,7 @@ def test_what_the_archive_lacks_is_named_and_filled_in(jobs, cluster, capsysbina
     ArchivedJob.objects.filter(job_id__in=ids).delete()
     arguments = ["check", "--cluster", cluster.name, *(f"--job={job_id}" for job_id in ids), "--json"]
 
-    with pytest.raises(CommandError, match="3 jobs are not in the archive"):
+    with pytest.raises(CommandError, match="3 jobs are missing from the archive"):
         call_command("archive", *arguments)
     call_command("archive", *arguments, "--backfill")
     deliver_all()

@@ -58,7 +58,7 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     shot = f"archive-{width}-{scheme}"
     page.goto("/archive/")
     picture(page, f"{shot}-list")
-    page.get_by_label("Words in the script").fill("gromacs/2023.3 --mem=4G")
+    page.get_by_label("Words in script").fill("gromacs/2023.3 --mem=4G")
     page.get_by_role("button", name="Show").click()
     page.wait_for_load_state()
     assert page.locator("mark").all_inner_texts() == ["--mem=4G", "gromacs/2023.3"]
@@ -92,7 +92,7 @@ def test_two_selected_jobs_are_compared_by_keyboard(open_as, archived, liaison):
     page = open_as(liaison)
     page.goto("/archive/?user=ana")
     page.get_by_role("button", name="Compare two").click()
-    page.get_by_text("Select two jobs to compare them.").wait_for()
+    page.get_by_text("Select two jobs to compare.").wait_for()
     assert page.url.endswith("/archive/?user=ana")
     for job in ("4712", "4711"):
         page.get_by_label(f"Select job {job}").focus()

@@ -30,7 +30,7 @@ def test_move_not_in_the_table_is_refused(door):
 def test_second_of_two_is_told_and_changes_nothing(door):
     other = Heartbeat.objects.get(pk=door.pk)
     move(door, to="shut", transitions=TABLE, field="name", detail={"by": "first"})
-    with pytest.raises(StaleState, match="changed by somebody else"):
+    with pytest.raises(StaleState, match="changed by another user"):
         move(other, to="shut", transitions=TABLE, field="name", detail={"by": "second"})
     door.refresh_from_db()
     assert door.detail == {"by": "first"}

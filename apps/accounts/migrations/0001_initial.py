@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
             name='Experiment',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.SlugField(help_text='Short, upper case, such as NOVA.', max_length=16, unique=True)),
+                ('key', models.SlugField(help_text='Short, in upper case, for example NOVA.', max_length=16, unique=True)),
                 ('name', models.CharField(max_length=100)),
             ],
             options={
@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                 ('is_staff', models.BooleanField(default=False, help_text='Designates whether the user can log into this admin site.', verbose_name='staff status')),
                 ('is_active', models.BooleanField(default=True, help_text='Designates whether this user should be treated as active. Unselect this instead of deleting accounts.', verbose_name='active')),
                 ('date_joined', models.DateTimeField(default=django.utils.timezone.now, verbose_name='date joined')),
-                ('time_zone', models.CharField(blank=True, help_text="IANA name; empty: the portal's own.", max_length=64)),
+                ('time_zone', models.CharField(blank=True, help_text="IANA name. Empty: the portal's default.", max_length=64)),
                 ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
                 ('user_permissions', models.ManyToManyField(blank=True, help_text='Specific permissions for this user.', related_name='user_set', related_query_name='user', to='auth.permission', verbose_name='user permissions')),
             ],
@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('login', models.CharField(max_length=64)),
-                ('cluster', models.CharField(blank=True, help_text='Name of the cluster; empty: on every cluster.', max_length=64)),
+                ('cluster', models.CharField(blank=True, help_text='Name of the cluster. Empty: all clusters.', max_length=64)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='cluster_logins', to=settings.AUTH_USER_MODEL)),
             ],
             options={

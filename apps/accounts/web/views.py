@@ -43,7 +43,7 @@ def revoke_token(request: AuthenticatedRequest, token_key: str) -> HttpResponse:
     user = request.user
     if not domain.revoke_token(user=user, token_key=token_key, by=user, at=timezone.now()):
         raise Http404
-    messages.success(request, "The token works no more.")
+    messages.success(request, "Token revoked.")
     return redirect("accounts:settings")
 
 

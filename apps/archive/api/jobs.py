@@ -131,8 +131,8 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("other", int, description="Id of the other job; without it the last success."),
-            OpenApiParameter("exact", bool, description="Make nothing equal that differs in every run."),
+            OpenApiParameter("other", int, description="ID of the other job. Default: the last success."),
+            OpenApiParameter("exact", bool, description="Also report what differs in every run."),
         ],
         responses=DifferenceSerializer,
     )
@@ -153,7 +153,9 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         return Response(DifferenceSerializer(difference(other, job, user=user, exact=exact)).data)
 
     @extend_schema(
-        parameters=[OpenApiParameter("id", int, many=True, description="Jobs; without any, those of the filters.")],
+        parameters=[
+            OpenApiParameter("id", int, many=True, description="IDs of jobs. Default: the jobs that match the filters.")
+        ],
         responses={(200, "application/x-tar"): OpenApiResponse(OpenApiTypes.BINARY)},
         filters=True,
     )

@@ -23,7 +23,7 @@ class ArchivedJobSerializer(serializers.ModelSerializer):
     request = serializers.CharField(source="request_key")
     script_sha256 = serializers.CharField()
     environment_sha256 = serializers.CharField()
-    hits = serializers.SerializerMethodField(help_text="Lines of the script that fit the search, no more than three.")
+    hits = serializers.SerializerMethodField(help_text="Up to three script lines that match the search.")
 
     @extend_schema_field(HitSerializer(many=True))
     def get_hits(self, job: ArchivedJob) -> list[dict[str, Any]]:
@@ -80,11 +80,15 @@ class DifferenceSerializer(serializers.Serializer[Any]):
 
     left = serializers.IntegerField(source="left.pk")
     right = serializers.IntegerField(source="right.pk")
-    same_script = serializers.BooleanField(help_text="Byte by byte.")
-    same_environment = serializers.BooleanField(help_text="Byte by byte.")
-    whole = serializers.BooleanField(help_text="False where only the beginnings of the scripts were compared.")
-    lines = RowSerializer(many=True, source="differing_rows", allow_null=True, help_text="Null: one is damaged.")
-    variables = ChangeSerializer(many=True, source="changes", allow_null=True, help_text="Null: not yours to see.")
+    same_script = serializers.BooleanField(help_text="Identical byte for byte.")
+    same_environment = serializers.BooleanField(help_text="Identical byte for byte.")
+    whole = serializers.BooleanField(help_text="False if only the first part of the scripts was compared.")
+    lines = RowSerializer(
+        many=True, source="differing_rows", allow_null=True, help_text="Null if one script is damaged."
+    )
+    variables = ChangeSerializer(
+        many=True, source="changes", allow_null=True, help_text="Null if you do not have access."
+    )
     noise = ChangeSerializer(many=True, help_text="Variables that differ in every run.")
     equal_variables = serializers.IntegerField()
 

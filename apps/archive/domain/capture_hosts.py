@@ -88,7 +88,7 @@ def receive_report(*, host: CaptureHost, cluster: str, report: CaptureReport, at
 def _check_clusters(host: CaptureHost, clusters: set[str]) -> None:
     if foreign := clusters - set(host.clusters):
         allowed = ", ".join(host.clusters)
-        raise NotAllowed(f"The token of {host} is for {allowed}, not for {min(foreign)[:64]!r}.")
+        raise NotAllowed(f"The token of {host} is valid for {allowed}, not for {min(foreign)[:64]!r}.")
 
 
 def _stored(host: CaptureHost, jobs: Sequence[CapturedJob], at: datetime) -> str:

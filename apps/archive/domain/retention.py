@@ -70,7 +70,7 @@ def may_pin(user: User, job: ArchivedJob) -> bool:
 def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
     """Keep a job whatever the rules say; one that is pinned keeps its pin. Raises `NotAllowed`."""
     if not may_pin(by, job):
-        raise NotAllowed("Only the OPG and people of its experiment may pin a job.")
+        raise NotAllowed("Only the OPG and members of the experiment can pin a job.")
     ArchivedJob.objects.select_for_update(of=("self",)).get(pk=job.pk)  # so that it is not deleted meanwhile
     pin, made = Pin.objects.get_or_create(job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at})
     if made:
@@ -82,7 +82,7 @@ def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
 def unpin_job(*, job: ArchivedJob, by: User, at: datetime) -> bool:
     """Let the rules count again; return whether it was pinned. Raises `NotAllowed`."""
     if not may_pin(by, job):
-        raise NotAllowed("Only the OPG and people of its experiment may unpin a job.")
+        raise NotAllowed("Only the OPG and members of the experiment can unpin a job.")
     pin = Pin.objects.select_for_update().filter(job=job).first()
     if pin is None:
         return False

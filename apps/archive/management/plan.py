@@ -32,9 +32,9 @@ def plan_capture(
 ) -> Plan:
     """Return the plan. Raises `CommandError`, `CaptureFailed` and `BadSink` where it cannot be carried out at all."""
     if not settings.MASKING_KEY:
-        raise CommandError("MASKING_KEY is not set: without it, or SECRET_KEY, secrets could not be masked.")
+        raise CommandError("Set MASKING_KEY or SECRET_KEY. Without one, secrets cannot be masked.")
     if spool is None:
-        raise CommandError("Name the spool directory: --spool DIR or CAPTURE_SPOOL.")
+        raise CommandError("Set the spool directory with --spool DIR or CAPTURE_SPOOL.")
     open_spool(cluster, scheduler, spool.absolute())
     opened = zip(open_sinks(urls), urls, strict=True)
     sinks = [

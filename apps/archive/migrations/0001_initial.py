@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.SlugField(max_length=64, unique=True)),
-                ('clusters', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9_.-]*\\Z')]), help_text='Names of clusters, separated by commas.', size=None)),
+                ('clusters', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9_.-]*\\Z')]), help_text='Cluster names, separated by commas.', size=None)),
                 ('token_hashes', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), blank=True, default=list, editable=False, size=None)),
                 ('heard_at', models.DateTimeField(blank=True, editable=False, null=True)),
             ],
@@ -49,7 +49,7 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(choices=[('script', 'Script'), ('environment', 'Environment'), ('description', 'Description')], max_length=16)),
                 ('data', models.BinaryField()),
                 ('trained_at', models.DateTimeField()),
-                ('newest_content', models.BigIntegerField(default=0, help_text='Primary key of the newest content then.')),
+                ('newest_content', models.BigIntegerField(default=0, help_text='Primary key of the newest content at that time.')),
             ],
             options={
                 'verbose_name_plural': 'dictionaries',
@@ -131,9 +131,9 @@ class Migration(migrations.Migration):
             name='RetentionRule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('max_age_days', models.PositiveIntegerField(blank=True, help_text='Jobs submitted longer ago are deleted. Empty: they stay.', null=True, validators=[django.core.validators.MinValueValidator(1)])),
-                ('max_bytes', models.PositiveBigIntegerField(blank=True, help_text='With more in compressed contents, the oldest jobs are deleted. Empty: any size.', null=True)),
-                ('cluster', models.ForeignKey(blank=True, help_text='Empty: each that has no rule of its own.', null=True, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                ('max_age_days', models.PositiveIntegerField(blank=True, help_text='Jobs submitted earlier are deleted. Empty: no age limit.', null=True, validators=[django.core.validators.MinValueValidator(1)])),
+                ('max_bytes', models.PositiveBigIntegerField(blank=True, help_text='Above this compressed size, the oldest jobs are deleted. Empty: no size limit.', null=True)),
+                ('cluster', models.ForeignKey(blank=True, help_text='Empty: all clusters without their own rule.', null=True, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
             ],
         ),
         migrations.CreateModel(

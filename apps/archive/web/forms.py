@@ -10,7 +10,7 @@ from apps.clusters.models import Cluster
 
 class OtherJobForm(forms.Form):
     cluster = forms.ModelChoiceField(queryset=Cluster.objects.all(), to_field_name="name", empty_label=None)
-    job = forms.CharField(label="Job id", max_length=64)
+    job = forms.CharField(label="Job ID", max_length=64)
 
     def find(self, user: User) -> ArchivedJob | None:
         """Return the newest job of this id that the person may see; else say so beside the field."""
@@ -24,4 +24,4 @@ class OtherJobForm(forms.Form):
 
 
 class PinForm(forms.Form):
-    reason = forms.CharField(max_length=200, label="Why is it needed?", help_text="A ticket, or what is discussed.")
+    reason = forms.CharField(max_length=200, label="Reason", help_text="For example a ticket.")

@@ -74,7 +74,7 @@ def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
         raise Http404("no such line")
     wanted = script.lines[number - 1].strip()
     if len(wanted) > LONGEST_LINE:
-        messages.error(request, "This line is too long to look for.")
+        messages.error(request, "This line is too long to search for.")
         return redirect("archive:job", pk=pk)
     query = QueryDict(mutable=True)
     query["line"] = wanted
@@ -112,7 +112,7 @@ def compare(request: AuthenticatedRequest) -> HttpResponse:
     """Compare the two jobs that were selected in the list, the older on the left."""
     chosen = list(selected_jobs(request.user, request.GET)[:3])
     if len(chosen) != 2:
-        messages.error(request, "Select two jobs to compare them.")
+        messages.error(request, "Select two jobs to compare.")
         return redirect(f"{reverse('archive:jobs')}?{asked(request.GET).urlencode()}")
     older, newer = sorted(chosen, key=lambda job: (job.submitted_at, job.pk))
     return redirect(f"{reverse('archive:diff', args=[newer.pk])}?other={older.pk}")
@@ -131,16 +131,16 @@ def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     job, form = _job(request, pk), PinForm(request.POST)
     if form.is_valid():
         pin_job(job=job, by=request.user, reason=form.cleaned_data["reason"], at=timezone.now())
-        messages.success(request, "Pinned: the job stays in the archive.")
+        messages.success(request, "Job pinned.")
     else:
-        messages.error(request, "Say in up to 200 characters why the job is needed.")
+        messages.error(request, "Enter a reason of up to 200 characters.")
     return redirect("archive:job", pk=pk)
 
 
 @require_POST
 def unpin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     unpin_job(job=_job(request, pk), by=request.user, at=timezone.now())
-    messages.success(request, "No longer pinned: the rules of retention count again.")
+    messages.success(request, "Job unpinned. Retention rules apply again.")
     return redirect("archive:job", pk=pk)
 
 

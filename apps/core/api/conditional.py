@@ -85,7 +85,7 @@ def _compare_version(request: Request, header: str, version: int) -> None:
     sent = request.data
     if isinstance(sent, Mapping):
         if sent.get("version") not in {None, version}:
-            raise InvalidFields({"version": ["It is another than that of If-Match: give one of them."]})
+            raise InvalidFields({"version": ["Does not match If-Match. Send only one of them."]})
         request._full_data = {**sent, "version": version}  # type: ignore[attr-defined]
 
 

@@ -10,7 +10,7 @@ from django.db import connection
 
 from apps.core.models import Heartbeat
 
-#: A process silent for longer than this is not well.
+#: A process without a heartbeat for longer than this is failing.
 HEARTBEAT_LIMIT = timedelta(seconds=60)
 
 
@@ -32,7 +32,7 @@ def readiness(at: datetime) -> list[Check]:
 def readiness_heard(at: datetime) -> list[Check]:
     """Tell the same for a page: the queue is not asked, but known by the heartbeat that it carries to a worker."""
     beat = Heartbeat.objects.filter(name="beat").values_list("at", flat=True).first()
-    carried = f"carried a message {_age(beat, at)} s ago" if beat else "has carried nothing yet"
+    carried = f"last message {_age(beat, at)} s ago" if beat else "no message yet"
     queue = Check("queue", ok=beat is not None and at - beat < HEARTBEAT_LIMIT, detail=carried)
     return [_database(), queue, *_heartbeats(at)]
 
@@ -43,7 +43,7 @@ def _database() -> Check:
             cursor.execute("select 1")
     except Exception as error:  # any failure of the driver means: not ready
         return Check("database", ok=False, detail=type(error).__name__)
-    return Check("database", ok=True, detail="answers")
+    return Check("database", ok=True, detail="ok")
 
 
 def _queue() -> Check:
@@ -52,7 +52,7 @@ def _queue() -> Check:
         answers = cache.get("readyz") == "1"
     except Exception as error:  # any failure of the driver means: not ready
         return Check("queue", ok=False, detail=type(error).__name__)
-    return Check("queue", ok=answers, detail="answers" if answers else "forgets what it is told")
+    return Check("queue", ok=answers, detail="ok" if answers else "does not store values")
 
 
 def _heartbeats(at: datetime) -> list[Check]:
@@ -62,10 +62,10 @@ def _heartbeats(at: datetime) -> list[Check]:
     checks = []
     for name in sorted(names):
         if name not in hearts:
-            checks.append(Check(name, ok=False, detail="has never been heard"))
+            checks.append(Check(name, ok=False, detail="no heartbeat yet"))
             continue
         heard = hearts[name].at
-        checks.append(Check(name, ok=at - heard < HEARTBEAT_LIMIT, detail=f"heard {_age(heard, at)} s ago"))
+        checks.append(Check(name, ok=at - heard < HEARTBEAT_LIMIT, detail=f"last heartbeat {_age(heard, at)} s ago"))
     return checks
 
 

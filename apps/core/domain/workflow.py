@@ -21,7 +21,7 @@ def move(obj: models.Model, *, to: S, transitions: Mapping[S, Set[S]], field: st
         raise InvalidTransition(f"{obj} is {_words(old)}, so it cannot become {_words(to)}.")
     manager = type(obj)._default_manager
     if manager.filter(pk=obj.pk, **{field: old}).update(**{field: to}, **changes) != 1:
-        raise StaleState(f"{obj} was changed by somebody else just now. Look at it again; nothing was overwritten.")
+        raise StaleState(f"{obj} was changed by another user in the meantime. Reload it and try again.")
     for name, value in {field: to, **changes}.items():
         setattr(obj, name, value)
     return str(old)

@@ -88,7 +88,7 @@ def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
 
 
 def _steps(job: Job, archived: ArchivedJob | None, diagnosis: JobDiagnosis) -> list[Step]:
-    steps = [Step(job.submitted_at, f"submitted by {job.user or 'somebody'}")]
+    steps = [Step(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
         steps.append(Step(archived.captured_at, "script and environment captured"))
     if job.started_at:

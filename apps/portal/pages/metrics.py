@@ -14,16 +14,16 @@ from apps.jobs.domain.jobs import collections
 from apps.portal.pages.health import CAPTURE, plugin_kinds
 
 _OF_CAPTURE = {
-    "captured": ("Jobs captured since its start.", CounterMetricFamily),
-    "waiting": ("Jobs found in the spool and not read yet.", GaugeMetricFamily),
-    "unreadable_count": ("Entries of the spool that cannot be read.", GaugeMetricFamily),
+    "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
+    "waiting": ("Jobs found in the spool but not read yet.", GaugeMetricFamily),
+    "unreadable_count": ("Unreadable spool entries.", GaugeMetricFamily),
 }
 _OF_SINK = {
-    "behind": ("Jobs that the sink does not have yet.", GaugeMetricFamily),
-    "lag_seconds": ("Age of the oldest of them.", GaugeMetricFamily),
-    "written": ("Jobs that the sink has taken since capture's start.", CounterMetricFamily),
-    "retry_seconds": ("Wait before the sink is tried again; 0 where it answers.", GaugeMetricFamily),
-    "refused": ("Jobs that the sink does not take: dead letters.", GaugeMetricFamily),
+    "behind": ("Jobs not yet written to the sink.", GaugeMetricFamily),
+    "lag_seconds": ("Age of the oldest job not yet written.", GaugeMetricFamily),
+    "written": ("Jobs written to the sink since the start of the process.", CounterMetricFamily),
+    "retry_seconds": ("Wait before the next retry; 0 if the sink is reachable.", GaugeMetricFamily),
+    "refused": ("Jobs rejected by the sink (dead letters).", GaugeMetricFamily),
 }
 
 
@@ -54,20 +54,22 @@ class _Health:
         yield from self._collections()
 
     def _parts(self, hearts: list[Heartbeat]) -> Iterator[Metric]:
-        well = GaugeMetricFamily("opsportal_check_ok", "Whether a part of the portal is well.", labels=["check"])
+        well = GaugeMetricFamily("opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"])
         for check in readiness(self._at):
             well.add_metric([check.name], check.ok)
-        age = GaugeMetricFamily("opsportal_heartbeat_age_seconds", "Since a process was heard.", labels=["process"])
+        age = GaugeMetricFamily(
+            "opsportal_heartbeat_age_seconds", "Time since the last heartbeat of a process.", labels=["process"]
+        )
         for heart in hearts:
             age.add_metric([heart.name], (self._at - heart.at).total_seconds())
-        plugins = GaugeMetricFamily("opsportal_plugin_problems", "Plugins left out.", labels=["group"])
+        plugins = GaugeMetricFamily("opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"])
         for kind in plugin_kinds():
             plugins.add_metric([kind.group], len(kind.problems))
         yield from (well, age, plugins)
 
     def _collections(self) -> Iterator[Metric]:
-        well = GaugeMetricFamily("opsportal_accounting_ok", "Whether accounting answers.", labels=["cluster"])
-        age = GaugeMetricFamily("opsportal_accounting_lag_seconds", "Not collected yet.", labels=["cluster"])
+        well = GaugeMetricFamily("opsportal_accounting_ok", "Whether accounting is reachable.", labels=["cluster"])
+        age = GaugeMetricFamily("opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"])
         for each in collections():
             well.add_metric([each.cluster.name], not each.last_error)
             age.add_metric([each.cluster.name], (self._at - each.collected_until).total_seconds())
@@ -92,7 +94,7 @@ def _captures(hearts: dict[str, Heartbeat]) -> Iterator[Metric]:
 def _deliveries() -> Iterator[Metric]:
     waiting: Any = Delivery.objects.filter(delivered_at=None)
     for name, text, rows in (
-        ("waiting", "Events that a subscriber has not had yet.", waiting),
-        ("failing", "Those that were tried in vain.", waiting.filter(attempts__gt=0)),
+        ("waiting", "Events not delivered yet.", waiting),
+        ("failing", "Events with failed delivery attempts.", waiting.filter(attempts__gt=0)),
     ):
         yield GaugeMetricFamily(f"opsportal_deliveries_{name}", text, value=rows.count())

@@ -22,7 +22,7 @@ PLACES = [
 ]
 #: Pages of higher apps to which a page of a lower app leads: by that page, name and URL name.
 PAGE_LINKS = {
-    "account": [("Notifications", "notifications:settings"), ("Health of the portal", "portal:health")],
+    "account": [("Notifications", "notifications:settings"), ("Portal health", "portal:health")],
     "requests": [("Data quality", "quality:waiting")],
 }
 

@@ -73,4 +73,4 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         raise PermissionDenied
     challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
-    return HttpResponse("A token is needed: see METRICS_TOKEN.\n", "text/plain", 401, headers=challenge)
+    return HttpResponse("Token required: see METRICS_TOKEN.\n", "text/plain", 401, headers=challenge)

@@ -20,10 +20,10 @@ HELP = "compare with the scripts and environments in the scheduler's accounting,
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--cluster", required=True)
-    parser.add_argument("--since", type=to_time, help="jobs submitted since; else those of the last day")
-    parser.add_argument("--job", action="append", default=[], dest="jobs", help="this job alone; may be repeated")
-    parser.add_argument("--backfill", action="store_true", help="store what the archive lacks, with a caveat")
-    parser.add_argument("--json", action="store_true", help="print a JSON object a line")
+    parser.add_argument("--since", type=to_time, help="check jobs submitted since this time; default: one day ago")
+    parser.add_argument("--job", action="append", default=[], dest="jobs", help="check only this job; repeatable")
+    parser.add_argument("--backfill", action="store_true", help="store missing jobs from accounting, with a caveat")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     at = timezone.now()
     known = Cluster.objects.filter(name=cluster).first()
     if known is None:
-        raise CommandError(f"There is no cluster {cluster}.")
+        raise CommandError(f"Cluster {cluster} not found.")
     counts: Counter[Kind] = Counter()
     since = since or (datetime.fromtimestamp(0, at.tzinfo) if jobs else at - timedelta(days=1))
     try:
@@ -55,7 +55,7 @@ def run(
         sys.stdout.flush()
     command.stderr.write("".join(f"{count} {kind}\n" for kind, count in counts.most_common()) or "no jobs")
     if counts[Kind.MISSING]:
-        raise CommandError(f"{counts[Kind.MISSING]} jobs are not in the archive.")
+        raise CommandError(f"{counts[Kind.MISSING]} jobs are missing from the archive.")
 
 
 def _line(finding: Finding) -> str:

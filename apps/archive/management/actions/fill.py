@@ -22,12 +22,15 @@ _TELL_SECONDS = 5.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--to", required=True, metavar="URL", help="the sink")
-    parser.add_argument("--cluster", default="", help="jobs of this cluster alone")
-    parser.add_argument("--since", type=to_time, metavar="DATE", help="jobs submitted since then alone")
-    parser.add_argument("--again", action="store_true", help="begin at the first job, whatever was done before")
+    parser.add_argument("--to", required=True, metavar="URL", help="URL of the sink")
+    parser.add_argument("--cluster", default="", help="only jobs of this cluster")
+    parser.add_argument("--since", type=to_time, metavar="DATE", help="only jobs submitted since this time")
+    parser.add_argument("--again", action="store_true", help="start from the first job, ignoring earlier progress")
     parser.add_argument(
-        "--patience-seconds", type=float, default=60.0, help="wait so long for a sink that is away (%(default)s)"
+        "--patience-seconds",
+        type=float,
+        default=60.0,
+        help="how long to wait for an unreachable sink (default: %(default)s)",
     )
 
 
@@ -74,6 +77,6 @@ def _write(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, st
             return write_all(sink, batch.jobs) if batch.jobs else {}
         except SinkUnavailable as error:
             if time.monotonic() + delay > until:
-                raise CommandError(f"{sink.name}: {error}; the same command goes on from here") from error
+                raise CommandError(f"{sink.name}: {error}. Run the same command again to continue.") from error
         time.sleep(delay)
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)

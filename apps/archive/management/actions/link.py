@@ -18,5 +18,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(command: BaseCommand, *, cluster: str, **_: Any) -> None:
     known = Cluster.objects.filter(name=cluster).first()
     if known is None:
-        raise CommandError(f"There is no cluster {cluster}.")
+        raise CommandError(f"Cluster {cluster} not found.")
     command.stdout.write(f"changed {link_all(cluster=known)} archived jobs of {cluster}")

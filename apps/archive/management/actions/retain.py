@@ -13,7 +13,7 @@ _BATCHES = 1_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what would go")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
 
 
 def run(command: BaseCommand, *, dry_run: bool, **_: Any) -> None:

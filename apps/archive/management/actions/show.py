@@ -16,8 +16,10 @@ HELP = "write a job's script as it was stored"
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("job_id", metavar="JOB")
     parser.add_argument("--cluster", required=True)
-    parser.add_argument("--environment", action="store_true", help="write its environment instead")
-    parser.add_argument("--submitted-at", type=to_time, help="which job, where the id was used again; else the newest")
+    parser.add_argument("--environment", action="store_true", help="print the environment instead of the script")
+    parser.add_argument(
+        "--submitted-at", type=to_time, help="submit time, if the job ID was reused; default: the newest job"
+    )
 
 
 def run(
@@ -26,7 +28,7 @@ def run(
     job = newest_job(cluster=cluster, job_id=job_id, submitted_at=submitted_at)
     if job is None:
         when = f" submitted at {time_text(submitted_at)}" if submitted_at else ""
-        raise CommandError(f"No job {job_id}{when} of cluster {cluster} is in the archive.")
+        raise CommandError(f"Job {job_id}{when} of cluster {cluster} is not in the archive.")
     try:
         content = read_blob(job.environment if environment else job.script)
     except DamagedContent as error:

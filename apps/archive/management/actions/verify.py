@@ -24,5 +24,5 @@ def run(command: BaseCommand, *, cluster: str, **_: Any) -> None:
         differences += 1
         command.stderr.write(f"job {job}: its sizes are not those of its contents")
     if differences:
-        raise CommandError(f"{differences} differences.")
+        raise CommandError(f"{differences} differences found.")
     command.stdout.write("Every content is as it was stored.")

@@ -32,47 +32,55 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--cluster", default=settings.CAPTURE_CLUSTER, help="name of the cluster")
-        parser.add_argument("--scheduler", default=settings.CAPTURE_SCHEDULER, help="its scheduler (%(default)s)")
-        parser.add_argument("--spool", type=Path, default=settings.CAPTURE_SPOOL, help="its spool directory")
+        parser.add_argument(
+            "--scheduler", default=settings.CAPTURE_SCHEDULER, help="scheduler of the cluster (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--spool", type=Path, default=settings.CAPTURE_SPOOL, help="spool directory of the scheduler"
+        )
         parser.add_argument(
             "--journal",
             type=Path,
             default=settings.CAPTURE_JOURNAL,
-            help="directory of the journals, one in it for each cluster (%(default)s)",
+            help="directory of the journals, one per cluster (default: %(default)s)",
         )
         parser.add_argument(
             "--sink",
             action="append",
             dest="sinks",
             metavar="URL",
-            help="where captured jobs go; may be repeated (ARCHIVE_SINKS)",
+            help="sink for captured jobs; repeatable (default: ARCHIVE_SINKS)",
         )
         what = parser.add_mutually_exclusive_group()
-        what.add_argument("--once", action="store_true", help="end when spool and journal are drained")
-        what.add_argument("--refused", action="store_true", help="only list what sinks have refused, with the reasons")
-        what.add_argument("--retry-refused", action="store_true", help="only give sinks again what they have refused")
-        what.add_argument("--drop-refused", action="store_true", help="only give up what these sinks have refused")
-        what.add_argument("--forget-sink", metavar="NAME", help="only give up what a sink no longer given still lacks")
-        parser.add_argument("--job", default="", metavar="ID", help="with --drop-refused: of this job alone")
+        what.add_argument("--once", action="store_true", help="exit when spool and journal are drained")
+        what.add_argument("--refused", action="store_true", help="only list jobs rejected by sinks, with reasons")
+        what.add_argument("--retry-refused", action="store_true", help="only retry jobs rejected by sinks")
+        what.add_argument("--drop-refused", action="store_true", help="only discard jobs rejected by these sinks")
+        what.add_argument(
+            "--forget-sink", metavar="NAME", help="only discard jobs waiting for a sink that is no longer configured"
+        )
+        parser.add_argument("--job", default="", metavar="ID", help="with --drop-refused: only this job")
         parser.add_argument(
             "--patience-seconds",
             type=float,
             default=PATIENCE_SECONDS,
-            help="with --once, give up when nothing has moved for so long (%(default)s)",
+            help="with --once, exit after this time without progress (default: %(default)s)",
         )
         parser.add_argument(
-            "--rescan-seconds", type=float, default=10.0, help="scan the whole spool so often (%(default)s)"
+            "--rescan-seconds", type=float, default=10.0, help="interval of full spool scans (default: %(default)s)"
         )
         parser.add_argument(
             "--watch",
             choices=[*Watch],
             default=settings.CAPTURE_WATCH,
-            help="where file events come from: inotify, polling, or auto, which adds polling on network file systems",
+            help="source of file events: inotify, polling, or auto, which adds polling on network file systems",
         )
 
     def handle(self, *, cluster: str, journal: Path, sinks: list[str] | None, **options: Any) -> None:
         if not _CLUSTER.fullmatch(cluster or ""):
-            raise CommandError("Name the cluster, in letters, digits, . _ and -: --cluster NAME or CAPTURE_CLUSTER.")
+            raise CommandError(
+                "Set the cluster with --cluster NAME or CAPTURE_CLUSTER, using letters, digits, . _ and - only."
+            )
         urls = sinks or settings.ARCHIVE_SINKS
         directory = journal / cluster
         try:

@@ -17,13 +17,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        add = verbs.add_parser("add", help="make a host and print its token")
+        add = verbs.add_parser("add", help="add a host and print its token")
         add.add_argument("name")
-        add.add_argument("--cluster", action="append", required=True, help="whose jobs it may send; may be repeated")
-        token = verbs.add_parser("token", help="print a new token of a host")
+        add.add_argument(
+            "--cluster", action="append", required=True, help="cluster whose jobs the host may send; repeatable"
+        )
+        token = verbs.add_parser("token", help="create a token for a host and print it")
         token.add_argument("name")
         token.add_argument("--revoke-others", action="store_true")
-        revoke = verbs.add_parser("revoke", help="make all tokens of a host useless")
+        revoke = verbs.add_parser("revoke", help="revoke all tokens of a host")
         revoke.add_argument("name")
         verbs.add_parser("list", help="list the hosts")
 
@@ -63,5 +65,5 @@ class Command(BaseCommand):
 def _host(name: str) -> CaptureHost:
     host = CaptureHost.objects.filter(name=name).first()
     if host is None:
-        raise CommandError(f"There is no capture host “{name}”.")
+        raise CommandError(f"Capture host “{name}” not found.")
     return host

@@ -23,10 +23,10 @@ class Command(BaseCommand):
     help = "Collect the finished jobs of one cluster from its accounting."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--cluster", required=True, help="the cluster's name")
-        parser.add_argument("--scheduler", help="make the cluster with this scheduler if it is not known yet")
-        parser.add_argument("--since", help="begin here (ISO 8601); otherwise go on from the last time")
-        parser.add_argument("--once", action="store_true", help="collect up to now and end")
+        parser.add_argument("--cluster", required=True, help="name of the cluster")
+        parser.add_argument("--scheduler", help="create the cluster with this scheduler if it does not exist")
+        parser.add_argument("--since", help="start time (ISO 8601); default: continue from the last run")
+        parser.add_argument("--once", action="store_true", help="collect up to now, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         else:
             found = Cluster.objects.filter(name=options["cluster"]).first()
             if found is None:
-                raise CommandError(f"no cluster is named {options['cluster']}; --scheduler NAME makes it")
+                raise CommandError(f"Cluster {options['cluster']} not found. Create it with --scheduler NAME.")
             cluster = found
         if options["since"]:
             collect_again(cluster=cluster, since=_moment(options["since"]), at=now)
@@ -81,5 +81,5 @@ def _moment(text: str) -> Any:
     except ValueError:
         moment = None
     if moment is None:
-        raise CommandError(f"{text} is no time such as 2026-11-20T09:00Z")
+        raise CommandError(f"Invalid time {text}. Use ISO 8601, for example 2026-11-20T09:00Z.")
     return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
