@@ -43,7 +43,7 @@ def test_home_claims_nothing_of_jobs_to_who_has_no_role(world, client, shifter, 
     page = page_of(client, django_user_model.objects.create_user("newcomer"), "/")
     assert "You have no role yet." in page
     assert "No job failed" not in page
-    assert "No request is approved" not in page
+    assert "No approved requests" not in page
     assert ">0</td>" not in page
     assert "You have no role yet." not in page_of(client, shifter, "/")
 

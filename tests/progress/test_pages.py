@@ -61,7 +61,7 @@ def test_progress_answers_htmx_with_the_panel_alone(request_of_nova, as_liaison)
 def test_production_now_is_empty_without_approved_requests(request_of_nova, liaison):
     assert production_now(liaison) == []
     context = {"production": [], "as_of": AT}
-    assert "No request is approved" in render_to_string("progress/_production_now.html", context)
+    assert "No approved requests" in render_to_string("progress/_production_now.html", context)
 
 
 def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, liaison, other_liaison, approver):
