@@ -11,7 +11,7 @@ class CoreConfig(AppConfig):
         if getattr(settings, "SUBSCRIBERS_ELSEWHERE", False):
             from apps.core.domain import subscriptions
 
-            subscriptions.leave_to_workers()
+            subscriptions.defer_to_workers()
             return
         # Each app's subscribers register themselves; services enqueue tasks by name, so these must be known too.
         autodiscover_modules("subscribers", "tasks")

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.core.domain.locks import alone_with
+from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidFields
 from apps.submission.domain import dispatch
 from apps.submission.domain.limits import cut_planned
@@ -39,7 +39,9 @@ def send_to(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
-    with alone_with(dispatch.SENDING_LOCK, cluster.pk) as alone:  # one that hangs must not keep a worker for each turn
+    with exclusive_lock(
+        dispatch.SENDING_LOCK, cluster.pk
+    ) as alone:  # one that hangs must not keep a worker for each turn
         if alone:
             _look(cluster)
             _send_due(cluster)

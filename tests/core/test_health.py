@@ -7,7 +7,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, readiness_heard
+from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, readiness_by_heartbeats
 from apps.core.models import Heartbeat
 
 
@@ -88,11 +88,11 @@ def test_what_goes_wrong_is_answered_without_the_database(client, db, monkeypatc
 def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings):
     settings.CACHES = {"default": {"BACKEND": "nobody.may.Ask"}}
     now = timezone.now()
-    told = {check.name: (check.ok, check.detail) for check in readiness_heard(now)}
+    told = {check.name: (check.ok, check.detail) for check in readiness_by_heartbeats(now)}
     assert told["queue"] == (False, "no message yet")
     beat_heart(name="beat", at=now - timedelta(seconds=7))
-    assert {check.name: check.detail for check in readiness_heard(now)}["queue"] == "last message 7 s ago"
+    assert {check.name: check.detail for check in readiness_by_heartbeats(now)}["queue"] == "last message 7 s ago"
     late = now + HEARTBEAT_LIMIT
-    assert not {check.name: check.ok for check in readiness_heard(late)}["queue"]
+    assert not {check.name: check.ok for check in readiness_by_heartbeats(late)}["queue"]
     client.force_login(admin)
     assert "last message" in client.get("/health/").content.decode()

@@ -110,8 +110,8 @@ def test_event_of_a_process_without_subscribers_reaches_them_through_a_worker(
 ):
     told, _ = subscriber
     with monkeypatch.context() as elsewhere, django_capture_on_commit_callbacks() as sends:
-        elsewhere.setattr(subscriptions, "_left_to_workers", [])
-        subscriptions.leave_to_workers()
+        elsewhere.setattr(subscriptions, "_deferred", [])
+        subscriptions.defer_to_workers()
         event = publish(at)
     assert sends == []
     delivery = Delivery.objects.get()

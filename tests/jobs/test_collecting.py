@@ -8,7 +8,7 @@ from django.db import connection
 
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
-from apps.core.domain.locks import alone_with
+from apps.core.domain.locks import exclusive_lock
 from apps.core.models import Event
 from apps.jobs.domain import collection as collection_module
 from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_finished_jobs, store_records
@@ -236,7 +236,7 @@ def test_second_collector_at_once_leaves_the_cluster_to_the_first(planned):
         answers.append(collect_finished_jobs(cluster=cluster, at=AT))
         connection.close()
 
-    with alone_with(_COLLECTOR_LOCK, cluster.pk):
+    with exclusive_lock(_COLLECTOR_LOCK, cluster.pk):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=20)

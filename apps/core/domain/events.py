@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import QuerySet
 
 from apps.core.domain.event_kinds import kind_named
-from apps.core.domain.outbox import hand_on
+from apps.core.domain.outbox import create_deliveries
 from apps.core.models import Event
 
 
@@ -46,5 +46,5 @@ def publish(
         reason=reason,
         data=data or {},
     )
-    hand_on(event=event, at=at)
+    create_deliveries(event=event, at=at)
     return event

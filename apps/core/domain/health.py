@@ -29,7 +29,7 @@ def readiness(at: datetime) -> list[Check]:
     return checks + (_heartbeats(at) if checks[0].ok else [])
 
 
-def readiness_heard(at: datetime) -> list[Check]:
+def readiness_by_heartbeats(at: datetime) -> list[Check]:
     """Tell the same for a page: the queue is not asked, but known by the heartbeat that it carries to a worker."""
     beat = Heartbeat.objects.filter(name="beat").values_list("at", flat=True).first()
     carried = f"last message {_age(beat, at)} s ago" if beat else "no message yet"

@@ -7,7 +7,7 @@ from django.db import connection
 
 
 @contextmanager
-def alone_with(lock: int, key: int) -> Iterator[bool]:
+def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
     """Hold the lock of this number and key for this database session; yield whether nobody else has it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])

@@ -18,11 +18,11 @@ BACK_OFF_SECONDS = (0, 5, 30, 120, 600, 3600)
 KEEP = timedelta(days=30)
 
 
-def hand_on(*, event: Event, at: datetime) -> None:
+def create_deliveries(*, event: Event, at: datetime) -> None:
     """Make a delivery of this event for each subscriber of its kind that this process knows."""
     waiting = [Delivery(event=event, subscriber=name, due_at=at) for name in subscriptions.subscribers_of(event.kind)]
     for delivery in Delivery.objects.bulk_create(waiting):
-        if not subscriptions.is_left_to_workers():  # beat's next turn finds it
+        if not subscriptions.is_deferred():  # beat's next turn finds it
             enqueue("apps.core.tasks.deliver", delivery_id=delivery.pk)
 
 
@@ -50,11 +50,11 @@ def deliver(*, delivery_id: int, at: datetime) -> bool:
             return True
     except Exception as error:  # whatever a subscriber raises must not stop the other deliveries
         log.exception("delivery %s failed", delivery_id)
-        _put_off(delivery_id, error, at)
+        _reschedule(delivery_id, error, at)
         return False
 
 
-def _put_off(delivery_id: int, error: Exception, at: datetime) -> None:
+def _reschedule(delivery_id: int, error: Exception, at: datetime) -> None:
     with transaction.atomic():
         delivery = Delivery.objects.select_for_update().get(pk=delivery_id)
         delivery.attempts += 1

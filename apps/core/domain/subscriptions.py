@@ -10,7 +10,7 @@ _handlers: dict[str, Handler] = {}
 _by_kind: dict[str, list[str]] = {}
 #: Takes the events of processes that do not know who is told, and tells those who are.
 SPREAD = "core.spread"
-_left_to_workers: list[str] = []
+_deferred: list[str] = []
 
 
 def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
@@ -31,19 +31,19 @@ def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def leave_to_workers() -> None:
+def defer_to_workers() -> None:
     """Do not know the subscribers in this process: a worker, which does, finds each event within seconds."""
-    _left_to_workers[:] = [SPREAD]
+    _deferred[:] = [SPREAD]
 
 
-def is_left_to_workers() -> bool:
-    return bool(_left_to_workers)
+def is_deferred() -> bool:
+    return bool(_deferred)
 
 
 def subscribers_of(kind: str) -> list[str]:
     """Return the names of the subscribers of events of this kind."""
-    if _left_to_workers:
-        return _left_to_workers
+    if _deferred:
+        return _deferred
     return _by_kind.get(kind, []) + _by_kind.get(f"{kind.partition('.')[0]}.*", [])
 
 

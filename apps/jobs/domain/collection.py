@@ -14,7 +14,7 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, Scheduler, SchedulerError
 from apps.core.domain.events import publish
-from apps.core.domain.locks import alone_with
+from apps.core.domain.locks import exclusive_lock
 from apps.core.domain.masking import Masker
 from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.origin import experiments_by_account
@@ -57,7 +57,7 @@ def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None
     Each chunk of jobs commits with its event, so that a kill loses and doubles nothing: the next run asks again for
     the same window. A cluster that cannot be asked has the reason in its `Collection`; nothing is raised.
     """
-    with alone_with(_COLLECTOR_LOCK, cluster.pk) as alone:
+    with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
             return None
         collection, _ = Collection.objects.get_or_create(

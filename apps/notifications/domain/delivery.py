@@ -81,13 +81,13 @@ def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
             if message is not None:
                 _send_mail(message, server, at)
     except Refused as error:
-        _put_off(message_id, str(error), at, refused=True)
+        _reschedule(message_id, str(error), at, refused=True)
     except OSError as error:
-        _put_off(message_id, _said(error), at)
+        _reschedule(message_id, _said(error), at)
         return False
     except Exception as error:  # one mail that cannot be written must not keep the others back
         log.exception("mail %s failed", message_id)
-        _put_off(message_id, _said(error), at, refused=True)
+        _reschedule(message_id, _said(error), at, refused=True)
     return True
 
 
@@ -193,7 +193,7 @@ def _settle(message: Message, state: MessageState, at: datetime, why: str = "") 
     message.save(update_fields=["state", "last_error", "sent_at", "attempts"])
 
 
-def _put_off(message_id: int, why: str, at: datetime, *, refused: bool = False) -> int:
+def _reschedule(message_id: int, why: str, at: datetime, *, refused: bool = False) -> int:
     """Note a failure and when to try again; return the seconds until then."""
     with transaction.atomic():
         message = Message.objects.select_for_update().get(pk=message_id)
@@ -212,7 +212,7 @@ def _put_off(message_id: int, why: str, at: datetime, *, refused: bool = False) 
 @transaction.atomic
 def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = False) -> None:
     """Give a webhook time; one that has failed for days is switched off."""
-    _put_off(message_id, why, at, refused=refused)
+    _reschedule(message_id, why, at, refused=refused)
     hook = Webhook.objects.select_for_update().get(messages=message_id)
     hook.failures += 1
     wait = BACK_OFF_SECONDS[min(hook.failures, len(BACK_OFF_SECONDS) - 1)]

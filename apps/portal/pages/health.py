@@ -10,7 +10,7 @@ from django.core import checks
 from apps.archive.handover.report import CaptureReport
 from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.health import readiness_heard
+from apps.core.domain.health import readiness_by_heartbeats
 from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery, Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
@@ -59,7 +59,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
-        "checks": readiness_heard(at),
+        "checks": readiness_by_heartbeats(at),
         "captures": [_capture(heart) for heart in hearts],
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
