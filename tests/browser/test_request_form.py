@@ -36,7 +36,7 @@ def test_button_pressed_while_it_is_saved_makes_one_draft(transactional_db, nova
     page.get_by_label("Title").fill("Rock muons")
     page.wait_for_timeout(2_005)
     page.get_by_role("button", name="Save draft").first.click()
-    page.get_by_text("NOVA-0001 is saved as a draft.").wait_for()
+    page.get_by_text("Saved NOVA-0001 as a draft.").wait_for()
     assert Request.objects.count() == 1
     assert page.problems == []
 
@@ -60,14 +60,14 @@ def test_clone_template_file_and_discussion(
     page = open_as(shifter, javascript=javascript)
     page.goto("/requests/NOVA-0001/")
     page.get_by_role("link", name="Discuss stage 1").click()
-    page.get_by_label("What you say").fill(f"Why so few? @{liaison.username}")
+    page.get_by_label("Comment").fill(f"Why so few? @{liaison.username}")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_text("1 open of 1", exact=True)).to_be_visible()
 
     page = open_as(liaison, javascript=javascript)
     page.goto("/requests/NOVA-0001/")
     page.get_by_role("link", name="Reply").click()
-    page.get_by_label("What you say").fill("It is enough.")
+    page.get_by_label("Comment").fill("It is enough.")
     page.get_by_role("button", name="Send").click()
     page.get_by_role("button", name="Resolve").click()
     expect(page.get_by_text("0 open of 1", exact=True)).to_be_visible()
@@ -92,7 +92,7 @@ def test_clone_template_file_and_discussion(
     expect(page.get_by_text("stages.0.jobs: ")).to_be_visible()
     page.get_by_label("Request in YAML").fill(text)
     page.get_by_role("button", name="Import").click()
-    expect(page.get_by_text("NOVA-0003 is made from the text")).to_be_visible()
+    expect(page.get_by_text("Imported as draft NOVA-0003")).to_be_visible()
     assert content_of(Request.objects.get(key="NOVA-0003")) == content_of(Request.objects.get(key="NOVA-0002"))
     assert [problem for problem in page.problems if "400" not in problem] == []
 

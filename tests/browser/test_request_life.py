@@ -122,7 +122,7 @@ def write(life: Life, liaison: User) -> None:
         page.wait_for_url(f"**/requests/{KEY}/edit/")
     else:
         page.get_by_role("button", name="Save draft").first.click()
-        page.get_by_text(f"{KEY} is saved as a draft.").wait_for()
+        page.get_by_text(f"Saved {KEY} as a draft.").wait_for()
     assert [stage.name for stage in Request.objects.get(key=KEY).stages.all()] == ["generation", "simulation"]
 
 
@@ -136,15 +136,15 @@ def apply_fix(life: Life, liaison: User) -> None:
     expect(checks.get_by_text("The first stage uses v09_72. Is this release intended?")).to_be_visible()
     life.look(page)
     line = checks.get_by_role("listitem").filter(has_text="The first stage uses v09_72.")
-    line.get_by_role("button", name="Take v09_72").click()
-    page.get_by_text(f"{KEY} is saved with this change.").wait_for()
+    line.get_by_role("button", name="Use v09_72").click()
+    page.get_by_text(f"Applied the change and saved {KEY}.").wait_for()
     assert [stage.release for stage in Request.objects.get(key=KEY).stages.all()] == ["v09_72", "v09_72"]
 
 
 def submit(life: Life, liaison: User) -> None:
     page = life.page_of(liaison)
     page.get_by_role("button", name="Submit").first.click()
-    page.get_by_text(f"{KEY} is sent for approval.").wait_for()
+    page.get_by_text(f"Submitted {KEY} for approval.").wait_for()
     check_waiting()
     assert state() == "awaiting_approval"
 
@@ -157,7 +157,7 @@ def request_changes(life: Life, approver: User) -> None:
     life.look(page)
     page.get_by_role("link", name="Discuss stage 2").click()
     page.get_by_label("About").select_option("stages.1.memory_bytes")
-    page.get_by_label("What you say").fill("Such jobs needed up to 4 GB.")
+    page.get_by_label("Comment").fill("Such jobs needed up to 4 GB.")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_text("1 open of 1", exact=True)).to_be_visible()
     life.move(approver, "Request changes", "See what I say about memory.")
@@ -171,7 +171,7 @@ def change_and_submit_again(life: Life, liaison: User) -> None:
     expect(page.get_by_text("Such jobs needed up to 4 GB.")).to_be_visible()
     page.get_by_label("Memory", exact=True).nth(1).fill("4 GB")
     page.get_by_role("button", name="Submit").first.click()
-    page.get_by_text(f"{KEY} is sent for approval.").wait_for()
+    page.get_by_text(f"Submitted {KEY} for approval.").wait_for()
     check_waiting()
     page.get_by_role("button", name="Resolve").click()
     expect(page.get_by_text("0 open of 1", exact=True)).to_be_visible()

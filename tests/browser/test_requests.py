@@ -40,7 +40,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_label("Deadline", exact=True).fill((timezone.localdate() + timedelta(days=20)).isoformat())
     page.get_by_label("Purpose").fill("For the December freeze.")
     page.get_by_role("button", name="Submit").first.click()
-    expect(page.get_by_text("NOVA-0001 is sent for approval.")).to_be_visible()
+    expect(page.get_by_text("Submitted NOVA-0001 for approval.")).to_be_visible()
     assert page.problems == []
     check_waiting()
 

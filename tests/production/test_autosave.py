@@ -58,7 +58,7 @@ def test_form_that_is_sent_again_as_its_answer_was_lost_makes_no_second_draft(no
 def test_form_that_is_submitted_twice_is_one_request(nova, form):
     sent = post_of(content(), experiment="NOVA", form_key=KEY) | {"do": "submit"}
     form.post(NEW, sent)
-    assert "NOVA-0001 was submitted already." in form.post(NEW, sent, follow=True).content.decode()
+    assert "NOVA-0001 is already submitted." in form.post(NEW, sent, follow=True).content.decode()
     assert Request.objects.get().state == "submitted"
 
 

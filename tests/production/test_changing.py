@@ -176,10 +176,10 @@ def test_form_of_a_signed_request_says_what_a_change_means(nova, liaison, approv
     written = typed(content_of(obj), version=obj.version)
     data = {**dict(written.lists()), "do": "save", "title": "Another title"}
     answer = client.post(url, data, follow=True)
-    assert "What was signed still holds" in answer.content.decode()
+    assert "Its signatures stay valid" in answer.content.decode()
     again = data | {"version": Request.objects.get().version, "stages-0-jobs": "12"}
     answer = client.post(url, again, follow=True)
-    assert "needs its signatures anew" in answer.content.decode()
+    assert "needs new signatures" in answer.content.decode()
     assert Request.objects.get().state == "submitted"
 
 

@@ -153,7 +153,7 @@ def test_pages_without_javascript(made, liaison, shifter, browse):
     )
     page = sent.content.decode()
     assert "&lt;b&gt;few&lt;/b&gt;" in page
-    assert "Not told, as they do not see this request: nobody-there." in page
+    assert "Not notified, because they do not have access to this request: nobody-there." in page
     assert "1 open of 1" in page
 
     mine = browse(liaison)

@@ -61,7 +61,7 @@ def test_submit_sends_it_for_approval(nova, form, liaison):
     page = form.post(NEW, post_of(content(), experiment="NOVA", do="submit"), follow=True)
     made = Request.objects.get()
     assert (made.state, made.submitted_by) == ("submitted", liaison)
-    assert "NOVA-0001 is sent for approval." in page.content.decode()
+    assert "Submitted NOVA-0001 for approval." in page.content.decode()
 
 
 def test_submit_of_an_incomplete_form_saves_it_and_shows_all_problems(nova, form):
@@ -158,7 +158,7 @@ def test_garbled_version_overwrites_nothing(version, nova, liaison, form):
 def test_damaged_form_is_a_clear_message(damage, button, nova, form):
     answer = form.post(NEW, post_of(content(), experiment="NOVA", do=button) | damage)
     assert answer.status_code == 400
-    assert "arrived damaged" in answer.content.decode()
+    assert "are invalid. Nothing was saved" in answer.content.decode()
 
 
 @pytest.mark.parametrize("count", [101, 300, 100_000_000])
@@ -202,7 +202,7 @@ def test_removed_service_is_said_beside_its_stage(nova, liaison, samweb, form):
     data = post_of(content(stages=(stage(services=("nfs",)),)), experiment="NOVA", do="save")
     answer = form.post(NEW, data)
     assert answer.status_code == 400
-    assert "The portal knows no service “nfs”." in answer.content.decode()
+    assert "Service “nfs” does not exist." in answer.content.decode()
 
 
 def test_lines_of_purpose_are_the_same_from_form_and_api(nova, liaison, form):

@@ -105,7 +105,7 @@ def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver
     won = last if results[0] == 3 else middle
     by, rank = (approver, 3) if won == last else (second_approver, 2)
     what = f"{won} was moved from rank {rank} to 1"
-    assert refusals(results) == [f"Meanwhile {by} changed the queue: {what}. Nothing of yours was done: look again."]
+    assert refusals(results) == [f"{by} changed the queue in the meantime: {what}. Your change was not made."]
     assert [request.key for request in in_line()] == [won.key, *[key for key in before if key != won.key]]
     assert sum(event.kind == "request.moved" for request in queued for event in events_of(request)) == 1
 

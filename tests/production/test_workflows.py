@@ -167,8 +167,8 @@ def test_request_of_a_type_must_hold_what_it_declares():
     empty = RequestContent(workflow=builtin("monte_carlo"), stages=(StageContent(kind="generation", name="g"),))
     missing = check_content(empty, FACTS)
 
-    assert missing["arguments.run_block"] == ["Say which run numbers the events get."]
-    assert missing["stages.0.arguments.generator"] == ["Say which generator makes the events."]
+    assert missing["arguments.run_block"] == ["Enter the run numbers of the new events."]
+    assert missing["stages.0.arguments.generator"] == ["Enter the generator."]
     assert missing["stages.0.release"] == ["Enter the software release."]
     assert "stages.0.input_dataset" not in missing
     assert check_content(monte_carlo(), FACTS) == {}

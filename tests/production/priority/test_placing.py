@@ -92,7 +92,7 @@ def test_refusals(five, queued, nova, liaison, approver, shifter, admin, both):
         with pytest.raises(InvalidFields) as error:
             move_request(request=five[0], to_rank=to, by=approver, at=LATER, reason=reason)
         assert set(error.value.problems) == fields
-    with pytest.raises(InvalidTransition, match="not moved by hand"):
+    with pytest.raises(InvalidTransition, match="has no manual position"):
         undo_move(request=five[0], by=approver, at=LATER, reason="x")
 
 
@@ -102,7 +102,7 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
     before = keys()
     with pytest.raises(StaleState, match="opg-one changed the queue: NOVA-0005 was moved from rank 5 to 1"):
         move(five[0], 3, second_approver, version=seen)
-    with pytest.raises(StaleState, match="was 1 in the queue and is 2 now"):
+    with pytest.raises(StaleState, match="moved from rank 1 to 2"):
         move(five[0], 3, second_approver, seen_rank=1)
     assert keys() == before
     set_priority(request=five[2], priority=9, by=approver, at=LATER, reason="x")

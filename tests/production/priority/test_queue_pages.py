@@ -33,7 +33,7 @@ def test_liaison_sees_rank_terms_and_start_and_may_move_nothing(queued, liaison,
 def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liaison, browse):
     one = queued()
     page = browse(liaison).get(one.get_absolute_url()).content.decode()
-    for words in ("1st</b> of 1 in the queue", "Expected start", "too few to tell", "2 points for each", "Score"):
+    for words in ("1st</b> of 1 in the queue", "Expected start", "Unknown: only", "2 points for each", "Score"):
         assert words in page
 
 
@@ -43,13 +43,13 @@ def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, br
     page = browse(shifter).get(QUEUE)
     rows = {row.request.key: row for row in page.context["part"].rows}
     assert rows[held.key].rank == 1
-    assert rows[held.key].start.basis == "Not known while it is held."
+    assert rows[held.key].start.basis == "Unknown while it is on hold."
     assert "keeps its position, but does not start" in page.content.decode()
     place_hold(by=shifter, at=AT, reason="full", experiment=nova)
     page = browse(shifter).get(QUEUE)
-    assert page.context["part"].rows[1].start.basis == "Not known while NOvA is held."
+    assert page.context["part"].rows[1].start.basis == "Unknown while NOvA is on hold."
     assert page.content.decode().count("keeps its position, but does not start") == 2
-    assert "NOvA is held: keeps its position" in page.content.decode()
+    assert "NOvA is on hold: keeps its position" in page.content.decode()
     assert other.key in browse(shifter).get(other.get_absolute_url()).content.decode()
 
 
@@ -67,16 +67,16 @@ def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, brows
     undo = reverse("production:queue-undo", args=[second.key])
     assert "was not moved. " in browse(approver).post(undo, {"reason": ""}, follow=True).content.decode()
     again = browse(approver).post(undo, {"reason": "no freeze"}, follow=True).content.decode()
-    assert "The score decides again where NOVA-0002 goes: rank 2." in again
-    assert "let the score decide on" in again
+    assert "Reset the position of NOVA-0002. It has rank 2." in again
+    assert "reset the position of" in again
 
 
 def test_problems_of_a_move_stand_in_its_row_with_what_was_typed(queued, approver, browse):
     one = queued()
     for data, words in (
         ({"to_rank": "x", "reason": "why not"}, "Enter a whole number."),
-        ({"to_rank": 7, "reason": "why not"}, "A rank from 1 to 1."),
-        ({"to_rank": 1, "reason": "why not"}, "It is at rank 1 already."),
+        ({"to_rank": 7, "reason": "why not"}, "Enter a rank from 1 to 1."),
+        ({"to_rank": 1, "reason": "why not"}, "It already has rank 1."),
     ):
         page = post_move(browse(approver), one, **data)
         assert page.status_code == 400
@@ -90,7 +90,7 @@ def test_second_of_two_is_told_on_the_page(queued, approver, second_approver, br
     seen = queue_version()
     post_move(browse(approver), three, to_rank=1, reason="x", version=seen)
     page = post_move(browse(second_approver), one, to_rank=3, reason="y", version=seen).content.decode()
-    assert "Meanwhile opg-one changed the queue: NOVA-0003 was moved from rank 3 to 1." in page
+    assert "opg-one changed the queue in the meantime: NOVA-0003 was moved from rank 3 to 1." in page
 
 
 def test_others_learn_of_a_move_but_not_of_whose_and_why(queued, dune, other_liaison, approver, browse):
@@ -146,7 +146,7 @@ def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, 
     assert (none.status_code, "At least one experiment" in none.content.decode()) == (400, True)
     assert client.post(url, {**data, "do": "save", "reason": "agreed"}).status_code == 302
     stale = client.post(url, {**data, "do": "save", "reason": "late"})
-    assert (stale.status_code, "Meanwhile opg-one changed the queue" in stale.content.decode()) == (400, True)
+    assert (stale.status_code, "opg-one changed the queue in the meantime" in stale.content.decode()) == (400, True)
     seen = browse(shifter).get(url).content.decode()
     assert "75 %" in seen
     assert 'name="share-NOVA"' not in seen

@@ -97,7 +97,7 @@ def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_ot
         ({"deadline": TODAY + timedelta(days=22), "takes_days": 4.0}, "deadline", "Deadline in 22 d", 22, "4.0 days"),
         ({"deadline": TODAY - timedelta(days=3)}, "deadline", "Deadline 3 d ago", 40, "3.0 days short"),
         ({"core_seconds": 3.6e8, "size_basis": "9 past jobs"}, "size", "Size: 100,000 core-hours", 3.75, "9 past jobs"),
-        ({}, "size", "Size not known", 0, "No past jobs"),
+        ({}, "size", "Size unknown", 0, "No past jobs"),
         ({"share": 0.5, "used": 0.25, "used_days": 30}, "share", "Share", 15, "25 % of the core-hours"),
         ({"share": 0.5, "used": 1.0}, "share", "Share", -15, "its share is 50 %"),
         ({"share": 0.0, "used": 0.0}, "share", "Share", 0, "0 %"),

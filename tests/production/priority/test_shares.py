@@ -138,4 +138,4 @@ def test_use_is_summed_from_the_totals_of_requests_alone(nova, dune):
 
 def test_without_any_use_nobody_has_points_for_it(queued):
     term = next(term for term in QueueEntry.objects.get(pk=queued().pk).terms if term["key"] == "share")
-    assert (term["points"], term["why"]) == (0.0, "No job was counted lately, so no share was used.")
+    assert (term["points"], term["why"]) == (0.0, "No recent jobs, so no share is used.")

@@ -21,20 +21,20 @@ def state(starts: int, days: float = 60.0) -> QueueState:
 def test_nothing_is_known_from_too_few():
     start = expected_start(ahead=0, state=state(2), at=AT)
     assert not start.is_known
-    assert start.basis == "Not known: 2 requests left the queue to be produced in the last 60 days, too few to tell."
+    assert start.basis == "Unknown: only 2 requests started in the last 60 days."
     assert "Not known" in expected_start(ahead=0, state=QueueState(), at=AT).basis
 
 
 def test_held_one_has_no_start():
-    assert expected_start(ahead=0, state=state(50), at=AT, held="it is held").basis == "Not known while it is held."
+    assert expected_start(ahead=0, state=state(50), at=AT, held="it is on hold").basis == "Unknown while it is on hold."
 
 
 def test_interval_holds_the_likely_day_and_narrows_with_what_is_known():
     start = expected_start(ahead=9, state=state(60), at=AT)
     assert start.early <= start.likely <= start.late
     assert abs((start.likely - AT.date()).days - 10) <= 1
-    assert "60 requests left the queue" in start.basis
-    assert "9 requests that may start are ahead" in start.basis
+    assert "60 requests started" in start.basis
+    assert "9 requests are ahead" in start.basis
     few = expected_start(ahead=9, state=state(3, 3.0), at=AT)
     assert few.late - few.early > start.late - start.early
 

@@ -130,10 +130,10 @@ def all_terms(entry: QueueEntry, request: Request, at: datetime) -> list[Term]:
 
 def _held_by(request: Request, holds: set[int | None]) -> str:
     if request.state == RequestState.ON_HOLD:
-        return "it is held"
+        return "it is on hold"
     if None in holds:
-        return "all production is held"
-    return f"{request.experiment.name} is held" if request.experiment_id in holds else ""
+        return "all production is on hold"
+    return f"{request.experiment.name} is on hold" if request.experiment_id in holds else ""
 
 
 @dataclass(frozen=True)

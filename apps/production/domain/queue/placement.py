@@ -39,14 +39,14 @@ def move_request(
     entries = sorted_entries(QueueEntry.objects.filter(is_queued=True).select_related("request"))
     old = next((rank for rank, entry in enumerate(entries, start=1) if entry.pk == request.pk), None)
     if old is None:
-        raise InvalidTransition(f"{request} has no rank yet: look again in a minute.")
+        raise InvalidTransition(f"{request} has no rank yet. Try again in a minute.")
     if seen_rank not in {None, old}:
-        raise StaleState(f"{request} was {seen_rank} in the queue and is {old} now: look again. Nothing was moved.")
+        raise StaleState(f"{request} moved from rank {seen_rank} to {old} in the meantime. Your move was not made.")
     problems = reason_problems(reason)
     if not 1 <= to_rank <= len(entries):
-        problems["to_rank"] = [f"A rank from 1 to {len(entries):,}."]
+        problems["to_rank"] = [f"Enter a rank from 1 to {len(entries):,}."]
     elif to_rank == old:
-        problems["to_rank"] = [f"It is at rank {old} already."]
+        problems["to_rank"] = [f"It already has rank {old}."]
     if problems:
         raise InvalidFields(problems)
     entry = entries.pop(old - 1)
@@ -68,7 +68,7 @@ def undo_move(*, request: Request, by: User, at: datetime, reason: str, version:
     state = _begin(request, by, version)
     entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).exclude(hand_at=None).first()
     if entry is None:
-        raise InvalidTransition(f"{request} was not moved by hand.")
+        raise InvalidTransition(f"{request} has no manual position.")
     reason = checked_reason(reason)
     old = rank_of(request)
     release_promises(request)
@@ -77,7 +77,7 @@ def undo_move(*, request: Request, by: User, at: datetime, reason: str, version:
     entry.save()
     data = {"rank_old": old, "rank_new": rank_of(request), "by_score": True}
     publish(kind="request.moved", target=request, by=by, at=at, reason=reason, data=data)
-    note_change(state, by=by, at=at, what=f"the score decides again where {request} goes")
+    note_change(state, by=by, at=at, what=f"the position of {request} was reset")
     return rank_of(request)
 
 
@@ -85,7 +85,7 @@ def check_version(state: QueueState, version: int | None) -> None:
     """Raise `StaleState` with what somebody changed since a person saw the queue at this version."""
     if version not in {None, state.version}:
         raise StaleState(
-            f"Meanwhile {state.changed_by} changed the queue: {state.change}. Nothing of yours was done: look again."
+            f"{state.changed_by} changed the queue in the meantime: {state.change}. Your change was not made."
         )
 
 
@@ -105,11 +105,11 @@ def _begin(request: Request, by: User, version: int | None) -> QueueState:
     """Hold request and queue, and check that this person may move it now."""
     current = Request.objects.select_for_update().get(pk=request.pk)
     if not may_move(by, current):
-        raise NotAllowed("Only an approver of the OPG who did not make or submit it may move it.")
+        raise NotAllowed("Only approvers other than the requester can move it.")
     state = lock_queue()
     check_version(state, version)
     if not is_in_line(current):
-        raise InvalidTransition(f"{request} is “{current.get_state_display()}”: it is not in the queue.")
+        raise InvalidTransition(f"{request} is “{current.get_state_display()}” and not in the queue.")
     return state
 
 

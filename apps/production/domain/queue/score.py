@@ -79,7 +79,7 @@ def waiting_term(submitted_at: datetime, at: datetime) -> Term:
 
 
 def hand_term(points: float, *, by: str, reason: str) -> Term:
-    return Term("hand", "Moved by hand", points, f"By {by}: “{reason}”")
+    return Term("hand", "Moved manually", points, f"By {by}: “{reason}”")
 
 
 def total(terms: Iterable[Term]) -> float:
@@ -101,14 +101,14 @@ def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:
 
 def _class(facts: Facts) -> Term:
     if not facts.priority_class:
-        return Term("class", "Class: not set", CLASS_POINTS[RequestedPriority.NORMAL], "Counts as normal until it is.")
+        return Term("class", "Class: not set", CLASS_POINTS[RequestedPriority.NORMAL], "Counts as normal until set.")
     chosen = RequestedPriority(facts.priority_class)
     return Term("class", f"Class: {chosen.label}", CLASS_POINTS[chosen], "Set by the OPG.")
 
 
 def _number(facts: Facts) -> Term:
     if facts.number is None:
-        return Term("number", "Number: not set", 0.0, f"Counts as {USUAL_NUMBER} until it is.")
+        return Term("number", "Number: not set", 0.0, f"Counts as {USUAL_NUMBER} until set.")
     points = NUMBER_POINTS * (facts.number - USUAL_NUMBER)
     why = f"Set by the OPG; {NUMBER_POINTS:g} points for each above or below {USUAL_NUMBER}."
     return Term("number", f"Number: {facts.number}", points, why)
@@ -116,16 +116,16 @@ def _number(facts: Facts) -> Term:
 
 def _asked(facts: Facts) -> Term:
     asked = RequestedPriority(facts.asked)
-    return Term("asked", f"Asked for: {asked.label}", ASKED_POINTS[asked], "What the experiment says.")
+    return Term("asked", f"Requested: {asked.label}", ASKED_POINTS[asked], "Requested by the experiment.")
 
 
 def _deadline(facts: Facts, today: date) -> Term:
     if facts.deadline is None:
-        return Term("deadline", "No deadline", 0.0, "Nothing is said of when it is needed.")
+        return Term("deadline", "No deadline", 0.0, "The request has no deadline.")
     left = float((facts.deadline - today).days)
     slack = left - (facts.takes_days or 0.0)
     points = min(DEADLINE_DAYS, max(0.0, DEADLINE_DAYS - slack))
-    takes = "how long it takes is not known" if facts.takes_days is None else f"it takes {_days(facts.takes_days)}"
+    takes = "its duration is unknown" if facts.takes_days is None else f"it takes {_days(facts.takes_days)}"
     title = f"Deadline in {left:.0f} d" if left >= 0 else f"Deadline {-left:.0f} d ago"
     spare = f"{_days(slack)} to spare" if slack >= 0 else f"{_days(-slack)} short"
     why = f"{takes.capitalize()}: {spare}. A point for each day fewer than {DEADLINE_DAYS:g}."
@@ -134,17 +134,17 @@ def _deadline(facts: Facts, today: date) -> Term:
 
 def _size(facts: Facts) -> Term:
     if facts.core_seconds is None:
-        return Term("size", "Size not known", 0.0, "No past jobs, and it does not say how many jobs and how long.")
+        return Term("size", "Size unknown", 0.0, "No past jobs, and the request lacks jobs or wall time.")
     hours = facts.core_seconds / 3600
     part = math.log(LARGE_HOURS / min(LARGE_HOURS, max(SMALL_HOURS, hours))) / math.log(LARGE_HOURS / SMALL_HOURS)
-    why = f"From {facts.size_basis}. Small requests first."
+    why = f"Based on {facts.size_basis}. Small requests run sooner."
     return Term("size", f"Size: {hours:,.0f} core-hours", round(SIZE_POINTS * part, 2), why)
 
 
 def _share(facts: Facts) -> Term:
     title = f"Share of {facts.experiment}" if facts.experiment else "Share"
     if facts.used is None:
-        return Term("share", title, 0.0, "No job was counted lately, so no share was used.")
+        return Term("share", title, 0.0, "No recent jobs, so no share is used.")
     most = max(facts.share, facts.used)
     points = SHARE_POINTS * (facts.share - facts.used) / most if most else 0.0
     why = (

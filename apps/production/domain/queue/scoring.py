@@ -223,7 +223,7 @@ def _write_size(entry: QueueEntry, content: RequestContent, at: datetime) -> Non
     if found.core_seconds:
         entry.core_seconds, entry.size_basis = found.core_seconds.mid, f"{found.past_jobs:,} past jobs of its stages"
     elif content.stages and len(asked) == len(content.stages):
-        entry.core_seconds, entry.size_basis = float(sum(asked)), "the jobs and wall time that it asks for"
+        entry.core_seconds, entry.size_basis = float(sum(asked)), "its requested jobs and wall time"
     else:
         entry.core_seconds, entry.size_basis = None, ""
     entry.sized_at, entry.sized_version = at, entry.request.version

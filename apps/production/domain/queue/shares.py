@@ -69,7 +69,7 @@ def set_shares(
     `version` is that of the queue, as the person saw it. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
     """
     if not may_set_shares(by):
-        raise NotAllowed("Only an approver of the OPG for all experiments, or an admin, may set shares.")
+        raise NotAllowed("Only approvers for all experiments and admins can set shares.")
     state = lock_queue()
     check_version(state, version)
     old, wanted = read_shares(), checked_weights(weights)
@@ -101,7 +101,7 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
     now = dict(read_shares().weights)
     keys = dict(Experiment.objects.values_list("pk", "key"))
     problems = {
-        keys.get(pk, str(pk)): [f"A whole number from 0 to {MAX_WEIGHT:,}."]
+        keys.get(pk, str(pk)): [f"Enter a whole number from 0 to {MAX_WEIGHT:,}."]
         for pk, weight in weights.items()
         if pk not in now or not 0 <= weight <= MAX_WEIGHT
     }

@@ -53,18 +53,18 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
 def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "") -> Start:
     """Return when a request starts that has so many startable ones ahead of it, if all goes on as it went lately."""
     if held:
-        return Start(basis=f"Not known while {held}.")
+        return Start(basis=f"Unknown while {held}.")
     starts, days = state.starts, state.starts_days
     if starts < FEWEST_STARTS or days <= 0:
-        lately = f"in the last {days:.0f} days" if days >= 1 else "lately"
-        return Start(basis=f"Not known: {_count(starts)} left the queue to be produced {lately}, too few to tell.")
+        lately = f"in the last {days:.0f} days" if days >= 1 else "recently"
+        return Start(basis=f"Unknown: only {_count(starts)} started {lately}.")
     turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
-        return Start(basis="Not known: more than 1,000 days from now, as it went lately.")
+        return Start(basis="Unknown: more than 1,000 days away at the current pace.")
     early, likely, late = (timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns)
     basis = (
-        f"{_count(starts)} left the queue to be produced in the last {days:.0f} days; {_count(ahead)} that may start "
-        f"{'is' if ahead == 1 else 'are'} ahead of it. Eight of ten start between the two days."
+        f"{_count(starts)} started in the last {days:.0f} days; {_count(ahead)} "
+        f"{'is' if ahead == 1 else 'are'} ahead of it. 80% of requests start between the two dates."
     )
     return Start(early, likely, late, basis)
 

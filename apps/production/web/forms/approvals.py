@@ -25,12 +25,12 @@ class WithdrawForm(forms.Form):
 class DelegationForm(forms.Form):
     """Who signs for a person who is away, what, and from when until when."""
 
-    to_user = forms.CharField(max_length=150, label="Who signs for you", help_text="The user name.")
-    what = forms.ChoiceField(required=False, label="What")
+    to_user = forms.CharField(max_length=150, label="Delegate", help_text="Username.")
+    what = forms.ChoiceField(required=False, label="Scope")
     from_at = forms.DateTimeField(
         required=False,
         label="From",
-        help_text="Empty: now.",
+        help_text="Leave empty to start now.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
     until_at = forms.DateTimeField(
@@ -41,8 +41,8 @@ class DelegationForm(forms.Form):
         super().__init__(*args, **kwargs)
         fields: dict[str, Any] = self.fields
         roles = [(AS_APPROVER, "Only as an approver")] if scope_of(user).has_anywhere(Role.APPROVER) else []
-        groups = [(str(group.pk), f"Only of {group.name}") for group in own_groups(user)]
-        fields["what"].choices = [("", "Whatever I may sign"), *roles, *groups]
+        groups = [(str(group.pk), f"Only for {group.name}") for group in own_groups(user)]
+        fields["what"].choices = [("", "Everything I can sign"), *roles, *groups]
 
     def given(self) -> dict[str, Any]:
         """Return what the service takes."""

@@ -9,21 +9,21 @@ from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import By
 from apps.production.domain.quantities import parse_count
 
-_REASON = "All who see the request read it in its timeline."
+_REASON = "Shown in the activity of the request."
 
 
 class SplitForm(forms.Form):
     """By what, and how many of these a part has; the last part has what remains."""
 
     by = forms.ChoiceField(label="Split by")
-    size = forms.CharField(label="How many in a part", help_text="Such as 500 or 2 M. The last part has what remains.")
+    size = forms.CharField(label="Size of a part", help_text="Examples: 500, 2 M. The last part gets the remainder.")
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, ways: dict[By, int], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["by"].choices = [  # type: ignore[attr-defined]
-            (way.value, f"{way} ({count:,} in all)") for way, count in ways.items()
+            (way.value, f"{way} ({count:,} total)") for way, count in ways.items()
         ]
 
     def clean_size(self) -> int:
@@ -45,7 +45,7 @@ class CombineForm(forms.Form):
 
     chosen = _Keys(required=False)
     others = forms.CharField(
-        required=False, max_length=2_000, label="Others, by number", help_text="Such as NOVA-0219, NOVA-0223."
+        required=False, max_length=2_000, label="Other requests, by key", help_text="Example: NOVA-0219, NOVA-0223."
     )
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
 
@@ -54,5 +54,5 @@ class CombineForm(forms.Form):
         named = re.findall(r"[^\s,;]+", given.get("others", ""))
         given["keys"] = list(dict.fromkeys([*given.get("chosen", []), *named]))
         if "chosen" in given and "others" in given and not 0 < len(given["keys"]) < MAX_COMBINED:
-            raise forms.ValidationError(f"Choose from 1 to {MAX_COMBINED - 1} other requests.")
+            raise forms.ValidationError(f"Choose 1 to {MAX_COMBINED - 1} other requests.")
         return given

@@ -16,16 +16,14 @@ class ReasonForm(forms.Form):
 
     def __init__(self, *args: Any, reason_needed: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].label = "Reason" if reason_needed else "Reason, if there is something to say"
-        self.fields["reason"].help_text = "All who see the request read it in its timeline."
+        self.fields["reason"].label = "Reason" if reason_needed else "Reason (optional)"
+        self.fields["reason"].help_text = "Shown in the activity of the request."
 
 
 class SuccessorForm(ReasonForm):
     """With the request that takes the place."""
 
-    successor = forms.CharField(
-        max_length=24, help_text="Number of the request that takes its place, such as NOVA-0231."
-    )
+    successor = forms.CharField(max_length=24, help_text="Key of the request that replaces it, such as NOVA-0231.")
     field_order = ("successor", "reason")
 
 
@@ -40,7 +38,7 @@ class PriorityForm(ReasonForm):
         min_value=MIN_PRIORITY,
         max_value=MAX_PRIORITY,
         label="Number",
-        help_text=f"{MIN_PRIORITY} to {MAX_PRIORITY} within the class; the higher, the sooner. Not set counts as 5.",
+        help_text=f"{MIN_PRIORITY} to {MAX_PRIORITY} within the class. Higher numbers run sooner; the default is 5.",
     )
     field_order = ("priority_class", "priority", "reason")
 
@@ -52,8 +50,8 @@ class CommentForm(forms.Form):
     text = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 5}),
-        label="What you say",
-        help_text="@name tells somebody who sees this request.",
+        label="Comment",
+        help_text="Type @name to notify someone who can see this request.",
     )
 
     def __init__(self, *args: Any, fields: list[tuple[str, str]] | None, **kwargs: Any) -> None:

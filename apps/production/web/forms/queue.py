@@ -34,7 +34,7 @@ class SharesForm(forms.Form):
     def __init__(self, *args: Any, rows: list[ShareRow], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._rows = rows
-        self.fields["reason"].help_text = "Needed to save. Everybody of the experiments reads it."
+        self.fields["reason"].help_text = "Required to save. Members of the experiments can read it."
         for row in rows:
             self.fields[self.name_of(row)] = forms.IntegerField(
                 min_value=0, max_value=MAX_WEIGHT, initial=row.weight, label=f"Share of {row.experiment.name}"

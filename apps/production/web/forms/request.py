@@ -22,8 +22,8 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
 from apps.statusboard.models import Service
 
-TOO_MANY = f"At most {MAX_STAGES} stages. Split the request in two."
-BROKEN = "The stages of this form arrived damaged. Nothing was saved: load the page again."
+TOO_MANY = f"A request has at most {MAX_STAGES} stages. Split it into several requests."
+BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the page."
 #: Rows of a form that claims to have more than it may are read no further than this.
 READ_AT_MOST = 2 * MAX_STAGES
 
@@ -34,7 +34,7 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
     own = argument is REQUEST.get(argument.name) or argument.name in CORE
     match argument.kind.widget:
         case "services":
-            unknown = {"invalid_choice": "The portal knows no service “%(value)s”."}
+            unknown = {"invalid_choice": "Service “%(value)s” does not exist."}
             return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
         case "choice":
             none = [] if own else [("", "–")]
@@ -66,10 +66,15 @@ class NewRequestForm(RequestForm):
     """With the choice of the experiment, which stays what it is."""
 
     experiment = forms.ModelChoiceField(
-        queryset=Experiment.objects.none(), to_field_name="key", empty_label=None, help_text="Fixed once saved."
+        queryset=Experiment.objects.none(),
+        to_field_name="key",
+        empty_label=None,
+        help_text="Fixed once saved.",
     )
     workflow = forms.ChoiceField(
-        required=False, label="Workflow type", help_text="What is asked for depends on it. Fixed once saved."
+        required=False,
+        label="Workflow type",
+        help_text="Decides fields and stages. Fixed once saved.",
     )
     form_key = forms.CharField(required=False, widget=forms.HiddenInput)
     field_order = ("experiment", "workflow", "title")

@@ -16,7 +16,7 @@ def changed_place(event: Event) -> str:
     """Say what an event of the queue did to its request, as the request follows."""
     if event.kind == "request.priority_set":
         return "set"
-    return "let the score decide on" if event.data.get("by_score") else "moved"
+    return "reset the position of" if event.data.get("by_score") else "moved"
 
 
 @register.filter

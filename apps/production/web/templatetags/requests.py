@@ -67,7 +67,7 @@ def details(event: Event) -> str:
         case "request.pass":
             return _warnings(event)
         case "request.moved":
-            return (" back to its score" if event.data.get("by_score") else " by hand") + _ranks(event)
+            return (" back to its score" if event.data.get("by_score") else " manually") + _ranks(event)
         case "request.priority_set":
             return f" {f'{event.old} → ' if event.old else ''}{event.new}{_ranks(event)}"
         case "request.stage_accepted" | "request.stage_not_accepted":

@@ -33,7 +33,7 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             made = delegate(by=request.user, at=timezone.now(), **form.given())
-            messages.success(request, f"{made.to_user} signs for you in that time, under their own name.")
+            messages.success(request, f"{made.to_user} can sign for you in this period, under their own name.")
     return _inbox(request, form) if form.errors else redirect("production:inbox")
 
 
@@ -42,7 +42,7 @@ def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """End a delegation."""
     given = get_object_or_404(delegations_of(request.user), pk=pk)
     revoke_delegation(delegation=given, by=request.user, at=timezone.now())
-    messages.success(request, f"{given.to_user} signs no more for {given.from_user}.")
+    messages.success(request, f"{given.to_user} can no longer sign for {given.from_user}.")
     return redirect("production:inbox")
 
 
@@ -52,11 +52,11 @@ def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> Http
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     form = WithdrawForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Say why you withdraw your signature: the others will read it.")
+        messages.error(request, "Enter a reason for withdrawing your signature.")
         return redirect(wanted)
     with show_errors(request):
         moves.withdraw_signature(request=wanted, signature=pk, by=request.user, at=timezone.now(), **form.cleaned_data)
-        messages.success(request, f"Your signature of {wanted} is withdrawn.")
+        messages.success(request, f"Your signature on {wanted} is withdrawn.")
     return redirect(wanted)
 
 

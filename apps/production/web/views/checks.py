@@ -32,7 +32,7 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
     experiments, key = writable_experiments(request.user), request.POST.get("experiment", "")
     experiment = experiments.filter(key=key).first() if key else experiments.first()
     if experiment is None:
-        raise PermissionDenied("Only a liaison may write requests.")
+        raise PermissionDenied("Only liaisons can create requests.")
     workflow = chosen_workflow(request.user, request.POST.get("workflow", ""))
     forms = RequestForms(request.POST, workflow=workflow, new_for=request.user)
     return _panel(request, forms, experiment, None)
@@ -43,7 +43,7 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Check and estimate a request as it is typed; nothing is saved."""
     wanted = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, wanted):
-        raise PermissionDenied("Only a liaison of the experiment may write this.")
+        raise PermissionDenied("Only liaisons of the experiment can edit this request.")
     forms = RequestForms(request.POST, workflow=workflow_of(wanted.workflow))
     return _panel(request, forms, wanted.experiment, wanted)
 

@@ -44,7 +44,7 @@ def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpRe
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     found = _comment(wanted, number)
     if found.by_id != request.user.pk or found.withdrawn_at:
-        raise PermissionDenied("Only who wrote this may change it.")
+        raise PermissionDenied("Only the author can edit a comment.")
     if request.method != "POST":
         return _page(request, wanted, CommentForm(fields=None, initial={"text": found.text}), found, edited=True)
     form = CommentForm(request.POST, fields=None)
@@ -81,7 +81,7 @@ def _written(request: AuthenticatedRequest, made: Comment) -> HttpResponse:
     named = discussion.mentions_in(made.text)
     known = {person.username for person in discussion.people_for(made.request, named)}
     if lost := [name for name in named if name not in known]:
-        messages.warning(request, f"Not told, as they do not see this request: {', '.join(lost)}.")
+        messages.warning(request, f"Not notified, because they do not have access to this request: {', '.join(lost)}.")
     return redirect(made)
 
 

@@ -61,7 +61,7 @@ def download(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def import_page(request: AuthenticatedRequest) -> HttpResponse:
     """Make a draft of what is given; all faults come back at once, with the text, and nothing is made."""
     if not writable_experiments(request.user).exists():
-        raise PermissionDenied("Only a liaison may write requests.")
+        raise PermissionDenied("Only liaisons can create requests.")
     if request.method != "POST":
         return _page(request, ImportForm(), [])
     form = ImportForm(request.POST, request.FILES)
@@ -72,7 +72,7 @@ def import_page(request: AuthenticatedRequest) -> HttpResponse:
         made = import_request(text=text, by=request.user, at=timezone.now())
     except InvalidText as error:
         return _page(request, ImportForm(initial={"text": text}), error.faults)
-    messages.success(request, f"{made} is made from the text, as a draft. Nobody is asked to approve it yet.")
+    messages.success(request, f"Imported as draft {made}. It is not submitted yet.")
     return redirect(f"{reverse('production:request-edit', args=[made.key])}?check=1")
 
 

@@ -42,7 +42,7 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
     experiments = writable_experiments(request.user)
     first = experiments.first()
     if first is None:
-        raise PermissionDenied("Only a liaison may write requests.")
+        raise PermissionDenied("Only liaisons can create requests.")
     data: Any = request.POST
     key = {"form_key": get_random_string(32)}
     sent = request.POST if request.method == "POST" else request.GET
@@ -69,7 +69,7 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     content = content_of(wanted)
     closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
     if not may(request.user, Actor.LIAISON, wanted) or (request.method != "POST" and closed):
-        raise PermissionDenied("Only a liaison of the experiment may write this, while its state allows it.")
+        raise PermissionDenied("Only liaisons of the experiment can edit this request, and only in editable states.")
     if request.method == "POST":
         return FormPage(request, request.POST, workflow_of(wanted.workflow), wanted).act()
     page = FormPage(request, typed(content, version=wanted.version), content.workflow, wanted)
@@ -145,16 +145,16 @@ class FormPage:
             return self._submit(saved)
         edit = reverse("production:request-edit", args=[saved.key])
         if action.startswith("fix:"):
-            messages.success(self.request, f"{saved} is saved with this change.")
+            messages.success(self.request, f"Applied the change and saved {saved}.")
             return redirect(f"{edit}?check=1#checks")
-        messages.success(self.request, f"{saved} is saved as a draft. Nobody is asked to approve it yet.")
+        messages.success(self.request, f"Saved {saved} as a draft. It is not submitted yet.")
         return redirect(edit)
 
     def _autosave(self) -> JsonResponse:
         """Save while somebody types, and say how it went; nothing of anybody else is ever overwritten."""
         saved = self._save("autosave")
         if self.conflict:
-            return JsonResponse({"conflict": f"Not saved: {self.conflict} What you typed is still here."})
+            return JsonResponse({"conflict": f"{self.conflict} Your input is kept here."})
         if saved is None:
             _, place, message = self.forms.problems()[0]
             return JsonResponse({"problem": f"Not saved yet. {place}: {message}"})
@@ -205,24 +205,24 @@ class FormPage:
     def _changed(self, saved: Request, version: int) -> HttpResponse:
         """Say what a change of a request past its draft came to, which was at `version` before."""
         if not version:  # the form was sent twice
-            messages.info(self.request, f"{saved} was submitted already.")
+            messages.info(self.request, f"{saved} is already submitted.")
         elif saved.version == version:
-            messages.info(self.request, f"Nothing of {saved} was changed.")
+            messages.info(self.request, f"No changes to {saved}.")
         elif saved.state == RequestState.SUBMITTED:
-            messages.warning(self.request, f"{saved} is changed: it is checked again and needs its signatures anew.")
+            messages.warning(self.request, f"Saved {saved}. It is checked again and needs new signatures.")
         else:
-            messages.success(self.request, f"{saved} is changed. What was signed still holds.")
+            messages.success(self.request, f"Saved {saved}. Its signatures stay valid.")
         return redirect(saved)
 
     def _submit(self, saved: Request) -> HttpResponse:
         try:
             submit_request(request=saved, by=self.request.user, at=timezone.now())
         except InvalidFields:
-            words = f"{saved} is saved as a draft but not submitted: some things must be mended first."
+            words = f"Saved {saved} as a draft, but did not submit it. Fix the errors first."
             messages.warning(self.request, words)
             return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1")
         except (StaleState, InvalidTransition) as error:
             messages.error(self.request, str(error))
         else:
-            messages.success(self.request, f"{saved} is sent for approval.")
+            messages.success(self.request, f"Submitted {saved} for approval.")
         return redirect(saved)

@@ -42,7 +42,7 @@ def hold_list(request: AuthenticatedRequest) -> HttpResponse:
             given = form.cleaned_data
             stage = holds.stage_named(user, key=given.pop("request"), number=given.pop("stage"))
             hold = holds.place_hold(stage=stage, by=user, at=timezone.now(), **given)
-            messages.success(request, f"Held: {holds.what_of(hold)}. No new jobs start; what runs goes on.")
+            messages.success(request, f"On hold: {holds.what_of(hold)}. No new jobs start; running jobs continue.")
             return redirect("production:holds")
     visible = holds.visible_holds(user)
     page = newest_first(visible, by="at", query=request.GET)
@@ -61,5 +61,5 @@ def lift(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     hold = get_object_or_404(holds.visible_holds(request.user), pk=pk)
     with show_errors(request):
         holds.lift_hold(hold=hold, by=request.user, at=timezone.now(), reason=request.POST.get("reason", ""))
-        messages.success(request, f"No longer held: {holds.what_of(hold)}.")
+        messages.success(request, f"Hold lifted: {holds.what_of(hold)}.")
     return redirect("production:holds")

@@ -44,7 +44,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
         how |= {"reason": given["reason"], "version": given["version"]}
         made = links.split_request(request=wanted, by=request.user, at=timezone.now(), **how)
         names = ", ".join(part.key for part in made)
-        messages.success(request, f"{wanted} is now {names}. They are drafts: look at each, and submit it.")
+        messages.success(request, f"Split {wanted} into {names}. Review and submit each draft.")
     return _asked(request, "production/split.html", context) if form.errors else redirect(wanted)
 
 
@@ -72,7 +72,7 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
             return render(request, "production/combine.html", context)
         how = {"reason": form.cleaned_data["reason"], "versions": {each.key: each.version for each in requests}}
         made = links.combine_requests(requests=requests, by=request.user, at=timezone.now(), **how)
-        messages.success(request, f"{made} is a draft of {len(requests)} requests: look at it, and submit it.")
+        messages.success(request, f"Combined {len(requests)} requests into {made}. Review and submit the draft.")
         return redirect(made)
     return _asked(request, "production/combine.html", context) if form.errors else redirect(wanted)
 
@@ -107,5 +107,5 @@ def _asked(request: AuthenticatedRequest, template: str, context: dict[str, Any]
 def _wanted(request: AuthenticatedRequest, key: str) -> Request:
     found = request_or_404(request.user, key)
     if not links.may_rearrange(request.user, found):
-        raise PermissionDenied("Only a liaison of the experiment or, once it was sent, an approver may do this.")
+        raise PermissionDenied("Only liaisons of the experiment, and approvers once it is submitted, can do this.")
     return found

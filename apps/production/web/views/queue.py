@@ -51,7 +51,7 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             rank = placement.undo_move(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"The score decides again where {wanted} goes: rank {rank}.")
+            messages.success(request, f"Reset the position of {wanted}. It has rank {rank}.")
     if form.errors:
         messages.error(request, f"{wanted} was not moved. {' '.join(map(str, form.errors.get('reason', ())))}")
     return _back(request)
@@ -61,9 +61,9 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def share_page(request: AuthenticatedRequest) -> HttpResponse:
     """Show the shares; POST shows what would become of others (`do=preview`), or saves them."""
     if not (is_opg(request.user) or may_set_shares(request.user)):
-        raise PermissionDenied("Shares are a matter of the OPG; a request's page tells its experiment's own.")
+        raise PermissionDenied("Only the OPG can see all shares. Your requests show the share of your experiment.")
     if request.method == "POST" and not may_set_shares(request.user):
-        raise PermissionDenied("Only an approver of the OPG for all experiments, or an admin, may set shares.")
+        raise PermissionDenied("Only approvers for all experiments and admins can set shares.")
     now, state = read_shares(), queue_state()
     rows = shares.share_rows(now)
     form = SharesForm(request.POST if request.method == "POST" else None, rows=rows, initial={"version": state.version})
@@ -75,7 +75,7 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
                 given = {name: form.cleaned_data[name] for name in ("reason", "version")}
                 changed = shares.set_shares(weights=form.weights, by=request.user, at=timezone.now(), **given)
                 names = ", ".join(experiment.name for experiment in changed)
-                messages.success(request, f"Shares are set: {names}." if changed else "Nothing was changed.")
+                messages.success(request, f"Shares set: {names}." if changed else "No changes.")
                 return redirect("production:shares")
             after, shifts = shares.what_if_shares(form.weights, at=timezone.now())
             context["then"] = {row.experiment.pk: row.share for row in after}
@@ -91,7 +91,7 @@ def _queue(
     after = number_in(query, "after") or 0
     part = queue_lines(user=request.user, at=timezone.now(), after=after)
     if failed and not any(row.may_move for row in part.rows if row.request.key == failed):
-        raise PermissionDenied("Only an approver of the OPG who did not make or submit it may move it.")
+        raise PermissionDenied("Only approvers other than the requester can move it.")
     context = {
         "part": part,
         "after": after,

@@ -39,7 +39,7 @@ def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     with show_errors(request):
         made, notes = clone_request(request=wanted, by=request.user, at=timezone.now())
-        messages.success(request, f"{made} is a draft with what {wanted} holds.")
+        messages.success(request, f"Cloned {wanted} as draft {made}.")
         for note in notes[:20]:
             messages.warning(request, note)
         return redirect("production:request-edit", key=made.key)
@@ -52,7 +52,7 @@ def next_names(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     with show_errors(request):
         take_next_names(request=wanted, by=request.user, at=timezone.now())
-        messages.success(request, "The outputs have new names.")
+        messages.success(request, "Renamed the output datasets.")
     return redirect("production:request-edit", key=key)
 
 
@@ -77,12 +77,12 @@ def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Keep what a request holds as a template."""
     wanted = request_or_404(request.user, key)
     if not may_manage(request.user, wanted.experiment_id):
-        raise PermissionDenied("Only a liaison of the experiment or the OPG may make its templates.")
+        raise PermissionDenied("Only liaisons of the experiment and the OPG can create its templates.")
     form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": wanted.title[:80]})
     if form.is_valid():
         with show_errors(request, form):
             made = save_template(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"“{made}” is a template of {made.experiment}.")
+            messages.success(request, f"Saved the template “{made}” of {made.experiment}.")
             return redirect("production:templates")
     return _name_page(request, form, f"Keep {wanted} as a template")
 
@@ -103,14 +103,14 @@ def rename_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
 def delete_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
     template = _template(request, number)
     templates_module.delete_template(template=template, by=request.user, at=timezone.now())
-    messages.success(request, f"The template “{template}” is deleted. Requests made of it stay.")
+    messages.success(request, f"Deleted the template “{template}”. Requests created from it stay.")
     return redirect("production:templates")
 
 
 def _template(request: AuthenticatedRequest, number: int) -> RequestTemplate:
     found = get_object_or_404(templates_for(request.user), pk=number)
     if not may_manage(request.user, found.experiment_id):
-        raise PermissionDenied("Only a liaison of the experiment or the OPG may change its templates.")
+        raise PermissionDenied("Only liaisons of the experiment and the OPG can change its templates.")
     return found
 
 
