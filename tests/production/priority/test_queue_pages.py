@@ -24,7 +24,7 @@ def post_move(client, request, **data):
 def test_liaison_sees_rank_terms_and_start_and_may_move_nothing(queued, liaison, browse):
     queued()
     page = browse(liaison).get(QUEUE).content.decode()
-    for words in ("1st", "Class: not set", "Deadline in 22 d", "A point for each day fewer than 40", "not known"):
+    for words in ("1st", "Class: not set", "Deadline in 22 d", "A point for each day fewer than 40", "unknown"):
         assert words in page
     assert "Move…" not in page
     assert "Set priority…" not in page

@@ -90,10 +90,10 @@ def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_ot
 @pytest.mark.parametrize(
     ("changes", "key", "title", "expected", "said"),
     [
-        ({}, "class", "Class: not set", 40, "until it is"),
+        ({}, "class", "Class: not set", 40, "until set"),
         ({"priority_class": "urgent"}, "class", "Class: urgent", 160, "OPG"),
         ({"number": 7}, "number", "Number: 7", 8, "4 points"),
-        ({"deadline": TODAY + timedelta(days=22)}, "deadline", "Deadline in 22 d", 18, "not known"),
+        ({"deadline": TODAY + timedelta(days=22)}, "deadline", "Deadline in 22 d", 18, "is unknown"),
         ({"deadline": TODAY + timedelta(days=22), "takes_days": 4.0}, "deadline", "Deadline in 22 d", 22, "4.0 days"),
         ({"deadline": TODAY - timedelta(days=3)}, "deadline", "Deadline 3 d ago", 40, "3.0 days short"),
         ({"core_seconds": 3.6e8, "size_basis": "9 past jobs"}, "size", "Size: 100,000 core-hours", 3.75, "9 past jobs"),
@@ -101,7 +101,7 @@ def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_ot
         ({"share": 0.5, "used": 0.25, "used_days": 30}, "share", "Share", 15, "25 % of the core-hours"),
         ({"share": 0.5, "used": 1.0}, "share", "Share", -15, "its share is 50 %"),
         ({"share": 0.0, "used": 0.0}, "share", "Share", 0, "0 %"),
-        ({"share": 0.5}, "share", "Share", 0, "No job"),
+        ({"share": 0.5}, "share", "Share", 0, "No recent jobs"),
     ],
 )
 def test_terms_say_how_they_came_about(changes, key, title, expected, said):

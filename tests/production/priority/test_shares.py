@@ -102,7 +102,7 @@ def test_refusals(two, nova, dune, liaison, shifter, admin, approver):
 def test_second_of_two_people_is_told(two, nova, dune, approver, second_approver):
     seen = queue_version()
     save(approver, {nova.pk: 300}, version=seen)
-    with pytest.raises(StaleState, match="opg-one changed the queue: shares of NOVA were set"):
+    with pytest.raises(StaleState, match="opg-one changed the queue in the meantime: shares of NOVA were set"):
         save(second_approver, {dune.pk: 300}, version=seen)
     assert read_shares().weights == {nova.pk: 300, dune.pk: 100}
 

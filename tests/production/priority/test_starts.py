@@ -22,7 +22,7 @@ def test_nothing_is_known_from_too_few():
     start = expected_start(ahead=0, state=state(2), at=AT)
     assert not start.is_known
     assert start.basis == "Unknown: only 2 requests started in the last 60 days."
-    assert "Not known" in expected_start(ahead=0, state=QueueState(), at=AT).basis
+    assert "Unknown" in expected_start(ahead=0, state=QueueState(), at=AT).basis
 
 
 def test_held_one_has_no_start():
