@@ -36,7 +36,7 @@ if (form) {
         say(answer.conflict || answer.problem, true);
       }
     } catch {
-      say("Not saved: the portal does not answer, or your login has ended. It is tried again as you type.", true);
+      say("Not saved: the portal is unreachable or you are logged out. Retrying as you type.", true);
     }
   };
 

@@ -97,7 +97,7 @@ def test_second_of_two_who_look_at_one_queue_is_told(queue, approver, second_app
     before = order()
     other = open_as(second_approver)
     other.goto("/requests/queue/")
-    told = f"Meanwhile {approver.username} changed the queue: {before[1]} was moved from rank 2 to 1."
+    told = f"{approver.username} changed the queue in the meantime: {before[1]} was moved from rank 2 to 1."
     moves = ((queue, before[1], f"{before[1]} moved from rank 2 to 1."), (other, before[2], told))
     for page, key, answer in moves:
         page.locator(f"#{key} .grip").focus()

@@ -24,7 +24,7 @@ def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
 
     save_draft(request=made, content=content(title="theirs"), version=made.version, by=liaison, at=AT)
     page.get_by_label("Title").fill("mine")
-    page.get_by_text("Nothing was overwritten. What you typed is still here.").wait_for()
+    page.get_by_text("Your change was not saved. Your input is kept here.").wait_for()
     assert Request.objects.get().title == "theirs"
     assert page.get_by_label("Title").input_value() == "mine"
     assert page.problems == []

@@ -248,7 +248,7 @@ def test_action_on_what_somebody_changed_meanwhile_is_refused(admin, browse, nov
     set_priority(request=Request.objects.get(), priority=9, by=approver, at=AT, reason="soon")
     sent = {"action": "hold", "_selected_action": [queued.pk], "reason": "x", f"version-{queued.pk}": seen}
     page = browse(admin).post("/admin/production/request/", sent, follow=True).content.decode()
-    assert "was changed by opg-one meanwhile" in page
+    assert "was changed by opg-one in the meantime" in page
     assert Request.objects.get().state == "queued"
 
 

@@ -95,7 +95,7 @@ def test_second_of_a_group_is_told_who_signed(rule, waiting, approver, second_ap
     approve(waiting, approver)
     with pytest.raises(InvalidTransition, match=r"opg-one signed for OPG. Missing: Physics of NOvA"):
         approve(waiting, second_approver)
-    with pytest.raises(StaleState, match="changed by opg-one meanwhile"):
+    with pytest.raises(StaleState, match="changed by opg-one in the meantime"):
         approve_request(request=waiting, by=second_approver, at=AT)
     assert Signature.objects.count() == 1
 

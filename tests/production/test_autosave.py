@@ -89,8 +89,8 @@ def test_conflict_overwrites_nothing_and_says_so(nova, form, both, liaison):
     made = draft(liaison, nova)
     save_draft(request=made, content=content(title="theirs"), version=1, by=both, at=AT)
     answer = form.post(f"/requests/{made.key}/edit/", post_of(content(title="mine"), version=1)).json()
-    assert "was changed by two-hats meanwhile" in answer["conflict"]
-    assert "What you typed is still here." in answer["conflict"]
+    assert "was changed by two-hats in the meantime" in answer["conflict"]
+    assert "Your input is kept here." in answer["conflict"]
     assert "saved" not in answer
     assert content_of(Request.objects.get()).title == "theirs"
 

@@ -121,7 +121,7 @@ def test_change_by_one_who_signed_needs_another_signer(nova, liaison, both, appr
     obj = request_in("queued", by=liaison, experiment=nova, approver=both)
     save(obj, both, stages=(stage("generation"),))
     check_request(request=obj, at=AT)
-    with pytest.raises(NotAllowed, match="You made or submitted"):
+    with pytest.raises(NotAllowed, match="You created or submitted"):
         approve_request(request=obj, by=both, at=AT)
     assert approve_request(request=obj, by=approver, at=AT).approved_by == approver
 
@@ -130,7 +130,7 @@ def test_change_of_what_was_read_before_a_move_is_stale(nova, liaison, approver)
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     seen = Request.objects.get(pk=obj.pk)
     make_move(verb="start", request=obj, by=approver, at=AT)
-    with pytest.raises(StaleState, match="changed by opg-one meanwhile"):
+    with pytest.raises(StaleState, match="changed by opg-one in the meantime"):
         save(seen, liaison, title="Late")
 
 

@@ -132,7 +132,7 @@ def test_second_editor_gets_the_form_back_with_a_clear_message(nova, liaison, br
     answer = browse(liaison).post(edit(made), post_of(content(title="Second"), version=1, do="save"))
     html = answer.content.decode()
     assert answer.status_code == 409
-    assert "NOVA-0001 was changed by nova-two meanwhile" in html
+    assert "NOVA-0001 was changed by nova-two in the meantime" in html
     assert 'value="Second"' in html
     assert Request.objects.get().title == "First"
 
@@ -165,7 +165,7 @@ def test_damaged_form_is_a_clear_message(damage, button, nova, form):
 def test_too_many_stages_is_a_clear_message(count, nova, form):
     answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"stages-TOTAL_FORMS": str(count)})
     assert answer.status_code == 400
-    assert "At most 100 stages" in answer.content.decode()
+    assert "A request has at most 100 stages" in answer.content.decode()
 
 
 @pytest.mark.slow

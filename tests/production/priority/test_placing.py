@@ -100,7 +100,9 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
     seen = queue_version()
     move(five[4], 1, approver, version=seen, seen_rank=5)
     before = keys()
-    with pytest.raises(StaleState, match="opg-one changed the queue in the meantime: NOVA-0005 was moved from rank 5 to 1"):
+    with pytest.raises(
+        StaleState, match="opg-one changed the queue in the meantime: NOVA-0005 was moved from rank 5 to 1"
+    ):
         move(five[0], 3, second_approver, version=seen)
     with pytest.raises(StaleState, match="moved from rank 1 to 2"):
         move(five[0], 3, second_approver, seen_rank=1)
