@@ -59,7 +59,7 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     page.goto("/archive/")
     picture(page, f"{shot}-list")
     page.get_by_label("Words in script").fill("gromacs/2023.3 --mem=4G")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Search").click()
     page.wait_for_load_state()
     assert page.locator("mark").all_inner_texts() == ["--mem=4G", "gromacs/2023.3"]
     assert_accessible(page)
@@ -78,7 +78,7 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     page.get_by_role("link", name="Compare with the last success of NOVA-0231 sim").click()
     page.wait_for_load_state()
     assert page.locator(".diff del").all_inner_texts()[0] == "8G"
-    assert page.get_by_text("1 more, different in every run").is_visible()
+    assert page.get_by_text("1 more that differ in every run").is_visible()
     assert_accessible(page)
     picture(page, f"{shot}-diff")
 
@@ -91,13 +91,13 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
 def test_two_selected_jobs_are_compared_by_keyboard(open_as, archived, liaison):
     page = open_as(liaison)
     page.goto("/archive/?user=ana")
-    page.get_by_role("button", name="Compare two").click()
+    page.get_by_role("button", name="Compare selected").click()
     page.get_by_text("Select two jobs to compare.").wait_for()
     assert page.url.endswith("/archive/?user=ana")
     for job in ("4712", "4711"):
         page.get_by_label(f"Select job {job}").focus()
         page.keyboard.press("Space")
-    page.get_by_role("button", name="Compare two").focus()
+    page.get_by_role("button", name="Compare selected").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/diff/**")
 

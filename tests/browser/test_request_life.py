@@ -158,7 +158,7 @@ def request_changes(life: Life, approver: User) -> None:
     page.get_by_role("link", name="Discuss stage 2").click()
     page.get_by_label("About").select_option("stages.1.memory_bytes")
     page.get_by_label("Comment").fill("Such jobs needed up to 4 GB.")
-    page.get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Comment", exact=True).click()
     expect(page.get_by_text("1 open of 1", exact=True)).to_be_visible()
     life.move(approver, "Request changes", "See what I say about memory.")
     assert state() == "changes_requested"

@@ -31,7 +31,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page.get_by_role("link", name="New request").click()
     page.get_by_label("Title").fill("ND rock muons")
     page.get_by_role("button", name="Submit").first.click()
-    expect(page.get_by_role("link", name="Stage 1 · Memory: Say").first).to_be_visible()
+    expect(page.get_by_role("link", name="Stage 1 · Memory").first).to_be_visible()
     for label, text in STAGE.items():
         page.get_by_label(label, exact=True).fill(text)
     page.get_by_label("SAM web").check()
