@@ -88,7 +88,7 @@ def test_token_is_for_its_clusters_alone(send):
         send(REPORT, {"cluster": "jura", "report": {}}),
     ):
         assert answer.status_code == 403
-        assert answer.json()["detail"] == "The token of scheduler-1 is for alps, not for 'jura'."
+        assert answer.json()["detail"] == "The token of scheduler-1 is valid for alps, not for 'jura'."
     assert ids() == []
     assert not Heartbeat.objects.exists()
 

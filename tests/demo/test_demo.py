@@ -18,7 +18,7 @@ from apps.demo.data.people import LOGINS, PASSWORD
 from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.world import read_campaigns
 from apps.production.models import Request
-from apps.statusboard.domain.sources import source_of
+from apps.statusboard.domain.sources import authenticate_source
 from apps.statusboard.models import MonitoringSource, Service, StateInterval
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -89,11 +89,11 @@ def test_demo_campaigns_are_stages_of_approved_requests(directory: Path) -> None
 def test_demo_token_is_private_and_valid(directory: Path) -> None:
     path = directory / "feed-token"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert source_of(slug=SOURCE, token=path.read_text()) is not None
+    assert authenticate_source(slug=SOURCE, token=path.read_text()) is not None
 
     path.unlink()
     load(directory, AT)
-    assert source_of(slug=SOURCE, token=path.read_text()) is not None
+    assert authenticate_source(slug=SOURCE, token=path.read_text()) is not None
 
 
 def test_demo_services_were_watched_through_the_history(directory: Path) -> None:

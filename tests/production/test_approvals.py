@@ -260,7 +260,7 @@ def test_without_the_missing_group_any_signer_completes(rule, physics, waiting, 
 def test_inbox_says_what_why_and_since_when(rule, waiting, convener, liaison, browse):
     page = browse(convener).get("/requests/inbox/").content.decode()
     assert waiting.key in page
-    assert "A signature of Physics of NOvA is missing" in page
+    assert "Signature of Physics of NOvA missing" in page
     assert "No requests are waiting for you" in browse(liaison).get("/requests/inbox/").content.decode()
     turn = turns_of([waiting], convener, AT)[0]
     assert turn.since == events_of(waiting).get(kind="request.pass").at

@@ -104,7 +104,7 @@ def test_held_request_goes_back_to_where_it_was_and_nowhere_else(nova, liaison, 
 def test_successor_is_another_request_of_the_experiment(nova, dune, liaison, other_liaison, approver):
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for wrong in (None, obj, draft(other_liaison, dune)):
-        with pytest.raises(InvalidFields, match="takes its place"):
+        with pytest.raises(InvalidFields, match="Choose another request of this experiment"):
             supersede_request(request=obj, by=liaison, at=AT, reason="x", successor=wrong)
     assert Request.objects.get(pk=obj.pk).state == "queued"
 

@@ -43,7 +43,7 @@ class SubmissionViewSet(OfRequests):
     def get_object(self) -> Request:
         wanted = request_or_404(self.request.user, self.kwargs["key"])
         if self.action != "retrieve" and not may_submit(self.request.user, wanted):
-            raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
+            raise PermissionDenied("Only approvers and shifters can submit jobs.")
         return wanted
 
     def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:

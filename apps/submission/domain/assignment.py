@@ -157,7 +157,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
 
 def _check_allowed(by: User, request: Request) -> None:
     if not may_submit(by, request):
-        raise NotAllowed("Only an approver or a shifter of the OPG may send jobs.")
+        raise NotAllowed("Only approvers and shifters can submit jobs.")
 
 
 def _check_not_accepted(request: Request, position: int) -> None:

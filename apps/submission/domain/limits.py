@@ -39,7 +39,7 @@ def set_limit(
     `InvalidFields`, `InvalidTransition` where the portal does not send its jobs, `StaleState` where it is not so now.
     """
     if not may_submit(by, request):
-        raise NotAllowed("Only an approver or a shifter of the OPG may say how many jobs there are at once.")
+        raise NotAllowed("Only approvers and shifters can change the job limit.")
     request = locked(request)
     text = _checked(request, most_in_flight, reason)
     assignment = assignment_of(request)

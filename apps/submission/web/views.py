@@ -185,7 +185,7 @@ def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, f
 def _for_operator(request: AuthenticatedRequest, key: str) -> Request:
     wanted = request_or_404(request.user, key)
     if not may_submit(request.user, wanted):
-        raise PermissionDenied("Only an approver or a shifter of the OPG may send jobs.")
+        raise PermissionDenied("Only approvers and shifters can submit jobs.")
     return wanted
 
 

@@ -63,7 +63,7 @@ def withdraw_acceptance(*, request: Request, position: int, by: User, at: dateti
 
 def _checked(request: Request, by: User, reason: str) -> str:
     if not may(by, Actor.OPERATOR, request):
-        raise NotAllowed("Only an approver or a shifter of the OPG may decide how a stage ends.")
+        raise NotAllowed("Only approvers and shifters can accept a stage.")
     text = checked_reason(reason)
     if request.state != RequestState.RUNNING:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: only stages of a running one end so.")
