@@ -22,13 +22,10 @@ from apps.archive.handover.entry import CapturedJob
 from apps.archive.handover.report import CaptureReport
 from apps.archive.handover.wire import MEDIA_TYPE, MOST_SENT_BYTES, BatchTooLarge, unpack
 from apps.archive.models import CaptureHost
+from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.masking_rules import current_rules
-
-
-class TooLarge(APIException):
-    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
 
 
 class Unreadable(APIException):

@@ -79,7 +79,6 @@ class ByMark(BasePagination):
 class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJob]):
     """Jobs as they lay in the spool. `…/script/`, `…/environment/`, `…/description/` answer with the stored bytes."""
 
-    queryset = ArchivedJob.objects.none()
     serializer_class = ArchivedJobSerializer
     pagination_class = ByMark
     filterset_class = ArchivedJobs

@@ -145,31 +145,15 @@ def unpin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def script(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+def content(request: AuthenticatedRequest, pk: int, kind: str) -> HttpResponse:
+    """Send a content as stored; a description holds the environment too, so both want the same right."""
     archived = _job(request, pk)
-    return _download(archived.script, f"job.{archived.job_id}_script")
-
-
-@require_safe
-def environment(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    archived = _with_environment(request, pk)
-    return _download(archived.environment, f"job.{archived.job_id}_environment")
-
-
-@require_safe
-def description(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    archived = _with_environment(request, pk)
-    if archived.description is None:
-        raise Http404("the scheduler keeps none")
-    return _download(archived.description, f"job.{archived.job_id}_description")
-
-
-def _with_environment(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
-    """Return the job; a description holds the environment too, so both want the same right."""
-    archived = _job(request, pk)
-    if not sees_environment(request.user, archived):
+    if kind != "script" and not sees_environment(request.user, archived):
         raise PermissionDenied
-    return archived
+    blob: Blob | None = getattr(archived, kind)
+    if blob is None:
+        raise Http404("the scheduler keeps none")
+    return _download(blob, f"job.{archived.job_id}_{kind}")
 
 
 def _download(blob: Blob, name: str) -> HttpResponse:

@@ -21,13 +21,18 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _NO_TEXT = "Text cannot hold the character NUL, nor half of a surrogate pair."
 
 
+def check_length(stream: Any) -> None:
+    """Refuse a body that is larger than a form may be. Raises `RequestDataTooBig`."""
+    length = int(stream.META.get("CONTENT_LENGTH") or 0) if isinstance(stream, HttpRequest) else 0
+    if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise RequestDataTooBig
+
+
 class JSONParser(parsers.JSONParser):
     """JSON of a size that a form may have too, and of text that PostgreSQL can store."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
-        length = int(stream.META.get("CONTENT_LENGTH") or 0) if isinstance(stream, HttpRequest) else 0
-        if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-            raise RequestDataTooBig
+        check_length(stream)
         try:
             data = super().parse(stream, media_type, parser_context)
         except RecursionError:

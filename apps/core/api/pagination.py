@@ -16,10 +16,7 @@ class NewestFirst(CursorPagination):
     def decode_cursor(self, request: Request) -> Cursor | None:
         """Read the place in the list; one that is no number of a row is as bad as one that cannot be read."""
         cursor = super().decode_cursor(request)
-        if cursor is not None and cursor.position is not None and not _is_number(str(cursor.position)):
+        position = "0" if cursor is None or cursor.position is None else str(cursor.position)
+        if not (position.isascii() and position.isdigit() and len(position) < 20):
             raise NotFound(self.invalid_cursor_message)
         return cursor
-
-
-def _is_number(position: str) -> bool:
-    return position.isascii() and position.isdigit() and len(position) < 20

@@ -19,5 +19,11 @@ class MomentField(forms.DateTimeField):
             raise forms.ValidationError("This is too long ago, or too far in the future.", "overflow") from None
 
 
+class LocalMomentField(MomentField):
+    """A time in the reader's zone, as the browser's own control gives it."""
+
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+
+
 class MomentFilter(django_filters.DateTimeFilter):
     field_class = MomentField

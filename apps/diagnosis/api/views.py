@@ -17,7 +17,6 @@ from apps.diagnosis.models import Verdict
 class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
     """Verdicts on failed jobs: why a job failed, what to do, and the evidence."""
 
-    queryset = Verdict.objects.none()
     serializer_class = VerdictSerializer
     filterset_class = FailedJobs
     lookup_field = "job"

@@ -13,7 +13,6 @@ from apps.jobs.models import Job
 class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
     """Finished jobs that you may see, the last collected first; the filters are those of the job list."""
 
-    queryset = Job.objects.none()
     serializer_class = JobSerializer
     filterset_class = JobFilter
 

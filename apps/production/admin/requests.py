@@ -31,14 +31,6 @@ from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 class StageInline(admin.TabularInline):
     model = Stage
     fields = ["position", "name", "release", "configuration", "events", "jobs", "memory_bytes", "wall_seconds"]
-    extra = 0
-    can_delete = False
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 class Move(ReasonAction):

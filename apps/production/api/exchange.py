@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import parsers, renderers, serializers, status
@@ -13,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest
-from apps.core.api.input import JSONParser
+from apps.core.api.input import JSONParser, check_length
 from apps.core.errors import InvalidFields
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
@@ -26,9 +23,7 @@ class YamlParser(parsers.BaseParser):
     media_type = "application/yaml"
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, str]:
-        length = int(stream.META.get("CONTENT_LENGTH") or 0) if isinstance(stream, HttpRequest) else 0
-        if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-            raise RequestDataTooBig
+        check_length(stream)
         try:
             return {"yaml": stream.read().decode("utf-8-sig")}
         except UnicodeDecodeError:

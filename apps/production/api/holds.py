@@ -60,7 +60,6 @@ class LiftWriter(serializers.Serializer[Any]):
 class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
     """Holds."""
 
-    queryset = Hold.objects.none()
     serializer_class = HoldReader
 
     def get_queryset(self) -> QuerySet[Hold]:

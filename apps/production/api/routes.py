@@ -14,7 +14,6 @@ from apps.production.models import Request
 class OfRequests(ApiViewSet[Request]):
     """A viewset of the requests that the user may see, by their keys."""
 
-    queryset = Request.objects.none()
     pagination_class: type[BasePagination] | None = None
     lookup_field = "key"
     lookup_value_regex = "[^/.]+"

@@ -101,7 +101,6 @@ class CloneRoutes(RequestRoutes):
 class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet[RequestTemplate]):
     """Templates."""
 
-    queryset = RequestTemplate.objects.none()
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[RequestTemplate]:

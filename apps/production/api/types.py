@@ -37,7 +37,6 @@ class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
 class WorkflowViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[WorkflowVersion]):
     """Workflow types."""
 
-    queryset = WorkflowVersion.objects.none()
     serializer_class = WorkflowReader
     pagination_class = None
     lookup_field = "type__key"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.response import Response
 
@@ -76,7 +76,6 @@ class ProgressViewSet(OfRequests):
 
     serializer_class = ProgressReader
 
-    @extend_schema(responses=ProgressReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the progress of one request, stage by stage."""
         wanted = self.get_object()

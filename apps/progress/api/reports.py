@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
@@ -25,7 +24,6 @@ class RequestReportViewSet(OfRequests):
 
     serializer_class = RequestReportReader
 
-    @extend_schema(responses=RequestReportReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return how one request ran: as of now, or as it was frozen when the request was closed."""
         wanted = self.get_object()

@@ -64,7 +64,6 @@ class QualityViewSet(OfRequests):
         rated = {one.result.pk: one for one in standing.rated}
         return Response(StandingReader(told, context={"rated": rated}).data)
 
-    @extend_schema(responses=StandingReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Tell how a request stands, with the results of its newest run and all waivers."""
         return self.answer(self.get_object())

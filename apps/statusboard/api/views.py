@@ -111,7 +111,6 @@ class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[Do
 class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSet[Announcement]):
     """Announcements visible to you, including withdrawn ones, most recently posted first."""
 
-    queryset = Announcement.objects.none()
     serializer_class = AnnouncementSerializer
 
     def get_queryset(self) -> QuerySet[Announcement]:

@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 
 from apps.accounts.models import Experiment
-from apps.core.web.moments import MomentField
+from apps.core.web.moments import LocalMomentField
 from apps.statusboard.enums import INCIDENT_STATES
 from apps.statusboard.models import Service, UnmappedAlert
 
@@ -15,16 +15,10 @@ NO_SERVICE = ":none"
 _STATES = [(state.value, state.label) for state in INCIDENT_STATES]
 
 
-class Moment(MomentField):
-    """A date and time in the format of the browser's control."""
-
-    widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
-
-
 class IncidentForm(forms.Form):
     service = forms.ModelChoiceField(Service.objects.all(), to_field_name="slug")
     state = forms.ChoiceField(choices=_STATES, label="State")
-    started_at = Moment(required=False, label="Started", help_text="Leave empty for now.")
+    started_at = LocalMomentField(required=False, label="Started", help_text="Leave empty for now.")
     title = forms.CharField(max_length=200, help_text="One line that describes the symptom.")
     text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Description")
     url = forms.URLField(
@@ -44,14 +38,14 @@ class UpdateForm(forms.Form):
 
 class CloseForm(forms.Form):
     reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 2}), label="Reason")
-    ended_at = Moment(required=False, label="Ended", help_text="Leave empty for now.")
+    ended_at = LocalMomentField(required=False, label="Ended", help_text="Leave empty for now.")
 
 
 class WindowForm(forms.Form):
     title = forms.CharField(max_length=200, help_text="One line that describes the work.")
     services = forms.ModelMultipleChoiceField(Service.objects.all(), to_field_name="slug")
-    starts_at = Moment(label="Start")
-    ends_at = Moment(label="End")
+    starts_at = LocalMomentField(label="Start")
+    ends_at = LocalMomentField(label="End")
     text = forms.CharField(
         required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Impact", help_text="What it means for jobs."
     )
@@ -66,8 +60,8 @@ class AnnouncementForm(forms.Form):
     body = forms.CharField(
         required=False, widget=forms.Textarea(attrs={"rows": 4}), label="Text", help_text="Plain text."
     )
-    starts_at = Moment(required=False, label="Start", help_text="Leave empty for now.")
-    ends_at = Moment(required=False, label="End", help_text="Leave empty to show it until it is withdrawn.")
+    starts_at = LocalMomentField(required=False, label="Start", help_text="Leave empty for now.")
+    ends_at = LocalMomentField(required=False, label="End", help_text="Leave empty to show it until it is withdrawn.")
     do_not_submit = forms.BooleanField(
         required=False, label="Advise against submitting", help_text="Shows a banner on every page."
     )

@@ -19,7 +19,7 @@ from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
-from apps.statusboard.domain.board import DAYS, Row, board, board_row, state_history
+from apps.statusboard.domain.board import DAYS, board, board_row, state_history
 from apps.statusboard.domain.incidents import (
     close_incident,
     incidents_of,
@@ -49,22 +49,17 @@ from apps.statusboard.web.forms import (
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
     rows = board(at, zone=timezone.get_current_timezone())
+    found = Counter(row.own for row in rows if row.has_own_state)  # a heading has no state of its own
     context = {
         "at": at,
         "rows": rows,
-        "counts": _counts(rows),
+        "counts": [(state, found[state]) for state in State if found[state]],
         "incidents": open_incidents()[:50],
         "windows": windows_ahead(at)[:50],
         "announcements": announcements_ahead(request.user, at)[:50],
         "may_run_board": may_run_board(request.user),
     }
     return render(request, "statusboard/board.html", context)
-
-
-def _counts(rows: list[Row]) -> list[tuple[State, int]]:
-    """Count services by state, without groups."""
-    found = Counter(row.own for row in rows if row.has_own_state)
-    return [(state, found[state]) for state in State if found[state]]
 
 
 @require_safe

@@ -8,6 +8,7 @@ from django.utils import timezone
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_approver, scope_of
+from apps.core.web.moments import LocalMomentField
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import ApprovalGroup
 
@@ -27,15 +28,8 @@ class DelegationForm(forms.Form):
 
     to_user = forms.CharField(max_length=150, label="Delegate", help_text="Username.")
     what = forms.ChoiceField(required=False, label="Scope")
-    from_at = forms.DateTimeField(
-        required=False,
-        label="From",
-        help_text="Leave empty to start now.",
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-    )
-    until_at = forms.DateTimeField(
-        label="Until", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
-    )
+    from_at = LocalMomentField(required=False, label="From", help_text="Leave empty to start now.")
+    until_at = LocalMomentField(label="Until")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -131,7 +131,7 @@ def _ranks(event: Event) -> str:
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
     """Return the first changes of an event, each with words for its place."""
-    return [{**change, "place": _place(change["path"])} for change in event.data.get("changes", [])[:SHOWN_CHANGES]]
+    return [{**change, "place": place(change["path"])} for change in event.data.get("changes", [])[:SHOWN_CHANGES]]
 
 
 @register.filter
@@ -141,7 +141,9 @@ def more_changes(event: Event) -> int:
     return max(0, count - SHOWN_CHANGES)
 
 
-def _place(path: str) -> str:
+@register.filter
+def place(path: str) -> str:
+    """`stages.0.memory_bytes` as `stage 1 › memory`."""
     parts = path.split(".")
     name = parts[-1].removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
     if parts[0] != "stages" or len(parts) == 1:
@@ -165,10 +167,10 @@ def places(paths: list[str]) -> str:
 def _stages(numbers: list[int], field: str) -> str:
     """`[0, 1, 2, 4]` and `services` as `stages 1–3, 5 › services`."""
     if numbers[0] < 0:
-        return _place(field)
+        return place(field)
     numbers = sorted(set(numbers))
     if len(numbers) == 1:
-        return _place(f"stages.{numbers[0]}.{field}".removesuffix("."))
+        return place(f"stages.{numbers[0]}.{field}".removesuffix("."))
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -176,10 +178,4 @@ def _stages(numbers: list[int], field: str) -> str:
         else:
             runs.append([number])
     words = ", ".join(f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1) for run in runs)
-    return f"stages {words}" + (f" › {_place(field)}" if field else "")
-
-
-@register.filter
-def place(path: str) -> str:
-    """`stages.0.memory_bytes` as `stage 1 › memory`."""
-    return _place(path)
+    return f"stages {words}" + (f" › {place(field)}" if field else "")
