@@ -101,7 +101,7 @@ def test_two_selected_jobs_are_compared_by_keyboard(open_as, archived, liaison):
     page.keyboard.press("Enter")
     page.wait_for_url("**/diff/**")
 
-    assert page.get_by_role("heading", name="Job 4712 compared").is_visible()
+    assert page.get_by_role("heading", name="Compare job 4712").is_visible()
     assert page.problems == []
 
 
