@@ -271,12 +271,10 @@ def test_hold_is_lifted_and_refused_jobs_are_sent_again_by_their_services(admin,
     SERVICES[Verb.START](request=request, by=person("opg-y", ("approver", None)), at=AT)
     hold, jobs = Hold.objects.get(), Submission.objects.get()
     acts = [("production/hold", "lift", hold), ("submission/submission", "send_again", jobs)]
-    for (path, action, row), words in zip(
-        acts, ("Only approvers and shifters", "Only an approver or a shifter"), strict=True
-    ):
+    for path, action, row in acts:
         sent = {"action": action, "_selected_action": [row.pk], "reason": "it is mended"}
         page = browse(admin).post(f"/admin/{path}/", sent, follow=True).content.decode()
-        assert words in page
+        assert "Only approvers and shifters" in page
     grant_role(user=admin, role="shifter", experiment=None, by="test", at=AT)
     for path, action, row in acts:
         sent = {"action": action, "_selected_action": [row.pk]}

@@ -238,7 +238,7 @@ def test_parts_of_monte_carlo_pass_the_checks_beside_each_other(nova, liaison):
 def test_page_shows_the_parts_before_anything_is_done(queued, liaison, browse):
     client, address = browse(liaison), f"/requests/{queued.key}/split/"
     page = client.get(address).content.decode()
-    assert "events (20,000,000 in all)" in page
+    assert "events (20,000,000 total)" in page
     assert "Split into" not in page
 
     sent = {"by": "events", "size": "8 M", "reason": "too large", "version": queued.version, "do": "split"}
@@ -250,7 +250,7 @@ def test_page_shows_the_parts_before_anything_is_done(queued, liaison, browse):
     client.post(address, sent | {"seen": "events 9000000"})
     assert Request.objects.count() == 1
     page = client.post(address, sent | {"seen": "events 8000000"}, follow=True).content.decode()
-    assert "NOVA-0001 is now NOVA-0002, NOVA-0003, NOVA-0004." in page
+    assert "Split NOVA-0001 into NOVA-0002, NOVA-0003, NOVA-0004." in page
     assert "superseded the request, split into NOVA-0002, NOVA-0003, NOVA-0004" in page
     assert "Related requests" in page
     part = client.get("/requests/NOVA-0003/").content.decode()
@@ -309,7 +309,7 @@ def test_combine_page_offers_what_fits_and_says_why_others_do_not(nova, liaison,
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ("", "Choose from 1 to 49 other requests."),
+        ("", "Choose 1 to 49 other requests."),
         ("DUNE-0001", "There is no request DUNE-0001 that you may see."),
         ("NOVA-0001", "Choose from 1 to 49"),
         ("NOVA-0002", "NOVA-0001 and NOVA-0002: Stage 1: other releases"),
