@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent
 
 def main() -> None:
     if sys.argv[1:3] == ["capture", "--planned"]:
-        from apps.archive.capture.program import run_planned
+        from apps.archive.capture.main import run_planned
 
         sys.exit(run_planned(int(sys.argv[3])))
     if not all(map(find_spec, ("django", "celery", "pydantic_settings"))):

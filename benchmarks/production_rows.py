@@ -21,7 +21,7 @@ from apps.notifications.models import Follow, Message, Notification, Preferences
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.domain.content.plain import plain
 from apps.production.domain.queue.order import SCORED
-from apps.production.domain.queue.scoring import read_shares, score_entry
+from apps.production.domain.queue.rescoring import read_shares, score_entry
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
 from apps.production.enums import CLOSED, SIGNED, RequestState, Verb
 from apps.production.models import (

@@ -9,7 +9,7 @@ from apps.archive.domain import links, masking_trials, retention
 from apps.archive.domain.search import word_index
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.core.domain.queue import enqueue
+from apps.core.domain.background import enqueue
 from apps.jobs.domain import queue
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.clusters.models import Cluster
-from apps.core.domain.queue import enqueue
+from apps.core.domain.background import enqueue
 from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
 

@@ -8,7 +8,7 @@ from apps.production.domain.approvals import reminders
 from apps.production.domain.lifecycle import moves
 from apps.production.domain.lineage import dataset_parts
 from apps.production.domain.outputs import counts
-from apps.production.domain.queue import scoring
+from apps.production.domain.queue import rescoring
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
@@ -52,4 +52,4 @@ def remind_of_waiting() -> None:
 @shared_task
 def rescore_queue() -> None:
     """Score the queue anew: deadlines come nearer, shares are used, estimates change."""
-    scoring.rescore_all(at=timezone.now())
+    rescoring.rescore_all(at=timezone.now())

@@ -21,7 +21,7 @@ from .conftest import ROOT, wait_for
 
 LOADED = """
 import sys
-import apps.archive.capture.program
+import apps.archive.capture.main
 from apps.clusters.schedulers.registry import SCHEDULERS
 for name in ("slurm", "torque", "htcondor"):
     SCHEDULERS.get(name)

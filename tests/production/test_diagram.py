@@ -2,7 +2,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from apps.production.domain.checks.page import updated as rules_page
+from apps.production.domain.checks.documentation import updated as rules_page
 from apps.production.domain.lifecycle.diagram import state_diagram, updated
 from apps.production.domain.lifecycle.transitions import TRANSITIONS
 

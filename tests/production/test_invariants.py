@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, StaleState
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
-from apps.production.domain.approvals.slots import slots_of
+from apps.production.domain.approvals.requirements import slots_of
 from apps.production.domain.content.changes import judge
 from apps.production.domain.content.plain import read_plain
 from apps.production.domain.content.stages import content_of

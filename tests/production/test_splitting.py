@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
-from apps.production.domain.checks.declared import number, text
+from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lineage.combination import Named, combine, obstacles
 from apps.production.domain.lineage.splits import MAX_PARTS, By, split, ways

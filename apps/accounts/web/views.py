@@ -12,7 +12,7 @@ from knox.models import AuthToken
 from apps.accounts import domain
 from apps.accounts.models import User
 from apps.accounts.web.forms import SettingsForm, TokenForm
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from apps.archive.capture.delivery.keeper import KeeperDied, Keeping, SinkStatus
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
-from apps.archive.capture.reader import Reader
 from apps.archive.capture.resources import Tidying
+from apps.archive.capture.spool_reader import Reader
 from apps.archive.capture.watch.base import Watch
 from apps.archive.capture.watch.watcher import Watcher
 from apps.archive.handover.batches import Batch

@@ -11,8 +11,8 @@ from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, MaskingTrial
 from apps.clusters.schedulers.environment import variables_in
+from apps.core.domain.background import enqueue
 from apps.core.domain.masking import Masker
-from apps.core.domain.queue import enqueue
 from apps.jobs.models import MaskingRule
 
 #: Environments that one task reads before it gives its place to the next.

@@ -8,8 +8,8 @@ from typing import Any, cast
 from django.conf import global_settings, settings
 from django.core.management.base import CommandError
 
+from apps.archive.capture.main import open_spool
 from apps.archive.capture.plan import Plan, PlannedPlace, PlannedSink
-from apps.archive.capture.program import open_spool
 from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import BeginsAhead
 from apps.archive.sinks.registry import open_sinks

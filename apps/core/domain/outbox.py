@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from apps.core.domain import subscriptions
-from apps.core.domain.queue import enqueue
+from apps.core.domain.background import enqueue
 from apps.core.models import Delivery, Event
 
 log = logging.getLogger(__name__)

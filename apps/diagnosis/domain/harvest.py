@@ -12,8 +12,8 @@ from django.db import DatabaseError, transaction
 
 from apps.accounts.models import Principal
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed, StaleState
 from apps.diagnosis.domain.causes import mark_dirty

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.engine import facts as facts_of
 from apps.diagnosis.engine import outages as outages_of
+from apps.diagnosis.engine import scheduler_facts as facts_of
 from apps.diagnosis.engine.base import Hit, JobFacts, Outage, Reason, Verdict
 from apps.diagnosis.enums import (
     ADVICE_OF,

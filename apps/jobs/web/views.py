@@ -6,7 +6,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.permissions import is_opg
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of

@@ -27,8 +27,8 @@ from apps.notifications.api.serializers import (
     WebhookWithSecret,
     WebhookWriter,
 )
+from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
-from apps.notifications.domain.feeds import addresses_of
 from apps.notifications.domain.notifications import mark_read, visible_notifications
 from apps.notifications.domain.preferences import follow_request, level_of, preferences_of, save_preferences
 from apps.notifications.domain.recipients import webhooks_for

@@ -12,7 +12,7 @@ from apps.core.enums import Audience, Group
 from apps.core.models import Event
 from apps.notifications.enums import Level
 from apps.notifications.models import Follow, Webhook
-from apps.production.domain.approvals.slots import asked_of, people_of, slots_of
+from apps.production.domain.approvals.requirements import asked_of, people_of, slots_of
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 

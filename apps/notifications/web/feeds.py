@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import events_of
-from apps.notifications.domain.feeds import SIZE, Entry, atom, events_of_experiment, hold_events_of, reader_of
+from apps.notifications.domain.atom_feeds import SIZE, Entry, atom, events_of_experiment, hold_events_of, reader_of
 from apps.notifications.domain.notifications import visible_notifications
 from apps.production.models import Request
 

@@ -9,13 +9,13 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.event_kinds import what_happened
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
+from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
-from apps.notifications.domain.feeds import addresses_of
 from apps.notifications.domain.health import mail_is_configured
 from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences

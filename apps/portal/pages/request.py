@@ -9,11 +9,11 @@ from django.utils.functional import SimpleLazyObject
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.core.models import Event
-from apps.notifications.domain.feeds import addresses_of
+from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.overview import Approval, approval_of
-from apps.production.domain.approvals.slots import slots_of
+from apps.production.domain.approvals.requirements import slots_of
 from apps.production.domain.checks.report import SubmissionWarnings, warnings_at_submission
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.stages import Ingredient, content_of, ingredients_of, stages_shown
@@ -25,10 +25,10 @@ from apps.production.domain.lifecycle.offered_moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.queue.lines import Line, line_of, queue_length
 from apps.production.domain.queue.order import is_in_line
+from apps.production.domain.queue.rows import Line, line_of, queue_length
 from apps.production.domain.queue.shares import ranks_by_class
-from apps.production.domain.requests.needs import Need, needs_of
+from apps.production.domain.requests.required_services import Need, needs_of
 from apps.production.domain.requests.status import Status, Step, Totals, status_of, steps_of, totals_of
 from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Actor, RequestState, Verb
 from apps.production.models import Request, Stage

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from apps.accounts.permissions import is_opg
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.jobs import jobs_for_list
 from apps.jobs.models import Job

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
-from apps.production.domain.queue.scoring import read_shares
+from apps.production.domain.queue.rescoring import read_shares
 from apps.production.domain.queue.shares import set_shares
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, QueueState, ShareUse

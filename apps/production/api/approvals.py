@@ -20,7 +20,7 @@ from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.overview import approval_of
-from apps.production.domain.approvals.slots import Slot
+from apps.production.domain.approvals.requirements import Slot
 from apps.production.domain.approvals.turns import Turn, turns_of
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves

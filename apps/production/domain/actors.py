@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from apps.accounts.models import Principal, User
-from apps.production.domain.approvals.slots import may_sign
+from apps.production.domain.approvals.requirements import may_sign
 from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.permissions import PREDICATES

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from django.db.models import QuerySet
 
 from apps.accounts.models import User
-from apps.jobs.domain.delivered import LeftOut, left_out
 from apps.jobs.domain.totals import Sums, stage_sums
+from apps.jobs.domain.undelivered import LeftOut, left_out
 from apps.jobs.enums import NONE
 from apps.production.domain.queue.order import by_place, startable
 from apps.production.enums import IN_PRODUCTION

@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import F
 
 from apps.accounts.models import User
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.outputs.counts import REPORTABLE
 from apps.production.enums import RequestState

@@ -6,8 +6,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from apps.accounts.models import Principal, User
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.jobs.domain.jobs import totals_as_of
 from apps.production.domain.lifecycle.moves import make_move

@@ -10,8 +10,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.accounts.models import Experiment, Principal
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import Request, WorkflowType

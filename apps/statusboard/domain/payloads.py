@@ -8,8 +8,8 @@ from datetime import datetime
 from django.db import OperationalError, transaction
 from django.db.models import F
 
+from apps.core.domain.background import enqueue
 from apps.core.domain.plugins import UnknownPlugin
-from apps.core.domain.queue import enqueue
 from apps.statusboard.domain.alerts import record_episode
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.sources import record_heartbeat

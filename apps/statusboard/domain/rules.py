@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.statusboard.domain.payloads import parse_payload
 from apps.statusboard.enums import PayloadState, State

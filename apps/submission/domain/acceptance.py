@@ -7,11 +7,11 @@ from datetime import datetime
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.core.domain.queue import enqueue
+from apps.core.domain.background import enqueue
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.delivered import LeftOut, left_out
 from apps.jobs.domain.queue import Waiting, waiting_of
 from apps.jobs.domain.totals import Sums, stage_sums
+from apps.jobs.domain.undelivered import LeftOut, left_out
 from apps.production.domain.outputs.acceptance import accept_as_it_is, acceptances_of
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance

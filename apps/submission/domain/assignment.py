@@ -7,8 +7,8 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.lifecycle.moves import make_move

@@ -9,8 +9,8 @@ from django.db.models import Exists, F, OuterRef
 
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.reasons import reason_problems
 from apps.production.enums import PORTAL, RequestState

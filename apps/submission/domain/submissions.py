@@ -9,7 +9,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.delivered import SKEW
+from apps.jobs.domain.undelivered import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.actors import may
 from apps.production.domain.outputs.acceptance import acceptances_of

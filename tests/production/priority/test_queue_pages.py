@@ -9,7 +9,7 @@ from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.queue.order import in_line
 from apps.production.domain.queue.placement import move_request, queue_version
-from apps.production.domain.queue.scoring import rescore_all
+from apps.production.domain.queue.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import ExperimentShare
 from tests.factories.requests import AT, request_in

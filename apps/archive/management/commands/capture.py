@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from apps.archive.capture.capture import PATIENCE_SECONDS
 from apps.archive.capture.journal.journal import JournalError
+from apps.archive.capture.main import CaptureFailed, run
 from apps.archive.capture.plan import Plan
-from apps.archive.capture.program import CaptureFailed, run
 from apps.archive.capture.watch.base import Watch
 from apps.archive.management.plan import plan_capture
 from apps.archive.management.refused import drop_refused, forget_sink, list_refused, retry_refused

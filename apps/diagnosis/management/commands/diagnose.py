@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Hit, JobFacts
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
-from apps.diagnosis.engine.facts import parse_state
 from apps.diagnosis.engine.registry import classifiers
+from apps.diagnosis.engine.scheduler_facts import parse_state
 from apps.diagnosis.engine.tail import LogError, open_log
 
 

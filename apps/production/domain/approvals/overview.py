@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apps.accounts.models import User
-from apps.production.domain.approvals.slots import MAX_PEOPLE, Person, Slot, asked_of, people_of, slots_of
+from apps.production.domain.approvals.requirements import MAX_PEOPLE, Person, Slot, asked_of, people_of, slots_of
 from apps.production.domain.content.model import changes
 from apps.production.domain.content.plain import read_plain
 from apps.production.domain.content.stages import content_of

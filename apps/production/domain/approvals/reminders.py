@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.core.domain.events import publish
-from apps.production.domain.approvals.slots import Rules, asked_of
+from apps.production.domain.approvals.requirements import Rules, asked_of
 from apps.production.domain.approvals.turns import MOVERS, TODO, arrivals, awaited, movers, waits_in, waits_since
 from apps.production.domain.holds import experiment_of, level_of, may_lift, open_holds, target_of, what_of
 from apps.production.enums import CLOSED, PORTAL, RequestState

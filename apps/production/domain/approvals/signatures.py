@@ -5,7 +5,7 @@ from typing import Any
 
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.production.domain.approvals.slots import Slot, slots_of
+from apps.production.domain.approvals.requirements import Slot, slots_of
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.plain import plain
 from apps.production.models import Request, Signature

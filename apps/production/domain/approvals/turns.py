@@ -10,7 +10,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.production.domain.approvals.slots import Asked, Right, Rules, Signer, asked_of, people_of, slots_of
+from apps.production.domain.approvals.requirements import Asked, Right, Rules, Signer, asked_of, people_of, slots_of
 from apps.production.enums import RequestState
 from apps.production.models import Request, Signature
 

@@ -3,7 +3,7 @@
 from apps.production.domain.checks.base import Finding, Fix, Problem, Rule, Severity, rule
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.checks.outcome import check_content, check_shape, messages_of, run_checks
-from apps.production.domain.checks.shape import unknown_service
+from apps.production.domain.checks.rules.shape import unknown_service
 
 __all__ = [
     "Facts",

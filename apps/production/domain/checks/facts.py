@@ -1,4 +1,4 @@
-"""The facts that checks may use besides the request; `known_facts` collects them once for all rules."""
+"""The facts that checks may use besides the request; `fact_queries` collects them once for all rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -9,7 +9,7 @@ from apps.production.domain.checks.base import Rule, Severity
 #: The built-in rules by module.
 _BUILTIN: Mapping[str, tuple[str, ...]] = {
     "shape": ("lengths", "stage_count", "number_ranges", "known_values", "arguments"),
-    "request": (
+    "fields": (
         "required",
         "deadline_in_future",
         "priority_reason",
@@ -45,7 +45,7 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
         "cadence_within_latency",
         "fits_cluster",
     ),
-    "world": (
+    "context": (
         "services_up",
         "no_downtime",
         "run_numbers_unique",
@@ -76,7 +76,9 @@ _BUILTIN: Mapping[str, tuple[str, ...]] = {
 RULES: Registry[Rule] = Registry(
     group="opsportal.request_checks",
     builtins={
-        name: f"apps.production.domain.checks.{module}:{name}" for module, names in _BUILTIN.items() for name in names
+        name: f"apps.production.domain.checks.rules.{module}:{name}"
+        for module, names in _BUILTIN.items()
+        for name in names
     },
 )
 
@@ -89,7 +91,7 @@ def rules() -> dict[str, Rule]:
 
 
 def _shape() -> dict[str, Rule]:
-    module = import_module("apps.production.domain.checks.shape")
+    module = import_module("apps.production.domain.checks.rules.shape")
     found = {name: getattr(module, name) for name in _BUILTIN["shape"]}
     return {name: one for name, one in found.items() if one.severity == Severity.INVALID}
 

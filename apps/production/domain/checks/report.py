@@ -7,7 +7,7 @@ from datetime import datetime
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
 from apps.production.domain.checks import Finding, Severity, run_checks
-from apps.production.domain.checks.known_facts import facts_for
+from apps.production.domain.checks.fact_queries import facts_for
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.models import Request

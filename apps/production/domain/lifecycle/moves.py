@@ -8,8 +8,8 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import Principal, User
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
@@ -28,7 +28,7 @@ from apps.production.domain.lifecycle.steps import (
     warnings_data,
 )
 from apps.production.domain.lifecycle.transitions import actor_of, transitions_from
-from apps.production.domain.queue import placement, scoring
+from apps.production.domain.queue import placement, rescoring
 from apps.production.domain.queue.level import check_level, level_of
 from apps.production.domain.queue.order import rank_of
 from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
@@ -175,9 +175,9 @@ def set_priority(
     request.priority_class = request.priority_class if priority_class is None else priority_class
     request.version += 1
     request.save(update_fields=["priority", "priority_class", "version"])
-    scoring.let_score_decide(request=request)
-    scoring.follow_request(request=request, at=at)
-    placement.note_change(scoring.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
+    rescoring.let_score_decide(request=request)
+    rescoring.follow_request(request=request, at=at)
+    placement.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
     publish(
         kind="request.priority_set",
         target=request,

@@ -5,7 +5,7 @@ from typing import Any
 
 from apps.accounts.models import User
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.slots import has_to_sign, slots_of
+from apps.production.domain.approvals.requirements import has_to_sign, slots_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition
 from apps.production.enums import WRITTEN, Actor, Verb

@@ -8,14 +8,14 @@ from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.slots import slots_of
+from apps.production.domain.approvals.requirements import slots_of
 from apps.production.domain.checks import Finding, run_checks
-from apps.production.domain.checks.known_facts import facts_for
+from apps.production.domain.checks.fact_queries import facts_for
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
-from apps.production.domain.queue import scoring
+from apps.production.domain.queue import rescoring
 from apps.production.domain.queue.order import SCORED, rank_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import CLOSED, PORTAL, Actor, RequestState, Verb
@@ -64,7 +64,7 @@ def apply_move(
     changes |= _stamps(request, step, by, at)
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
-        scoring.follow_request(request=request, at=at)
+        rescoring.follow_request(request=request, at=at)
     publish(
         kind=kind_of_move(step.verb),
         target=request,

@@ -7,9 +7,9 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from apps.core.errors import InvalidFields
-from apps.production.domain.checks.chain import sources
-from apps.production.domain.checks.declared import number, text
-from apps.production.domain.checks.world import NEW_RUNS
+from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.context import NEW_RUNS
+from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lineage.splits import FILES, SEED, Runs, outside, written_runs
 from apps.production.domain.types.arguments import Value, runs_in

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.domain.queue import enqueue
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.splits import Split, outside
 from apps.production.domain.outputs.datasets import CatalogueError, ListsFiles, defining_catalogue

@@ -6,9 +6,9 @@ from enum import StrEnum
 from itertools import pairwise
 
 from apps.core.errors import InvalidFields
-from apps.production.domain.checks.chain import sources
-from apps.production.domain.checks.declared import number, text
-from apps.production.domain.checks.world import NEW_RUNS
+from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.context import NEW_RUNS
+from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.arguments import Value, runs_in
 from apps.production.domain.types.fields import REQUEST

@@ -12,8 +12,8 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.queue.order import is_in_line, rank_of, sorted_entries
+from apps.production.domain.queue.rescoring import forget_hand, lock_queue, release_promises
 from apps.production.domain.queue.score import sort_key
-from apps.production.domain.queue.scoring import forget_hand, lock_queue, release_promises
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move

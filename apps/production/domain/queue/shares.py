@@ -14,8 +14,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.queue.order import is_in_line, sorted_entries
 from apps.production.domain.queue.placement import check_version, note_change
-from apps.production.domain.queue.score import sort_key, terms_of, total
-from apps.production.domain.queue.scoring import (
+from apps.production.domain.queue.rescoring import (
     Shares,
     facts_of,
     keep_promises,
@@ -24,6 +23,7 @@ from apps.production.domain.queue.scoring import (
     rescore_entries,
     score_entry,
 )
+from apps.production.domain.queue.score import sort_key, terms_of, total
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request

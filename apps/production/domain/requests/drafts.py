@@ -7,13 +7,13 @@ from django.db import transaction
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import events_of, publish
-from apps.core.domain.queue import enqueue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks import check_shape, messages_of
-from apps.production.domain.checks.known_facts import basic_facts
+from apps.production.domain.checks.fact_queries import basic_facts
 from apps.production.domain.content.changes import Judged, judge, may_change
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
 from apps.production.domain.content.revisions import TOGETHER, keep_revision
@@ -25,7 +25,7 @@ from apps.production.domain.lifecycle.steps import (
     run_request_checks,
     state_words,
 )
-from apps.production.domain.queue import scoring
+from apps.production.domain.queue import rescoring
 from apps.production.domain.queue.order import SCORED
 from apps.production.domain.types.versions import version_of
 from apps.production.enums import EDITABLE, Actor, RequestState, Verb
@@ -103,7 +103,7 @@ def save_draft(
     request.version += 1
     request.save(update_fields=["version"])
     if request.state in SCORED:
-        scoring.follow_request(request=request, at=at)
+        rescoring.follow_request(request=request, at=at)
     keep_revision(request=request, by=by, at=at)
     if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
         publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)

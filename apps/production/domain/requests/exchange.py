@@ -10,7 +10,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks import check_shape
-from apps.production.domain.checks.known_facts import basic_facts
+from apps.production.domain.checks.fact_queries import basic_facts
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.plain import read_plain, write_yaml
 from apps.production.domain.content.stages import content_of

@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from apps.production.domain.checks.page import updated
+from apps.production.domain.checks.documentation import updated
 
 
 class Command(BaseCommand):

@@ -7,7 +7,7 @@ from django import template
 from apps.core.models import Event
 from apps.production.domain import quantities
 from apps.production.domain.approvals.turns import TODO
-from apps.production.domain.checks import declared
+from apps.production.domain.checks.rules import declared
 from apps.production.enums import RequestState
 
 register = template.Library()

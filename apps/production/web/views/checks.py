@@ -9,10 +9,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import Experiment, User
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.actors import may
 from apps.production.domain.checks import Finding, Severity
-from apps.production.domain.checks.page import rules_by_severity
+from apps.production.domain.checks.documentation import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor

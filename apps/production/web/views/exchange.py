@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.requests.exchange import InvalidText, export_request, import_request
 from apps.production.domain.yaml_text import MAX_BYTES, Fault
 from apps.production.web.forms.request import writable_experiments

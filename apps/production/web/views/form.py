@@ -12,7 +12,7 @@ from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts.models import Experiment
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.core.web.query import number_in
 from apps.production.domain.actors import may

@@ -4,7 +4,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.content.revisions import compare, last_submission, revisions_of
 from apps.production.models import RequestRevision
 from apps.production.web.lookup import request_or_404

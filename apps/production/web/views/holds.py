@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.accounts.models import Experiment
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.production.domain import holds

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in

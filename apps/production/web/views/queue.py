@@ -12,13 +12,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.permissions import is_opg
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.production.domain.holds import wide_holds
 from apps.production.domain.queue import placement, shares
-from apps.production.domain.queue.lines import queue_history, queue_lines, queue_state
-from apps.production.domain.queue.scoring import read_shares
+from apps.production.domain.queue.rescoring import read_shares
+from apps.production.domain.queue.rows import queue_history, queue_lines, queue_state
 from apps.production.models import Request
 from apps.production.permissions import may_set_shares
 from apps.production.web.forms.queue import MoveForm, SharesForm, UndoForm

@@ -4,7 +4,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from apps.accounts.web.request import AuthenticatedRequest
+from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.web.forms.request import workflow_choices, writable_experiments
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import date
 
 from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
-from apps.production.domain.checks.declared import number, text
 from apps.production.domain.checks.facts import Facts
+from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, written
 from apps.production.domain.quantities import format_duration, format_size
 
