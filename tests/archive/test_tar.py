@@ -16,7 +16,14 @@ from tests.factories.archive import captured_job, store
 def archived(db, nova):
     store(
         captured_job(1, request_key="NOVA-0231", script=b"one", description=b"<xml/>", name="a\tb"),
-        captured_job(2, minutes=1, request_key="NOVA-0231", script=b"two", caveat="copied from the user's directory"),
+        captured_job(
+            2,
+            minutes=1,
+            request_key="NOVA-0231",
+            script=b"two",
+            name="=cmd|'/C calc'!A0",
+            caveat="copied from the user's directory",
+        ),
         captured_job(2, minutes=2, request_key="NOVA-0231", script=b"two again"),
         captured_job(3, cluster="../../etc", minutes=3, script=b"three"),
     )
@@ -46,6 +53,7 @@ def test_selected_jobs_come_with_safe_names(client, archived, shifter, route):
     assert files["alps/1.20261120T091200.000000/description"] == b"<xml/>"
     assert b"/home/ana" in files["alps/1.20261120T091200.000000/environment"]
     assert b"\ta b\tNOVA-0231\t" in files["jobs.tsv"]
+    assert b"\t'=cmd|'/C calc'!A0\t" in files["jobs.tsv"]
     assert b"\tcopied from the user's directory\t" in files["jobs.tsv"]
 
 

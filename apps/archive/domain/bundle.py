@@ -10,6 +10,7 @@ from apps.accounts.models import User
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
+from apps.core.domain.tables import tsv
 from apps.core.errors import DomainError
 
 MOST_JOBS = 1_000
@@ -46,7 +47,7 @@ def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
     Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so.
     """
     buffer = _Buffer()
-    lines = ["\t".join((*_COLUMNS, "damaged"))]
+    rows: list[tuple[str, ...]] = [(*_COLUMNS, "damaged")]
     with tarfile.open(mode="w|", fileobj=buffer) as tar:
         for job, contents in _with_contents(jobs, user):
             damaged = []
@@ -56,8 +57,8 @@ def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
                 except DamagedContent:
                     damaged.append(kind)
                 yield buffer.taken()
-            lines.append("\t".join((*_facts(job), " ".join(damaged))))
-        _add(tar, "jobs.tsv", "".join(f"{line}\n" for line in lines).encode(), None)
+            rows.append((*_facts(job), " ".join(damaged)))
+        _add(tar, "jobs.tsv", tsv(rows).encode(), None)
     yield buffer.taken()
 
 
@@ -99,10 +100,10 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, job: ArchivedJob | Non
     tar.addfile(entry, io.BytesIO(content))
 
 
-def _facts(job: ArchivedJob) -> list[str]:
+def _facts(job: ArchivedJob) -> tuple[str, ...]:
     at = job.submitted_at.astimezone(UTC).isoformat()
-    facts = [directory_of(job), job.cluster.name, job.job_id, at, job.user, job.account, job.name]
-    return [" ".join(fact.split()) for fact in (*facts, job.request_key, job.stage, job.state, job.caveat)]
+    facts = (directory_of(job), job.cluster.name, job.job_id, at, job.user, job.account, job.name)
+    return (*facts, job.request_key, job.stage, job.state, job.caveat)
 
 
 class _Buffer(io.RawIOBase):
