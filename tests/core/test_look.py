@@ -103,3 +103,14 @@ def test_the_label_of_a_time_says_the_zone():
         shown = [look.field_box(field) for field in Away()]
     assert "Until <small>America/Sao_Paulo</small></label>" in shown[0]
     assert "<small>" not in shown[1]
+
+
+def test_hidden_characters_are_shown_by_their_code_points():
+    shown = look.visible("a<b>\x1b[31m \u202eevil\u200b\t\nend")
+    assert shown == (
+        'a&lt;b&gt;<span class="hidden-char" title="">U+001B</span>[31m '
+        '<span class="hidden-char" title="RIGHT-TO-LEFT OVERRIDE">U+202E</span>evil'
+        '<span class="hidden-char" title="ZERO WIDTH SPACE">U+200B</span>\t\nend'
+    )
+    assert look.visible_text("a\r\ud800b") == "a⟨U+000D⟩⟨U+D800⟩b"
+    assert look.visible("é – 漢字 😀") == look.visible_text("é – 漢字 😀") == "é – 漢字 😀"

@@ -11,6 +11,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.core.domain.event_kinds import what_was_done
+from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
 
 register = template.Library()
@@ -53,6 +54,21 @@ SIGNS = {
         "data_quality",
     },
 }
+
+
+@register.filter
+def visible(text: object) -> SafeString:
+    """Text of a job or a stranger, each control, direction or invisible character shown by its code point.
+
+    For the content of an element. In an attribute or a title, use `visible_text`.
+    """
+    return SafeString(mark_hidden(conditional_escape(text), '<span class="hidden-char" title="{1}">{0}</span>'.format))
+
+
+@register.filter
+def visible_text(text: object) -> str:
+    """The same as plain text: `⟨U+202E⟩`."""
+    return mark_hidden(str(text))
 
 
 @register.filter
