@@ -25,7 +25,7 @@ from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Notification, Webhook
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.queue.order import in_line
+from apps.production.domain.queue.ranks import in_line
 from apps.production.models import Delegation, Hold, Request, RequestTemplate
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident
 from tests.routes import Route, all_routes

@@ -34,7 +34,7 @@ CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
 #: Fields that can change in those states without a new approval. The deadline can only be postponed.
 IMMATERIAL = frozenset({"title", "purpose", "priority_reason", "deadline"})
 #: Arguments can change in these states if their declaration lists the state in `editable_in`.
-BY_ARGUMENT = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
+ARGUMENT_EDITABLE = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
 #: Approved: jobs may run.
 SIGNED = (
     _S.APPROVED,
@@ -58,7 +58,7 @@ IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.ON_HOLD, _S.COMPLETING, _S
 
 
 #: No job was submitted: the request can still be split or combined.
-UNSENT = (
+BEFORE_PRODUCTION = (
     _S.DRAFT,
     _S.SUBMITTED,
     _S.CHECKING,
@@ -129,7 +129,7 @@ class Actor(models.TextChoices):
 
 
 #: Moves that follow from saving a change; they have no button.
-WRITTEN = frozenset({Verb.CHANGE})
+VERBS_WITHOUT_BUTTON = frozenset({Verb.CHANGE})
 
 #: The actor name of moves that the portal makes.
 PORTAL = "opsportal"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from apps.accounts.enums import Role
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_admin, is_approver, is_liaison, scope_of
-from apps.production.enums import BY_ARGUMENT, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
+from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
 
 if TYPE_CHECKING:
     from apps.production.models import Request
@@ -55,7 +55,7 @@ PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
 
 def may_edit(user: Principal, request: "Request") -> bool:
     """Tell whether the person may write; `changing` tells what, in states that are past a draft."""
-    return request.state in EDITABLE | BY_ARGUMENT and _liaison(user, request)
+    return request.state in EDITABLE | ARGUMENT_EDITABLE and _liaison(user, request)
 
 
 def may_prioritise(user: Principal, request: "Request") -> bool:

@@ -12,7 +12,7 @@ from apps.production.domain.approvals.delegations import delegate, revoke_delega
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.overview import approval_of
 from apps.production.domain.approvals.reminders import remind_of_waiting
-from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.approvals.turns import inbox_items
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,
@@ -170,7 +170,7 @@ def test_stand_in_signs_in_the_own_name_while_it_lasts(waiting, approver, shifte
     with pytest.raises(NotAllowed):
         approve(waiting, shifter, at=AT + WEEK)
     assert list(waiting_for(shifter, AT)) == [waiting]
-    assert turns_of([waiting], shifter, AT)[0].for_users == ("opg-one",)
+    assert inbox_items([waiting], shifter, AT)[0].for_users == ("opg-one",)
     assert approve(waiting, shifter).approved_by == shifter
     assert Signature.objects.get().for_user == approver
     assert events_of(waiting).get(kind="request.approve").data["for"] == ["opg-one"]
@@ -262,7 +262,7 @@ def test_inbox_says_what_why_and_since_when(rule, waiting, convener, liaison, br
     assert waiting.key in page
     assert "Signature of Physics of NOvA missing" in page
     assert "No requests are waiting for you" in browse(liaison).get("/requests/inbox/").content.decode()
-    turn = turns_of([waiting], convener, AT)[0]
+    turn = inbox_items([waiting], convener, AT)[0]
     assert turn.since == events_of(waiting).get(kind="request.pass").at
 
 

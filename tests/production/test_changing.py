@@ -9,11 +9,11 @@ from django.db import transaction
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.approvals.overview import approval_of
-from apps.production.domain.content.changes import judge, may_change
+from apps.production.domain.content.changes import may_change, review_changes
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import approve_request, check_request, make_move
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, RequestState
+from apps.production.enums import ARGUMENT_EDITABLE, CHANGEABLE, EDITABLE, RequestState
 from apps.production.models import Request, Signature
 from apps.production.web.forms.request import typed
 from tests.factories.requests import AT, content, request_in, stage
@@ -88,7 +88,7 @@ def test_material_change_goes_back_to_be_checked_and_signed(state, change, nova,
 
 
 @pytest.mark.parametrize("role", ["other_liaison", "approver", "shifter", "admin"])
-@pytest.mark.parametrize("state", sorted(BY_ARGUMENT))
+@pytest.mark.parametrize("state", sorted(ARGUMENT_EDITABLE))
 def test_nobody_but_a_liaison_changes(state, role, nova, liaison, approver, request):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     with pytest.raises(NotAllowed):
@@ -153,7 +153,7 @@ def test_arguments_are_changed_where_the_type_says_so(state, allowed, knob, nova
     for name, change in changes.items():
         fresh = Request.objects.get(pk=obj.pk)
         old = content_of(fresh)
-        judged = judge(state, old, replace(old, **change))
+        judged = review_changes(state, old, replace(old, **change))
         assert len(judged.changes) == 1
         light = not judged.material and not judged.refused
         assert light == (name in allowed.split()), name

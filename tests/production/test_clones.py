@@ -8,7 +8,7 @@ import pytest
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.clones import bumped, clone_request
+from apps.production.domain.lineage.clones import clone_request, next_name
 from apps.production.domain.lineage.templates import content_from, delete_template, rename_template, save_template
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.builtin import builtin_texts
@@ -31,7 +31,7 @@ from tests.factories.workflows import monte_carlo
     ],
 )
 def test_name_of_the_next_version(name, following):
-    assert bumped(name) == following
+    assert next_name(name) == following
 
 
 def clone(request, by, at=AT):

@@ -14,9 +14,9 @@ from apps.production.domain.outputs.counts import (
     count_reports,
     counts_of,
     is_located,
+    mark_located,
     must_be_located,
     report_output,
-    say_located,
 )
 from apps.production.models import OutputReport, Stage, StageCounts
 from tests.factories.requests import AT, request_in
@@ -92,7 +92,7 @@ def test_only_those_of_the_experiment_and_the_opg_report_while_jobs_may_run(
     with pytest.raises(InvalidTransition):
         report_output(stage=draft.stages.first(), key="a", counts={"files_in": 1}, by=liaison, at=AT)
     with pytest.raises(InvalidFields):
-        say_located(stage=stage, by=liaison, at=AT, note="x" * 501)
+        mark_located(stage=stage, by=liaison, at=AT, note="x" * 501)
 
 
 def test_stage_is_located_once(running, liaison, browse):

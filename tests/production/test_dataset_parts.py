@@ -10,7 +10,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.lifecycle.moves import check_request, make_move, submit_request
 from apps.production.domain.lineage import dataset_parts, links
 from apps.production.domain.lineage.dataset_parts import define_parts
-from apps.production.domain.lineage.splits import By
+from apps.production.domain.lineage.splits import SplitUnit
 from apps.production.domain.outputs.datasets import catalogue_of
 from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request
@@ -49,7 +49,7 @@ def whole(nova, liaison):
 
 def split(whole, by, size=400):
     wanted = Request.objects.get(pk=whole.pk)
-    return links.split_request(request=wanted, by_what=By.EVENTS, size=size, by=by, at=AT, reason="too large")
+    return links.split_request(request=wanted, by_what=SplitUnit.EVENTS, size=size, by=by, at=AT, reason="too large")
 
 
 def files_of(name: str, settings) -> list[str]:

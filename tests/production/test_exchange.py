@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import MAX_STAGES, RequestContent, StageContent
-from apps.production.domain.content.plain import read_plain, write_yaml
+from apps.production.domain.content.serialization import read_plain, write_yaml
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.exchange import InvalidText, export_request, import_request, read_import
 from apps.production.domain.types.fields import CORE

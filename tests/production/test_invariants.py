@@ -12,8 +12,8 @@ from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, StaleState
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.requirements import slots_of
-from apps.production.domain.content.changes import judge
-from apps.production.domain.content.plain import read_plain
+from apps.production.domain.content.changes import review_changes
+from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
@@ -151,7 +151,7 @@ def check_signatures(before: Request, after: Request) -> None:
     assert len({one.group_id for one in live}) == len(live)
     now = content_of(after)
     for one in live:
-        judged = judge(RequestState.DRAFT, read_plain(one.content, now.workflow)[0], now)
+        judged = review_changes(RequestState.DRAFT, read_plain(one.content, now.workflow)[0], now)
         assert judged.material == []
     if after.state == RequestState.QUEUED:
         assert all(slot.signature for slot in slots_of(after))

@@ -18,11 +18,11 @@ from apps.production.domain.lifecycle.moves import (
     submit_request,
 )
 from apps.production.domain.lineage import links
-from apps.production.domain.lineage.splits import By
+from apps.production.domain.lineage.splits import SplitUnit
 from apps.production.domain.outputs.counts import report_output
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.types.versions import newest_version, workflow_of
-from apps.production.enums import UNSENT, RequestState
+from apps.production.enums import BEFORE_PRODUCTION, RequestState
 from apps.production.models import Request, RequestLink
 from tests.factories import clusters
 from tests.factories.jobs import record, store
@@ -30,13 +30,13 @@ from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.factories.workflows import monte_carlo
 from tests.production.test_splitting import sums
 
-SENT = [state for state in RequestState if state not in UNSENT]
+SENT = [state for state in RequestState if state not in BEFORE_PRODUCTION]
 
 
 def split(request, by, size=8_000_000, **more):
     wanted = Request.objects.get(pk=request.pk)
     return links.split_request(
-        request=wanted, by_what=By.EVENTS, size=size, **{"by": by, "at": AT, "reason": "too large", **more}
+        request=wanted, by_what=SplitUnit.EVENTS, size=size, **{"by": by, "at": AT, "reason": "too large", **more}
     )
 
 
@@ -50,7 +50,7 @@ def queued(nova, liaison, approver):
     return request_in("queued", by=liaison, experiment=nova, approver=approver)
 
 
-@pytest.mark.parametrize("state", UNSENT)
+@pytest.mark.parametrize("state", BEFORE_PRODUCTION)
 def test_parts_are_drafts_and_the_whole_gives_way(state, nova, liaison, approver):
     whole = request_in(state, by=liaison, experiment=nova, approver=approver)
 
@@ -178,7 +178,7 @@ def test_without_reason_or_of_an_old_version_nothing_is_done(queued, liaison, ap
         split(queued, liaison, version=queued.version - 1)
     set_priority(request=Request.objects.get(), priority=5, by=approver, at=AT, reason="soon")
     with pytest.raises(StaleState):
-        links.split_request(request=queued, by_what=By.EVENTS, size=8_000_000, by=liaison, at=AT, reason="late")
+        links.split_request(request=queued, by_what=SplitUnit.EVENTS, size=8_000_000, by=liaison, at=AT, reason="late")
     assert Request.objects.get().state == "queued"
 
 

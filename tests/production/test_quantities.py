@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.production.domain.quantities import (
+from apps.production.domain.types.quantities import (
     format_count,
     format_duration,
     format_size,

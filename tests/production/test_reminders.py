@@ -9,7 +9,7 @@ from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.reminders import WAITING, remind_of_holds, remind_of_waiting
-from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.approvals.turns import inbox_items
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb
@@ -62,7 +62,7 @@ def test_whoever_has_it_in_the_inbox_is_reminded_and_nobody_else(state, everybod
     assert remind_of_waiting(at=at) == 1
     told = Event.objects.get(kind="request.reminder")
     assert told.data["people"] == inboxes(request, at) == TOLD[state]
-    (turn,) = turns_of([request], User.objects.get(username=TOLD[state][0]), at)
+    (turn,) = inbox_items([request], User.objects.get(username=TOLD[state][0]), at)
     assert told.reason.startswith(turn.todo)
     assert told.data["since"] == turn.since.isoformat()
     assert remind_of_waiting(at=at + 90 * DAY) == 0

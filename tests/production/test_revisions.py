@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import changes
-from apps.production.domain.content.plain import plain, read_plain
-from apps.production.domain.content.revisions import KEEP, changed_since_submission, content_at
+from apps.production.domain.content.revisions import MAX_REVISIONS, changed_since_submission, content_at
+from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.requests.drafts import save_draft
@@ -53,11 +53,11 @@ def test_saves_of_one_person_within_ten_minutes_are_one(nova, liaison, both):
 
 def test_no_more_versions_are_kept_than_the_bound(nova, liaison):
     made = draft(liaison, nova)
-    for number in range(KEEP + 3):
+    for number in range(MAX_REVISIONS + 3):
         save(made, liaison, minutes=10 * number, title=str(number))
 
-    assert made.revisions.count() == KEEP
-    assert content_at(made, made.revisions.order_by("-id").first()).title == str(KEEP + 2)
+    assert made.revisions.count() == MAX_REVISIONS
+    assert content_at(made, made.revisions.order_by("-id").first()).title == str(MAX_REVISIONS + 2)
 
 
 def test_page_tells_what_changed_since_submission(nova, liaison, approver, browse):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.lineage.combination import Named, combine, obstacles
-from apps.production.domain.lineage.splits import MAX_PARTS, By, split, ways
+from apps.production.domain.lineage.combination import KeyedContent, combine, obstacles
+from apps.production.domain.lineage.splits import MAX_PARTS, SplitUnit, split, split_counts
 from apps.production.domain.types.arguments import runs_in
 from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import read_declaration
@@ -71,9 +71,9 @@ originals = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(original=originals, by=st.sampled_from(By), parts=st.integers(2, 33), data=st.data())
+@given(original=originals, by=st.sampled_from(SplitUnit), parts=st.integers(2, 33), data=st.data())
 def test_sums_of_parts_are_exactly_those_of_the_whole_which_comes_back(original, by, parts, data):
-    total = ways(original)[by]
+    total = split_counts(original)[by]
     size = data.draw(st.integers(-(-total // parts), total - 1))
 
     made = [part.content for part in split(original, by, size).parts]
@@ -81,13 +81,13 @@ def test_sums_of_parts_are_exactly_those_of_the_whole_which_comes_back(original,
     assert len(made) == -(-total // size)
     assert sums(made) == sums([original])
     assert all(stage.events > 0 and stage.jobs > 0 for part in made for stage in part.stages)
-    lead = [ways(part).get(by, 1) for part in made]
+    lead = [split_counts(part).get(by, 1) for part in made]
     assert lead == [size] * (len(made) - 1) + [total - size * (len(made) - 1)]
-    if by is By.RUNS:
+    if by is SplitUnit.RUNS:
         assert runs_of(made, "runs") == runs_of([original], "runs")
     names = [stage.output_dataset for part in made for stage in part.stages]
     assert len(set(names)) == len(names)
-    back = combine([Named(f"N-{i}", part) for i, part in enumerate(made)]).content
+    back = combine([KeyedContent(f"N-{i}", part) for i, part in enumerate(made)]).content
     assert runs_of([back], "runs") == runs_of([original], "runs")
     assert replace(back, arguments=original.arguments) == original
 
@@ -100,9 +100,9 @@ def test_made_events_get_seeds_and_run_numbers_of_their_own(events, jobs, size):
     original = replace(original, stages=stages)
     if not (size < events <= size * MAX_PARTS and jobs >= -(-events // size)):
         with pytest.raises(InvalidFields):
-            split(original, By.EVENTS, size)
+            split(original, SplitUnit.EVENTS, size)
         return
-    made = [part.content for part in split(original, By.EVENTS, size).parts]
+    made = [part.content for part in split(original, SplitUnit.EVENTS, size).parts]
     assert sums(made) == sums([original])
     assert runs_of(made, "run_block") == runs_of([original], "run_block")
     taken = [
@@ -111,11 +111,11 @@ def test_made_events_get_seeds_and_run_numbers_of_their_own(events, jobs, size):
         for seed in range(part.arguments["first_seed"], part.arguments["first_seed"] + part.stages[0].jobs)
     ]
     assert taken == list(range(original.arguments["first_seed"], original.arguments["first_seed"] + jobs))
-    assert combine([Named(str(i), part) for i, part in enumerate(made)]).content == original
+    assert combine([KeyedContent(str(i), part) for i, part in enumerate(made)]).content == original
 
 
 def test_remainder_is_the_last_part_and_each_says_what_it_is():
-    made = split(reprocessing(), By.FILES, 800)
+    made = split(reprocessing(), SplitUnit.FILES, 800)
     assert [part.words for part in made.parts] == [
         "part 1 of 4: files 1 to 800",
         "part 2 of 4: files 801 to 1,600",
@@ -132,7 +132,7 @@ def test_remainder_is_the_last_part_and_each_says_what_it_is():
 
 
 def test_parts_by_run_read_the_same_dataset():
-    parts = split(reprocessing(), By.RUNS, 60).parts
+    parts = split(reprocessing(), SplitUnit.RUNS, 60).parts
     assert [part.content.arguments["runs"] for part in parts] == ["1001-1060", "1061-1100, 1200"]
     assert {part.content.stages[0].input_dataset for part in parts} == {"nova.raw"}
     assert parts[1].words == "part 2 of 2: runs 1061-1100, 1200"
@@ -141,10 +141,10 @@ def test_parts_by_run_read_the_same_dataset():
 @pytest.mark.parametrize(
     ("by", "size", "field", "words"),
     [
-        (By.RUNS, 0, "size", "A whole number from 1 to 100"),
-        (By.RUNS, 101, "size", "it has 101 runs"),
-        (By.FILES, 1, "size", "That would be 3,000 parts; at most 50: take 60 or more."),
-        (By.EVENTS, 9_000_001, "size", "A whole number from 1"),
+        (SplitUnit.RUNS, 0, "size", "A whole number from 1 to 100"),
+        (SplitUnit.RUNS, 101, "size", "it has 101 runs"),
+        (SplitUnit.FILES, 1, "size", "That would be 3,000 parts; at most 50: take 60 or more."),
+        (SplitUnit.EVENTS, 9_000_001, "size", "A whole number from 1"),
     ],
 )
 def test_what_cannot_be_cut_so_says_why(by, size, field, words):
@@ -156,16 +156,16 @@ def test_what_cannot_be_cut_so_says_why(by, size, field, words):
 def test_too_few_jobs_for_the_parts_and_keep_up_are_refused():
     few = replace(reprocessing(), stages=(reprocessing().stages[0], replace(reprocessing().stages[1], jobs=2)))
     with pytest.raises(InvalidFields, match="Stage 2 has 2 jobs, fewer than 3 parts"):
-        split(few, By.FILES, 1000)
+        split(few, SplitUnit.FILES, 1000)
     with pytest.raises(InvalidFields, match="It does not say how many files"):
-        split(content(), By.FILES, 10)
+        split(content(), SplitUnit.FILES, 10)
     with pytest.raises(InvalidFields, match="Keep-up"):
-        split(content(workflow=workflow("keep_up")), By.EVENTS, 10_000_000)
+        split(content(workflow=workflow("keep_up")), SplitUnit.EVENTS, 10_000_000)
 
 
 def test_draft_without_numbers_can_still_be_split():
     bare = content(stages=(StageContent(name="a", events=10), StageContent(name="b")))
-    made = [part.content.stages for part in split(bare, By.EVENTS, 4).parts]
+    made = [part.content.stages for part in split(bare, SplitUnit.EVENTS, 4).parts]
     assert [(a.events, a.jobs, b.events) for a, b in made] == [(4, None, None), (4, None, None), (2, None, None)]
 
 
@@ -200,16 +200,16 @@ def changed(base, position=0, **changes):
     ],
 )
 def test_what_does_not_go_together_says_why(mine, theirs, words):
-    assert any(words in why for why in obstacles(Named("A", mine), Named("B", theirs)))
+    assert any(words in why for why in obstacles(KeyedContent("A", mine), KeyedContent("B", theirs)))
     with pytest.raises(InvalidFields):
-        combine([Named("A", mine), Named("B", theirs)])
+        combine([KeyedContent("A", mine), KeyedContent("B", theirs)])
 
 
 def test_combined_request_has_the_sums_and_all_that_was_said():
     urgent = replace(
         OTHER, purpose="And more.", requested_priority="urgent", priority_reason="late", deadline=None, title="Other"
     )
-    made = combine([Named("A", MC), Named("B", changed(urgent, memory_bytes=9 * 10**9, events=None))])
+    made = combine([KeyedContent("A", MC), KeyedContent("B", changed(urgent, memory_bytes=9 * 10**9, events=None))])
     joined = made.content
     assert joined.arguments == {"run_block": "900001-904000, 910001-910010", "first_seed": 1}
     assert (joined.title, joined.requested_priority, joined.deadline) == (MC.title, "urgent", MC.deadline)
@@ -226,7 +226,9 @@ def test_combined_request_has_the_sums_and_all_that_was_said():
 
 
 def test_some_parts_of_a_whole_are_not_it():
-    one, two, _ = (Named(str(i), part.content) for i, part in enumerate(split(reprocessing(), By.FILES, 1000).parts))
+    one, two, _ = (
+        KeyedContent(str(i), part.content) for i, part in enumerate(split(reprocessing(), SplitUnit.FILES, 1000).parts)
+    )
     assert obstacles(one, two) == []
     with pytest.raises(InvalidFields, match="are not all parts of their whole"):
         combine([one, two])

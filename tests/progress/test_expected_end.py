@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.outputs.acceptance import accept_as_it_is
+from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage
@@ -106,7 +106,7 @@ def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(alp
     ran(alps, running, "generation", failed(99, submitted_at=SENT, ended_at=END))
     taken = Stage.objects.select_related("request__experiment").get(request=running, position=0)
     later = END + timedelta(hours=2)
-    accept_as_it_is(stage=taken, asked=100, completed=99, by=approver, at=later, reason="One is lost.")
+    record_acceptance(stage=taken, asked=100, completed=99, by=approver, at=later, reason="One is lost.")
     assert ends(running)[1].at == later + DAY
     taken.acceptance.delete()
     ran(alps, running, "generation", record(100, submitted_at=SENT, ended_at=END))

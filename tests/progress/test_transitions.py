@@ -10,7 +10,7 @@ from apps.core.domain.health import beat_heart
 from apps.jobs.domain.jobs import TOTALS_HEART
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.outputs.counts import say_located
+from apps.production.domain.outputs.counts import mark_located
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.progress.domain.progress import progress_now
@@ -100,7 +100,7 @@ def test_outputs_that_must_be_located_are_waited_for(alps, made, liaison):
     ran(alps, request, "simulation", record(3))
     follow_requests(at=END)
     assert state(request) == "completing"
-    say_located(stage=Stage.objects.select_related("request").get(request=request, position=0), by=liaison, at=END)
+    mark_located(stage=Stage.objects.select_related("request").get(request=request, position=0), by=liaison, at=END)
     follow_requests(at=END)
     assert state(request) == "data_quality"
 

@@ -13,10 +13,10 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueReading
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
-from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.approvals.turns import inbox_items
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
-from apps.production.domain.outputs.counts import say_located
+from apps.production.domain.outputs.counts import mark_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.progress.domain.production_report import report_of
@@ -233,7 +233,7 @@ def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send
     assert plan_next(assignment=running, at=AT) is None
     page = browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
     assert "outputs not located yet: the next stage waits for that" in page
-    say_located(stage=Stage.objects.select_related("request__experiment").get(pk=first.pk), by=approver, at=AT)
+    mark_located(stage=Stage.objects.select_related("request__experiment").get(pk=first.pk), by=approver, at=AT)
     assert plan_next(assignment=running, at=AT).stage_name == "two"
     assert "not located yet" not in browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
 
@@ -249,7 +249,7 @@ def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse
     assert waits(shifter) == waits(approver) == waits(shifter, minutes=600) == [running.request]
     assert waits(liaison) == []
     assert "Retry its failed jobs or continue without them" in [
-        turn.todo for turn in turns_of(waits(shifter), shifter, AT)
+        turn.todo for turn in inbox_items(waits(shifter), shifter, AT)
     ]
     accept(running, shifter)
     assert waits(shifter) == []
@@ -293,7 +293,7 @@ def test_failed_jobs_that_wait_are_reminded_of_once_for_each_wait(running, send,
     told = Event.objects.get(kind="request.reminder")
     assert told.data["people"] == sorted([approver.username, shifter.username])
     running.request.refresh_from_db()
-    (turn,) = turns_of([running.request], shifter, later + days)
+    (turn,) = inbox_items([running.request], shifter, later + days)
     assert told.data["since"] == turn.since.isoformat() == later.isoformat()
     assert told.reason.startswith(turn.todo)
     assert remind(later + 9 * days) == 0

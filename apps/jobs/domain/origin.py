@@ -15,7 +15,7 @@ from apps.core.domain.events import publish
 from apps.jobs.domain.records import clean_text, hour_of, record_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.models import AccountMap, Job
-from apps.production.domain.work import note_work
+from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request
 
 _REQUEST_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -65,7 +65,7 @@ def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> in
         _tie(named)
         Job.objects.bulk_update(named, ["request_key", "stage", "request", "experiment"], batch_size=500)
         mark_dirty({hour_of(job.ended_at) for job in named})
-        note_work(requests={job.request_id for job in named if job.request_id}, at=at)
+        record_work_start(requests={job.request_id for job in named if job.request_id}, at=at)
     return len(named)
 
 

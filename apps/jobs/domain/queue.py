@@ -14,7 +14,7 @@ from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerErro
 from apps.jobs.domain.origin import experiments_by_account
 from apps.jobs.domain.records import clean_text
 from apps.jobs.models import Collection, QueueCount, QueueReading
-from apps.production.domain.work import note_work
+from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Orig
         count.newest_submitted_at = max(count.newest_submitted_at, one.submitted_at)
     QueueCount.objects.filter(cluster=cluster).delete()
     QueueCount.objects.bulk_create(counts.values())
-    note_work(requests={request for request, _ in counts}, at=at)
+    record_work_start(requests={request for request, _ in counts}, at=at)
     QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
 
 

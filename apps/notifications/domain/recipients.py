@@ -12,7 +12,7 @@ from apps.core.enums import Audience, Group
 from apps.core.models import Event
 from apps.notifications.enums import Level
 from apps.notifications.models import Follow, Webhook
-from apps.production.domain.approvals.requirements import asked_of, people_of, slots_of
+from apps.production.domain.approvals.requirements import approval_facts, possible_signers, slots_of
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 
@@ -96,7 +96,7 @@ def _named(event: Event) -> set[int]:
 def _signers(event: Event, request: Request) -> set[int]:
     """Return who can give a signature that is missing, also in the place of somebody who is away."""
     missing = [slot.group for slot in slots_of(request) if slot.signature is None]
-    people = people_of(missing, asked_of(request), event.at)
+    people = possible_signers(missing, approval_facts(request), event.at)
     names = {person.name for group in people.values() for person in group}
     return set(User.objects.filter(username__in=names).values_list("pk", flat=True))
 

@@ -16,21 +16,21 @@ from apps.production.domain.approvals.overview import Approval, approval_of
 from apps.production.domain.approvals.requirements import slots_of
 from apps.production.domain.checks.report import SubmissionWarnings, warnings_at_submission
 from apps.production.domain.content.changes import may_change
-from apps.production.domain.content.stages import Ingredient, content_of, ingredients_of, stages_shown
+from apps.production.domain.content.stages import ArgumentText, argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.holds import Held, holds_over
+from apps.production.domain.holds import ActiveHold, holds_over
 from apps.production.domain.lifecycle.offered_moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.queue.order import is_in_line
-from apps.production.domain.queue.rows import Line, line_of, queue_length
+from apps.production.domain.queue.listing import Line, line_of, queue_length
+from apps.production.domain.queue.ranks import is_in_line
 from apps.production.domain.queue.shares import ranks_by_class
-from apps.production.domain.requests.required_services import Need, needs_of
+from apps.production.domain.requests.required_services import RequiredService, required_services
 from apps.production.domain.requests.status import Status, Step, Totals, status_of, steps_of, totals_of
-from apps.production.enums import CLOSED, IN_PRODUCTION, UNSENT, Actor, RequestState, Verb
+from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.production.permissions import may_edit, may_prioritise
 from apps.progress.domain.progress import RequestNow, progress_now
@@ -66,11 +66,11 @@ class RequestPage:
     may_keep: bool
     may_rearrange: bool
     approval: Approval
-    stages: list[tuple[Stage, list[Ingredient]]]
-    ingredients: list[Ingredient]
+    stages: list[tuple[Stage, list[ArgumentText]]]
+    ingredients: list[ArgumentText]
     totals: Totals
-    holds: list[Held]
-    needs: list[Need]
+    holds: list[ActiveHold]
+    needs: list[RequiredService]
     submission_warnings: SubmissionWarnings | None
     begun: bool
     estimate: Estimate | None
@@ -107,13 +107,13 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
         may_prioritise=prioritises,
         may_clone=may(user, Actor.LIAISON, request),
         may_keep=may_manage(user, request.experiment_id),
-        may_rearrange=request.state in UNSENT and may_rearrange(user, request),
+        may_rearrange=request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
         approval=approval_of(request, user, at, slots=slots),
-        stages=stages_shown(request),
-        ingredients=ingredients_of(request),
+        stages=stage_arguments(request),
+        ingredients=argument_texts(request),
         totals=totals_of(request),
         holds=holds_over(request),
-        needs=needs_of(request, at),
+        needs=required_services(request, at),
         submission_warnings=warnings_at_submission(events),
         begun=request.state in IN_PRODUCTION and not is_in_line(request),
         estimate=None if request.state in CLOSED else estimate_for(written, request.experiment, at, begins=start),

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, RequestPage, request_page
-from apps.production.domain.approvals.overview import said
+from apps.production.domain.approvals.overview import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.domain.queue.level import level_of
 from apps.production.enums import Verb
@@ -41,7 +41,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
         given["successor"] = Request.objects.visible_to(request.user).filter(key=given["successor"]).first()
     with show_errors(request, form):
         SERVICES[Verb(verb)](request=wanted, by=request.user, at=timezone.now(), **given)
-        messages.success(request, said(wanted, verb))
+        messages.success(request, move_message(wanted, verb))
     if form.errors.keys() & form.fields.keys():
         return _page(request, wanted, asked=verb, form=form)
     if form.errors:  # of what the request holds

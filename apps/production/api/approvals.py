@@ -21,7 +21,7 @@ from apps.production.domain.approvals.delegations import delegate, delegations_o
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.overview import approval_of
 from apps.production.domain.approvals.requirements import Slot
-from apps.production.domain.approvals.turns import Turn, turns_of
+from apps.production.domain.approvals.turns import InboxItem, inbox_items
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.models import ApprovalGroup, Delegation, Request, Signature
@@ -72,7 +72,7 @@ class WithdrawWriter(ReasonWriter):
     signature = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
 
 
-class TurnReader(serializers.Serializer[Turn]):
+class TurnReader(serializers.Serializer[InboxItem]):
     """What waits for you; `for_users` are away and have handed it over to you."""
 
     request = serializers.CharField(source="request.key")
@@ -97,7 +97,7 @@ class InboxViewSet(ApiViewSet[Request]):
         """Answer with the first so many; the list of requests has all."""
         at = timezone.now()
         waiting = waiting_for(request.user, at).select_related("experiment")[:MAX_SHOWN]
-        turns: Any = turns_of(waiting, request.user, at)
+        turns: Any = inbox_items(waiting, request.user, at)
         return Response(TurnReader(turns, many=True).data)
 
 

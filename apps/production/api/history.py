@@ -21,8 +21,8 @@ from apps.production.api.serializers import RequestWriter
 from apps.production.domain.checks import Severity
 from apps.production.domain.checks.documentation import rules_by_severity
 from apps.production.domain.checks.report import check_report
-from apps.production.domain.content.plain import plain
 from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
+from apps.production.domain.content.serialization import plain
 from apps.production.domain.content.stages import content_of
 from apps.production.models import RequestRevision
 

@@ -30,10 +30,10 @@ class HoldReader(serializers.ModelSerializer[Hold]):
         fields = ["id", "level", "what", "experiment", "request", "stage", "reason", "by", "at", "lifted_at"]
 
     def get_level(self, hold: Hold) -> str:
-        return holds.level_of(hold)
+        return holds.hold_level(hold)
 
     def get_what(self, hold: Hold) -> str:
-        return holds.what_of(hold)
+        return holds.hold_subject(hold)
 
     def get_stage(self, hold: Hold) -> int | None:
         return hold.stage.position + 1 if hold.stage else None

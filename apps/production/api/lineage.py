@@ -14,10 +14,10 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.plain import plain
+from apps.production.domain.content.serialization import plain
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
-from apps.production.domain.lineage.splits import By
+from apps.production.domain.lineage.splits import SplitUnit
 from apps.production.models import Request
 
 
@@ -34,7 +34,7 @@ class RelatedReader(serializers.Serializer[Any]):
 class SplitWriter(ReasonWriter):
     """By what to split, and how many a part has; the last part has what remains."""
 
-    by = serializers.ChoiceField(choices=[way.value for way in By])
+    by = serializers.ChoiceField(choices=[way.value for way in SplitUnit])
     size = serializers.IntegerField(min_value=1, max_value=10**12)
     preview = serializers.BooleanField(default=False, help_text="Tell only what would come of it.")
 
@@ -89,7 +89,7 @@ class LinkRoutes(RequestRoutes):
         """Split a request of which no job was sent into drafts by runs, files or events; they supersede it."""
         wanted = self._allowed(self.get_object())
         sent = checked_data(SplitWriter(data=request.data))
-        how: dict[str, Any] = {"by_what": By(sent["by"]), "size": sent["size"]}
+        how: dict[str, Any] = {"by_what": SplitUnit(sent["by"]), "size": sent["size"]}
         planned, keys = links.plan_split(request=wanted, **how), None
         if not sent["preview"]:
             more = {"reason": sent["reason"], "version": sent["version"]}

@@ -70,4 +70,4 @@ class Located(_StageView):
     @extend_schema(request=LocatedWriter, responses={200: LocatedReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
         """Say that they are; saying it again changes nothing."""
-        return Response(LocatedReader(counts.say_located(stage=self.stage(), **self.given(LocatedWriter))).data)
+        return Response(LocatedReader(counts.mark_located(stage=self.stage(), **self.given(LocatedWriter))).data)

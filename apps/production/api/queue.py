@@ -16,9 +16,9 @@ from apps.accounts.permissions import is_opg
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import OfRequests
-from apps.production.domain.queue import placement, shares
+from apps.production.domain.queue import manual_moves, shares
+from apps.production.domain.queue.listing import Line, line_of, queue_lines, queue_state
 from apps.production.domain.queue.rescoring import read_shares
-from apps.production.domain.queue.rows import Line, line_of, queue_lines, queue_state
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
@@ -125,13 +125,13 @@ class QueueViewSet(OfRequests):
     @command(MoveWriter, LineReader, refused=_MISSING)
     def move(self, wanted: Request, **given: Any) -> Line:
         """Move a request to a rank by hand; all others keep their order."""
-        placement.move_request(request=wanted, **given)
+        manual_moves.move_request(request=wanted, **given)
         return self._line(self.get_object())
 
     @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move")
     def undo_move(self, wanted: Request, **given: Any) -> Line:
         """Let the score alone decide again where a request goes."""
-        placement.undo_move(request=wanted, **given)
+        manual_moves.undo_move(request=wanted, **given)
         return self._line(self.get_object())
 
     @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.production.domain.checks import unknown_service
-from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, given
+from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, without_nulls
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
@@ -121,7 +121,9 @@ class StageWriter(serializers.Serializer[Any]):
     """One step of the chain; without `input_dataset` it reads the output of the one before."""
 
     kind = serializers.CharField(
-        required=False, max_length=40, help_text="Key of a stage of the workflow type; its first one unless given."
+        required=False,
+        max_length=40,
+        help_text="Key of a stage of the workflow type; its first one unless given.",
     )
     arguments = _arguments()
 
@@ -155,14 +157,14 @@ class RequestWriter(serializers.Serializer[Any]):
         sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
         kind = sent.get("workflow", kept.workflow).stages[0].key
         if "arguments" in sent:
-            sent["arguments"] = given(sent["arguments"])
+            sent["arguments"] = without_nulls(sent["arguments"])
         if "stages" in sent:
             sent["stages"] = tuple(_stage({"kind": kind, **stage}) for stage in sent["stages"])
         return replace(kept, **sent)
 
 
 def _stage(values: dict[str, Any]) -> StageContent:
-    services, arguments = tuple(values.get("services", ())), given(values.get("arguments", {}))
+    services, arguments = tuple(values.get("services", ())), without_nulls(values.get("arguments", {}))
     return StageContent(**{**values, "services": services, "arguments": arguments})
 
 

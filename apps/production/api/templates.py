@@ -14,7 +14,7 @@ from apps.core.api.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
-from apps.production.domain.content.plain import plain
+from apps.production.domain.content.serialization import plain
 from apps.production.domain.lineage.clones import clone_request, take_next_names
 from apps.production.domain.lineage.templates import (
     MAX_NAME,

@@ -21,7 +21,7 @@ PAST = 20
 
 
 @dataclass(frozen=True)
-class Held:
+class ActiveHold:
     """A hold that applies to a request or stage: level, subject, reason, user and time."""
 
     level: str
@@ -31,12 +31,12 @@ class Held:
     at: datetime | None
 
 
-def hold_of(request: Request, stage: Stage | None = None) -> Held | None:
+def hold_of(request: Request, stage: Stage | None = None) -> ActiveHold | None:
     """Return the widest hold on a request, or on one of its stages; None if there is none."""
     return next(iter(holds_over(request, [] if stage is None else [stage])), None)
 
 
-def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[Held]:
+def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[ActiveHold]:
     """Return the holds on a request and the given stages (default: all), widest first."""
     found = _over(request, request.stages.all() if stages is None else stages)
     held = [_held(hold) for hold in found]
@@ -46,7 +46,7 @@ def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[
     return held
 
 
-def held_stages(request: Request, stages: Iterable[Stage]) -> dict[int, Held]:
+def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHold]:
     """Return the widest hold on each of these stages by primary key, in one query.
 
     The state of the request is not considered.
@@ -87,12 +87,12 @@ def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
     return stage
 
 
-def wide_holds(user: User) -> list[Held]:
+def wide_holds(user: User) -> list[ActiveHold]:
     """Return the active holds on all production and on experiments that a user can see, for banners."""
     return [_held(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
-def held_experiments() -> set[int | None]:
+def experiments_on_hold() -> set[int | None]:
     """Return the experiments on hold as a whole; None stands for all production."""
     return set(Hold.objects.filter(lifted_at=None, stage=None).values_list("experiment_id", flat=True))
 
@@ -105,7 +105,7 @@ def requests_under(hold: Hold) -> QuerySet[Request]:
 
 def sees_hold(user: User, hold: Hold) -> bool:
     """Whether a user can see a hold: members of its experiment can; a global hold, anyone with a role."""
-    scope, experiment = scope_of(user), experiment_of(hold)
+    scope, experiment = scope_of(user), hold_experiment_id(hold)
     return scope.sees(experiment) if experiment else bool(scope.roles)
 
 
@@ -121,7 +121,7 @@ def may_hold_some(user: User) -> bool:
 
 
 def may_lift(user: User, hold: Hold) -> bool:
-    return may_hold(user, experiment_of(hold))
+    return may_hold(user, hold_experiment_id(hold))
 
 
 @transaction.atomic
@@ -144,7 +144,7 @@ def place_hold(
             hold.save()
     except IntegrityError:
         raise InvalidTransition("This is already on hold.") from None
-    publish(kind="hold.placed", target=target_of(hold), by=by, at=at, reason=hold.reason, data=_data(hold))
+    publish(kind="hold.placed", target=event_target(hold), by=by, at=at, reason=hold.reason, data=_data(hold))
     return hold
 
 
@@ -157,28 +157,28 @@ def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
     if Hold.objects.filter(pk=hold.pk, lifted_at=None).update(lifted_at=at, lifted_by=by) != 1:
         raise InvalidTransition("This hold is already lifted.")
     hold.lifted_at, hold.lifted_by = at, by
-    publish(kind="hold.lifted", target=target_of(hold), by=by, at=at, reason=text, data=_data(hold))
+    publish(kind="hold.lifted", target=event_target(hold), by=by, at=at, reason=text, data=_data(hold))
     return hold
 
 
-def level_of(hold: Hold) -> str:
+def hold_level(hold: Hold) -> str:
     """Return the level of a hold: `global`, `experiment` or `stage`."""
     return "stage" if hold.stage_id else "experiment" if hold.experiment_id else "global"
 
 
-def what_of(hold: Hold) -> str:
+def hold_subject(hold: Hold) -> str:
     """Return the subject of a hold in words."""
     if hold.stage:
         return f"stage {hold.stage.name or hold.stage.position + 1} of {hold.stage.request.key}"
     return f"all of {hold.experiment}" if hold.experiment else "all production"
 
 
-def experiment_of(hold: Hold) -> int | None:
+def hold_experiment_id(hold: Hold) -> int | None:
     """Return the key of a hold's experiment; None for a global hold."""
     return hold.stage.request.experiment_id if hold.stage else hold.experiment_id
 
 
-def target_of(hold: Hold) -> Request | Hold:
+def event_target(hold: Hold) -> Request | Hold:
     """Return the target of a hold's events: the request of a stage, else the hold."""
     return hold.stage.request if hold.stage else hold
 
@@ -189,13 +189,13 @@ def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
     return sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
 
 
-def _held(hold: Hold) -> Held:
-    return Held(level_of(hold), what_of(hold), hold.reason, str(hold.by), hold.at)
+def _held(hold: Hold) -> ActiveHold:
+    return ActiveHold(hold_level(hold), hold_subject(hold), hold.reason, str(hold.by), hold.at)
 
 
-def _held_by_state(request: Request) -> Held:
+def _held_by_state(request: Request) -> ActiveHold:
     event = events_of(request).filter(kind="request.hold").last()
-    return Held(
+    return ActiveHold(
         "request", request.key, event.reason if event else "", event.actor if event else "", event.at if event else None
     )
 
@@ -209,8 +209,8 @@ def _visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
 
 
 def _order(hold: Hold) -> int:
-    return ("global", "experiment", "stage").index(level_of(hold))
+    return ("global", "experiment", "stage").index(hold_level(hold))
 
 
 def _data(hold: Hold) -> dict[str, object]:
-    return {"hold": hold.pk, "level": level_of(hold), "what": what_of(hold)}
+    return {"hold": hold.pk, "level": hold_level(hold), "what": hold_subject(hold)}

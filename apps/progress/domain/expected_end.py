@@ -12,7 +12,7 @@ from apps.jobs.domain.records import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.estimates.past import past_of_stages
-from apps.production.domain.holds import Held, held_stages
+from apps.production.domain.holds import ActiveHold, stage_holds
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance
 from apps.progress.domain.stage_counts import StageProgress
@@ -49,7 +49,7 @@ class _Known:
     state: RequestState
     pace: Mapping[str, tuple[int, datetime]]
     past: Mapping[int, StageEstimate]
-    held: Mapping[int, Held]
+    held: Mapping[int, ActiveHold]
     started_at: datetime | None
 
 
@@ -88,7 +88,7 @@ def _known(request: Request, rows: Sequence[StageProgress], at: datetime) -> _Kn
         state,
         _pace(request, at),
         past_of_stages(stages, request.experiment_id),
-        held_stages(request, stages),
+        stage_holds(request, stages),
         events_of(request).filter(new=RequestState.RUNNING).values_list("at", flat=True).last(),
     )
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
 from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.domain.outputs.counts import Counted, counts_of, is_located, must_be_located
+from apps.production.domain.outputs.counts import OutputCounts, counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance
 from apps.progress.domain.expected_end import Expected, expected_ends, is_done
@@ -33,7 +33,7 @@ class StageNow:
 
     row: StageProgress
     waiting: Waiting | None
-    counted: Counted
+    counted: OutputCounts
     expected: Expected
     burn: Burn
     located: bool | None
@@ -88,7 +88,7 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     stages = []
     for row, expected in zip(rows, expected_ends(request, rows, accepted, at=as_of or at), strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
-        known = counted.get(row.asked.pk, Counted()) if row.asked else Counted()
+        known = counted.get(row.asked.pk, OutputCounts()) if row.asked else OutputCounts()
         located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
         taken = accepted.get(row.asked.pk) if row.asked else None
         stages.append(StageNow(row, mine, known, expected, _burn(row), located, taken))

@@ -14,7 +14,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.fact_queries import UNCLAIMED
 from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.domain.outputs.counts import QUANTITIES, Counted, counts_of
+from apps.production.domain.outputs.counts import QUANTITIES, OutputCounts, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, catalogue_of
 from apps.production.models import Request, Stage
 from apps.progress.domain.stage_counts import StageProgress, progress_of
@@ -49,7 +49,7 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
     stages = []
     for row in rows:
         stage: Stage = row.asked  # type: ignore[assignment]
-        known = _of_stage(stage, row, counts.get(stage.pk, Counted()), files.get(stage.pk))
+        known = _of_stage(stage, row, counts.get(stage.pk, OutputCounts()), files.get(stage.pk))
         stages.append(
             StageFacts(
                 **known,
@@ -88,7 +88,7 @@ def posted_inputs(request: Request) -> dict[str, Any]:
     return {"counts": counts, "posted": revision or 0}
 
 
-def _of_stage(stage: Stage, row: StageProgress, counted: Counted, files: Files | None) -> dict[str, Any]:
+def _of_stage(stage: Stage, row: StageProgress, counted: OutputCounts, files: Files | None) -> dict[str, Any]:
     return {
         "position": stage.position,
         "name": stage.name,

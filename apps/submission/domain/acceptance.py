@@ -12,7 +12,7 @@ from apps.core.errors import InvalidTransition
 from apps.jobs.domain.queue import Waiting, waiting_of
 from apps.jobs.domain.totals import Sums, stage_sums
 from apps.jobs.domain.undelivered import LeftOut, left_out
-from apps.production.domain.outputs.acceptance import accept_as_it_is, acceptances_of
+from apps.production.domain.outputs.acceptance import acceptances_of, record_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.submission.domain.keepup import is_over, takes_files
@@ -80,7 +80,7 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
     one.stage.request = request
     if one.obstacle and one.acceptance is None and request.state == RequestState.RUNNING:
         raise InvalidTransition(f"{request}: {one.stage.name} cannot be taken as it is: {one.obstacle}")
-    row = accept_as_it_is(stage=one.stage, asked=one.asked, completed=one.completed, by=by, at=at, reason=reason)
+    row = record_acceptance(stage=one.stage, asked=one.asked, completed=one.completed, by=by, at=at, reason=reason)
     for cluster_id in Assignment.objects.filter(request=request).values_list("cluster_id", flat=True):
         enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
     return row

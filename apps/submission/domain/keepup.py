@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.outputs.datasets import CatalogueError, DataFile, ListsFiles, catalogue_of
-from apps.production.domain.quantities import format_duration
+from apps.production.domain.types.quantities import format_duration
 from apps.production.models import Request
 from apps.submission.domain.scripts import is_keep_up
 from apps.submission.models import Assignment, TakenFile

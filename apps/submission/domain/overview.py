@@ -6,7 +6,7 @@ from datetime import datetime
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.diagnosis.enums import VerdictKind
-from apps.production.domain.queue.order import rank_of
+from apps.production.domain.queue.ranks import rank_of
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import options_of

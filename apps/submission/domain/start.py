@@ -11,9 +11,9 @@ from apps.clusters.schedulers.options import SubmissionOptions
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import DomainError
 from apps.production.domain.content.stages import with_stages
-from apps.production.domain.holds import held_experiments, hold_of
+from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
-from apps.production.domain.queue.order import startable
+from apps.production.domain.queue.ranks import startable
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays import options_of, plans_of
@@ -81,7 +81,7 @@ def may_begin_on(request: Request, options: SubmissionOptions) -> bool:
 
 def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
     """Yield queued requests that may come to this cluster, without those of experiments that are held, or full."""
-    held = held_experiments()
+    held = experiments_on_hold()
     if None in held:
         return
     found = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))

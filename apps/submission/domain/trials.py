@@ -12,8 +12,8 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.domain.quantities import format_duration
 from apps.production.domain.reasons import MAX_REASON
+from apps.production.domain.types.quantities import format_duration
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays import options_of

@@ -12,8 +12,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
-from apps.production.domain.queue.order import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
-from apps.production.domain.queue.placement import move_request, queue_version, undo_move
+from apps.production.domain.queue.manual_moves import move_request, queue_version, undo_move
+from apps.production.domain.queue.ranks import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
 from apps.production.domain.queue.rescoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb

@@ -7,8 +7,8 @@ from django.urls import reverse
 
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.order import in_line
-from apps.production.domain.queue.placement import move_request, queue_version
+from apps.production.domain.queue.manual_moves import move_request, queue_version
+from apps.production.domain.queue.ranks import in_line
 from apps.production.domain.queue.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import ExperimentShare

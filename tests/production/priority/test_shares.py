@@ -8,8 +8,8 @@ from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.lifecycle.moves import set_priority
-from apps.production.domain.queue.order import in_line
-from apps.production.domain.queue.placement import queue_version
+from apps.production.domain.queue.manual_moves import queue_version
+from apps.production.domain.queue.ranks import in_line
 from apps.production.domain.queue.rescoring import read_shares, rescore_all
 from apps.production.domain.queue.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse

@@ -7,7 +7,7 @@ from django.db.models import F, Q
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
-from apps.production.domain.approvals.turns import MOVERS, signable, waits_in
+from apps.production.domain.approvals.turns import RESPONSIBLE, signable, waiting_in
 from apps.production.enums import RequestState
 from apps.production.models import Request, RequestQuerySet
 
@@ -21,9 +21,9 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
     if not scope.roles:
         return Request.objects.none()
     found = Q(pk__in=signable(user, at))
-    for state, roles in MOVERS.items():
+    for state, roles in RESPONSIBLE.items():
         if any(scope.has_anywhere(role) for role in roles):
-            found |= waits_in(state) & _of_roles(user, roles)
+            found |= waiting_in(state) & _of_roles(user, roles)
     others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
     return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
 

@@ -5,9 +5,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apps.accounts.models import User
-from apps.production.domain.approvals.requirements import MAX_PEOPLE, Person, Slot, asked_of, people_of, slots_of
+from apps.production.domain.approvals.requirements import (
+    MAX_PEOPLE,
+    Person,
+    Slot,
+    approval_facts,
+    possible_signers,
+    slots_of,
+)
 from apps.production.domain.content.model import changes
-from apps.production.domain.content.plain import read_plain
+from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.enums import SIGNED, RequestState, Verb
 from apps.production.models import Request, Signature
@@ -43,12 +50,12 @@ def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[S
     if request.state in {RequestState.DRAFT, RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.REJECTED}:
         return Approval([])
     slots = slots_of(request, user, at) if slots is None else list(slots)
-    people = people_of([slot.group for slot in slots], asked_of(request), at)
+    people = possible_signers([slot.group for slot in slots], approval_facts(request), at)
     slots = [_filled(request, slot, people, given) for slot in slots]
     return Approval(slots, _withdrawable(request, slots, user))
 
 
-def said(request: Request, verb: str) -> str:
+def move_message(request: Request, verb: str) -> str:
     """Return the message after a move; an approval may still lack other signatures."""
     if verb == Verb.APPROVE and request.state == RequestState.AWAITING_APPROVAL:
         missing = ", ".join(slot.name for slot in slots_of(request) if slot.signature is None)

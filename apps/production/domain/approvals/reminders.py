@@ -6,24 +6,39 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.core.domain.events import publish
-from apps.production.domain.approvals.requirements import Rules, asked_of
-from apps.production.domain.approvals.turns import MOVERS, TODO, arrivals, awaited, movers, waits_in, waits_since
-from apps.production.domain.holds import experiment_of, level_of, may_lift, open_holds, target_of, what_of
+from apps.production.domain.approvals.requirements import Rules, approval_facts
+from apps.production.domain.approvals.turns import (
+    NEXT_STEPS,
+    RESPONSIBLE,
+    arrivals,
+    responsible_users,
+    users_awaited,
+    waiting_in,
+    waiting_since,
+)
+from apps.production.domain.holds import (
+    event_target,
+    hold_experiment_id,
+    hold_level,
+    hold_subject,
+    may_lift,
+    open_holds,
+)
 from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import Hold, Reminder, Request, RequestQuerySet
 
 #: Inbox states with reminders. Drafts have none: only their author waits for them.
-WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in MOVERS if state != RequestState.DRAFT))
+WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in RESPONSIBLE if state != RequestState.DRAFT))
 
 
 def remind_of_waiting(*, at: datetime) -> int:
     """Publish a reminder for every request that waits longer than its rules allow; return how many."""
     waiting = list(_waiting().select_related("workflow").order_by("pk"))
-    since, rules = waits_since(waiting, arrivals(waiting)), Rules()
+    since, rules = waiting_since(waiting, arrivals(waiting)), Rules()
     reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
     count = 0
     for request in waiting:
-        moment, days = since.get(request.pk), rules.remind_after(asked_of(request))
+        moment, days = since.get(request.pk), rules.remind_after(approval_facts(request))
         if moment is None or not days or at - moment < timedelta(days=days):
             continue
         if (request.pk, request.state, moment) not in reminded:
@@ -35,7 +50,7 @@ def _waiting() -> RequestQuerySet[Request]:
     """Return the requests in anyone's inbox, except drafts."""
     found = Q(pk__in=[])
     for state in WAITING:
-        found |= waits_in(state)
+        found |= waiting_in(state)
     return Request.objects.filter(found)
 
 
@@ -47,9 +62,9 @@ def remind(*, request: Request, since: datetime, days: int, at: datetime) -> boo
         return False
     _, made = Reminder.objects.get_or_create(request=current, state=current.state, since=since, defaults={"at": at})
     if made:
-        groups, people = awaited(current, at)
+        groups, people = users_awaited(current, at)
         told = {"groups": groups, "people": people, "state": current.state, "since": since.isoformat(), "days": days}
-        todo = f"{TODO[RequestState(current.state)]}. Waiting since {since:%-d %b %Y}."
+        todo = f"{NEXT_STEPS[RequestState(current.state)]}. Waiting since {since:%-d %b %Y}."
         publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=told)
     return made
 
@@ -59,7 +74,7 @@ def remind_of_holds(*, at: datetime) -> int:
     held = [hold for hold in open_holds() if hold.stage is None or hold.stage.request.state not in CLOSED]
     rules, count = Rules(), 0
     for hold in held:
-        days = rules.remind_of_hold_after(experiment_of(hold))
+        days = rules.remind_of_hold_after(hold_experiment_id(hold))
         if days and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
             count += remind_of_hold(hold=hold, days=days, at=at)
     return count
@@ -71,8 +86,8 @@ def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
     if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
         return False
     set_by = hold.by.is_active and may_lift(hold.by, hold)
-    people = [hold.by.username] if set_by else movers(RequestState.ON_HOLD, experiment_of(hold))
-    told = {"hold": hold.pk, "level": level_of(hold), "people": people, "since": hold.at.isoformat(), "days": days}
-    todo = f"Lift or keep the hold: {what_of(hold)} is on hold since {hold.at:%-d %b %Y}. {hold.reason}"
-    publish(kind="hold.reminder", target=target_of(hold), by=PORTAL, at=at, reason=todo, data=told)
+    people = [hold.by.username] if set_by else responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
+    told = {"hold": hold.pk, "level": hold_level(hold), "people": people, "since": hold.at.isoformat(), "days": days}
+    todo = f"Lift or keep the hold: {hold_subject(hold)} is on hold since {hold.at:%-d %b %Y}. {hold.reason}"
+    publish(kind="hold.reminder", target=event_target(hold), by=PORTAL, at=at, reason=todo, data=told)
     return True

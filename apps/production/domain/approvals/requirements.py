@@ -20,7 +20,7 @@ MAX_PEOPLE = 12
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApprovalFacts:
     """The facts of a request that decide who signs it."""
 
     pk: int
@@ -44,30 +44,30 @@ class Rules:
         rules = ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members")
         self._rules = list(rules)
 
-    def groups_for(self, asked: Asked) -> list[ApprovalGroup | None]:
+    def groups_for(self, facts: ApprovalFacts) -> list[ApprovalGroup | None]:
         """Return the groups that must sign, sorted by name; [None] if one approver is enough."""
         groups = {
             group.pk: group
-            for rule in self._fitting(asked)
+            for rule in self._fitting(facts)
             for group in rule.groups.all()
-            if group.experiment_id in (None, asked.experiment_id)
+            if group.experiment_id in (None, facts.experiment_id)
         }
         return [groups[pk] for pk in sorted(groups, key=lambda pk: groups[pk].name)] if groups else [None]
 
-    def remind_after(self, asked: Asked) -> int:
+    def remind_after(self, facts: ApprovalFacts) -> int:
         """Return after how many days to send a reminder, the fewest of all matching rules; 0 for never."""
-        return _shortest(self._fitting(asked))
+        return _shortest(self._fitting(facts))
 
     def remind_of_hold_after(self, experiment_id: int | None) -> int:
         """Return the same for a hold of an experiment or of all production, by rules for every type."""
         fitting = (rule for rule in self._rules if rule.workflow_id is None)
         return _shortest([rule for rule in fitting if rule.experiment_id in (None, experiment_id)])
 
-    def _fitting(self, asked: Asked) -> list[ApprovalRule]:
+    def _fitting(self, facts: ApprovalFacts) -> list[ApprovalRule]:
         return [
             rule
             for rule in self._rules
-            if rule.workflow_id in (None, asked.type_id) and rule.experiment_id in (None, asked.experiment_id)
+            if rule.workflow_id in (None, facts.type_id) and rule.experiment_id in (None, facts.experiment_id)
         ]
 
 
@@ -82,7 +82,7 @@ class Signer:
     def __init__(self, user: User | None, at: datetime | None) -> None:
         self.user = user
         has_roles = bool(scope_of(user).roles)
-        self._given = active_delegations(at, to_user=user) if at is not None and has_roles else []
+        self._given = delegations_in_force(at, to_user=user) if at is not None and has_roles else []
 
     @property
     def people(self) -> frozenset[int]:
@@ -90,19 +90,19 @@ class Signer:
         own = {self.user.pk} if self.user else set()
         return frozenset(own | {given.from_user_id for given in self._given})
 
-    def right(self, group: ApprovalGroup | None, asked: Asked) -> Right | None:
+    def right(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> Right | None:
         """Return the right to sign for a group, or None; no one signs their own request."""
-        if not self.user or not scope_of(self.user).sees(asked.experiment_id) or self.user.pk in asked.requesters:
+        if not self.user or not scope_of(self.user).sees(facts.experiment_id) or self.user.pk in facts.requesters:
             return None
-        if is_of(self.user, group, asked):
+        if is_in_group(self.user, group, facts):
             return Right(group)
         for given in self._given:
-            if given.from_user_id not in asked.requesters and _covers(given, group, asked):
+            if given.from_user_id not in facts.requesters and _covers(given, group, facts):
                 return Right(group, given.from_user)
         return None
 
 
-def active_delegations(at: datetime, **fitting: Any) -> list[Delegation]:
+def delegations_in_force(at: datetime, **fitting: Any) -> list[Delegation]:
     """Return the delegations in force at a time, with the roles of the delegators, in a fixed number of queries."""
     found = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **fitting)
     found = found.select_related("from_user", "to_user", "group").order_by("pk")
@@ -113,21 +113,21 @@ def active_delegations(at: datetime, **fitting: Any) -> list[Delegation]:
     return given
 
 
-def _covers(given: Delegation, group: ApprovalGroup | None, asked: Asked) -> bool:
+def _covers(given: Delegation, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
     if given.group_id is not None and (group is None or group.pk != given.group_id):
         return False
     if given.role and group is not None:
         return False
     giver = given.from_user
-    return scope_of(giver).sees(asked.experiment_id) and is_of(giver, group, asked)
+    return scope_of(giver).sees(facts.experiment_id) and is_in_group(giver, group, facts)
 
 
-def is_of(user: User, group: ApprovalGroup | None, asked: Asked) -> bool:
+def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
     """Whether a user belongs to a group for this request; without a group, whether they are an approver."""
     scope = scope_of(user)
     if group is None:
-        return scope.has(Role.APPROVER, asked.experiment_id)
-    if group.role and scope.has(Role(group.role), asked.experiment_id):
+        return scope.has(Role.APPROVER, facts.experiment_id)
+    if group.role and scope.has(Role(group.role), facts.experiment_id):
         return True
     return bool(scope.roles) and user.pk in {member.pk for member in group.members.all()}
 
@@ -159,10 +159,10 @@ class Slot:
         return self.group.name if self.group else "Approver"
 
 
-def asked_of(request: Any) -> Asked:
+def approval_facts(request: Any) -> ApprovalFacts:
     """Return the facts of a request that the rules need."""
     requesters = {request.created_by_id, request.submitted_by_id} - {None}
-    return Asked(request.pk, request.experiment_id, request.workflow.type_id, frozenset(requesters))
+    return ApprovalFacts(request.pk, request.experiment_id, request.workflow.type_id, frozenset(requesters))
 
 
 def live_signatures(request: Any) -> dict[int | None, Signature]:
@@ -177,14 +177,14 @@ def _pk(group: ApprovalGroup | None) -> int | None:
 
 def slots_of(request: Any, user: User | None = None, at: datetime | None = None) -> list[Slot]:
     """Return the required signatures of a request, with this user's right to sign each."""
-    asked, held, signer = asked_of(request), live_signatures(request), Signer(user, at)
-    return [Slot(group, held.get(_pk(group)), signer.right(group, asked)) for group in Rules().groups_for(asked)]
+    facts, held, signer = approval_facts(request), live_signatures(request), Signer(user, at)
+    return [Slot(group, held.get(_pk(group)), signer.right(group, facts)) for group in Rules().groups_for(facts)]
 
 
 def may_sign(request: Any, user: User, at: datetime | None) -> bool:
     """Whether a user may sign for one of the required groups, signed or not."""
-    asked, signer = asked_of(request), Signer(user, at)
-    return any(signer.right(group, asked) for group in Rules().groups_for(asked))
+    facts, signer = approval_facts(request), Signer(user, at)
+    return any(signer.right(group, facts) for group in Rules().groups_for(facts))
 
 
 def has_to_sign(slots: Iterable[Slot]) -> bool:
@@ -194,31 +194,33 @@ def has_to_sign(slots: Iterable[Slot]) -> bool:
     return any(slot.mine for slot in missing or slots)
 
 
-def people_of(groups: Iterable[ApprovalGroup | None], asked: Asked, at: datetime) -> dict[int | None, list[Person]]:
+def possible_signers(
+    groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
+) -> dict[int | None, list[Person]]:
     """Return who can sign for each group: members who can see the request and are not its requesters."""
     wanted = list(groups)
-    of_experiment = Q(experiment=None) | Q(experiment=asked.experiment_id)
+    of_experiment = Q(experiment=None) | Q(experiment=facts.experiment_id)
     of_opg = Q(experiment=None, role__in=OPG_ROLES)
     held: dict[int, set[str]] = {}
     users: dict[int, User] = {}
     for membership in Membership.objects.filter(of_experiment, user__is_active=True).select_related("user"):
         held.setdefault(membership.user_id, set()).add(membership.role)
         users[membership.user_id] = membership.user
-    seers = Membership.objects.filter(of_opg | Q(experiment=asked.experiment_id), user__is_active=True)
+    seers = Membership.objects.filter(of_opg | Q(experiment=facts.experiment_id), user__is_active=True)
     may_see = set(seers.values_list("user_id", flat=True))
-    given = active_delegations(at)
+    given = delegations_in_force(at)
     found: dict[int | None, list[Person]] = {}
     for group in wanted:
         role = group.role if group else Role.APPROVER.value
         members = {member.pk for member in group.members.all()} if group else set()
-        own = {pk for pk in may_see if pk in members or role in held.get(pk, ())} - asked.requesters
+        own = {pk for pk in may_see if pk in members or role in held.get(pk, ())} - facts.requesters
         names = {Person(users[pk].username) for pk in own}
         names |= {
             Person(one.to_user.username, one.from_user.username)
             for one in given
             if one.from_user_id in own
-            and one.to_user_id in may_see - own - asked.requesters
-            and _covers(one, group, asked)
+            and one.to_user_id in may_see - own - facts.requesters
+            and _covers(one, group, facts)
         }
         found[_pk(group)] = sorted(names)
     return found

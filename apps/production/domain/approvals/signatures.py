@@ -7,7 +7,7 @@ from apps.accounts.models import User
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.approvals.requirements import Slot, slots_of
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.plain import plain
+from apps.production.domain.content.serialization import plain
 from apps.production.models import Request, Signature
 
 
@@ -49,7 +49,7 @@ def _write(request: Request, slot: Slot, content: RequestContent, by: User, at: 
     )
 
 
-def signed_for(signatures: list[Signature]) -> dict[str, Any]:
+def signature_data(signatures: list[Signature]) -> dict[str, Any]:
     """Return the event data of signatures: groups, and users signed for."""
     groups = [signature.group_name for signature in signatures if signature.group_name]
     absent = sorted({str(signature.for_user) for signature in signatures if signature.for_user})

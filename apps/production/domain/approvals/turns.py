@@ -10,13 +10,21 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.production.domain.approvals.requirements import Asked, Right, Rules, Signer, asked_of, people_of, slots_of
+from apps.production.domain.approvals.requirements import (
+    ApprovalFacts,
+    Right,
+    Rules,
+    Signer,
+    approval_facts,
+    possible_signers,
+    slots_of,
+)
 from apps.production.enums import RequestState
 from apps.production.models import Request, Signature
 
 _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
 #: The roles responsible for the next step, by state. Drafts belong to their authors; `slots` knows who signs.
-MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
+RESPONSIBLE: Mapping[RequestState, tuple[Role, ...]] = {
     RequestState.DRAFT: _LIAISONS,
     RequestState.CHANGES_REQUESTED: _LIAISONS,
     RequestState.ON_HOLD: _OPG,
@@ -25,13 +33,13 @@ MOVERS: Mapping[RequestState, tuple[Role, ...]] = {
 }
 
 
-def waits_in(state: RequestState) -> Q:
+def waiting_in(state: RequestState) -> Q:
     """Filter requests in a state that need someone; a running request only if its jobs need attention."""
     waits = Q(state=state)
     return waits & Q(jobs_wait_since__isnull=False) if state == RequestState.RUNNING else waits
 
 
-def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
+def users_awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
     """Return who is responsible for a waiting request: names of groups that must sign, and usernames with delegates.
 
     The request must be waiting and not a draft. Exactly these users have it in their inbox.
@@ -39,16 +47,16 @@ def awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
     if request.state == RequestState.AWAITING_APPROVAL:
         slots = slots_of(request)
         missing = [slot for slot in slots if slot.signature is None] or slots
-        found = people_of([slot.group for slot in missing], asked_of(request), at)
+        found = possible_signers([slot.group for slot in missing], approval_facts(request), at)
         people = {person.name for persons in found.values() for person in persons}
         return [slot.group.name for slot in missing if slot.group], sorted(people)
-    return [], movers(RequestState(request.state), request.experiment_id)
+    return [], responsible_users(RequestState(request.state), request.experiment_id)
 
 
-def movers(state: RequestState, experiment_id: int | None) -> list[str]:
+def responsible_users(state: RequestState, experiment_id: int | None) -> list[str]:
     """Return the usernames responsible for a state; without an experiment, only roles for all experiments count."""
     here = Q(experiment=None) | Q(experiment=experiment_id)
-    held = Membership.objects.filter(here, role__in=MOVERS[state], user__is_active=True)
+    held = Membership.objects.filter(here, role__in=RESPONSIBLE[state], user__is_active=True)
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
@@ -70,7 +78,7 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
     for pk, of, kind, maker, sender in rows:
         alike = (of, kind, frozenset({maker, sender} & barred), frozenset(signed.get(pk, ())))
         if alike not in known:
-            known[alike] = _rights(Asked(pk, *alike[:3]), rules, signer, alike[3])
+            known[alike] = _rights(ApprovalFacts(pk, *alike[:3]), rules, signer, alike[3])
         if known[alike]:
             found[pk] = known[alike]
     return found
@@ -85,7 +93,7 @@ def _signed_groups(requests: list[int]) -> dict[int, set[int | None]]:
     return found
 
 
-def _rights(asked: Asked, rules: Rules, signer: Signer, signed: frozenset[int | None]) -> list[Right]:
+def _rights(asked: ApprovalFacts, rules: Rules, signer: Signer, signed: frozenset[int | None]) -> list[Right]:
     groups = rules.groups_for(asked)
     missing = [group for group in groups if (group.pk if group else None) not in signed]
     rights = (signer.right(group, asked) for group in missing or groups)
@@ -93,7 +101,7 @@ def _rights(asked: Asked, rules: Rules, signer: Signer, signed: frozenset[int | 
 
 
 @dataclass(frozen=True)
-class Turn:
+class InboxItem:
     """A request that waits for a user: what to do, why, on behalf of whom, and since when."""
 
     request: Request
@@ -103,7 +111,7 @@ class Turn:
     for_users: tuple[str, ...] = ()
 
 
-TODO = {
+NEXT_STEPS = {
     RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
     RequestState.CHANGES_REQUESTED: "Make the changes and submit again",
     RequestState.DRAFT: "Finish the draft and submit it",
@@ -113,18 +121,18 @@ TODO = {
 }
 
 
-def turns_of(requests: Iterable[Request], user: User, at: datetime) -> list[Turn]:
+def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
     """Return what this user has to do for each request, in the order given."""
     requests = list(requests)
     rights, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
-    since = waits_since(requests, arrived)
+    since = waiting_since(requests, arrived)
     return [
         _turn(request, rights.get(request.pk, []), arrived.get(request.pk), since.get(request.pk))
         for request in requests
     ]
 
 
-def _turn(request: Request, rights: list[Right], event: Event | None, since: datetime | None) -> Turn:
+def _turn(request: Request, rights: list[Right], event: Event | None, since: datetime | None) -> InboxItem:
     state = RequestState(request.state)
     groups = [right.group.name for right in rights if right.group]
     why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
@@ -134,10 +142,10 @@ def _turn(request: Request, rights: list[Right], event: Event | None, since: dat
         why = "Jobs failed or were rejected, and will not be retried automatically"
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     since = since or request.submitted_at or request.created_at
-    return Turn(request, TODO.get(state, "Review it"), why, since, tuple(absent))
+    return InboxItem(request, NEXT_STEPS.get(state, "Review it"), why, since, tuple(absent))
 
 
-def waits_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:
+def waiting_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:
     """Return since when each request waits: since it entered its state, or since its jobs need attention."""
     running = {
         request.pk: request.jobs_wait_since

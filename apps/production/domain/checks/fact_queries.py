@@ -32,7 +32,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
 from apps.production.domain.estimates.past import past_stages, stage_names
 from apps.production.domain.outputs.datasets import find_datasets
-from apps.production.domain.queue.rows import start_of
+from apps.production.domain.queue.listing import start_of
 from apps.production.domain.types.arguments import runs_in
 from apps.production.enums import RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory

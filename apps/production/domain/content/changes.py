@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.faults import Problems
-from apps.production.enums import BY_ARGUMENT, CHANGEABLE, EDITABLE, IMMATERIAL, RequestState
+from apps.production.enums import ARGUMENT_EDITABLE, CHANGEABLE, EDITABLE, IMMATERIAL, RequestState
 
 Change = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Judged:
+class ChangeReview:
     """Every change there is, those that need signatures anew, and what may not be changed now, by field path."""
 
     changes: list[dict[str, str]]
@@ -20,16 +20,16 @@ class Judged:
     refused: Problems
 
 
-def judge(state: str, old: RequestContent, new: RequestContent) -> Judged:
+def review_changes(state: str, old: RequestContent, new: RequestContent) -> ChangeReview:
     """Tell what a change means in a state."""
     found = changes(old, new)
     if state in EDITABLE:
-        return Judged(found, [c for c in found if not _is_immaterial(c, old, new)], {})
+        return ChangeReview(found, [c for c in found if not _is_immaterial(c, old, new)], {})
     heavy = [c for c in found if not _stays_signed(c, state, old, new)]
     if state in CHANGEABLE:
-        return Judged(found, heavy, {})
+        return ChangeReview(found, heavy, {})
     words = RequestState(state).label
-    return Judged(found, [], {c["path"]: [f"This cannot be changed while it is {words}."] for c in heavy})
+    return ChangeReview(found, [], {c["path"]: [f"This cannot be changed while it is {words}."] for c in heavy})
 
 
 def may_change(state: str, content: RequestContent) -> bool:
@@ -37,14 +37,14 @@ def may_change(state: str, content: RequestContent) -> bool:
     if state in EDITABLE or state in CHANGEABLE:
         return True
     declared = [*content.workflow.arguments, *(a for kind in content.workflow.stages for a in kind.arguments)]
-    return state in BY_ARGUMENT and any(state in argument.editable_in for argument in declared)
+    return state in ARGUMENT_EDITABLE and any(state in argument.editable_in for argument in declared)
 
 
 def _stays_signed(change: Change, state: str, old: RequestContent, new: RequestContent) -> bool:
     if state in CHANGEABLE and _is_immaterial(change, old, new):
         return True
     argument = _argument(change["path"], new)
-    return argument is not None and state in BY_ARGUMENT and state in argument.editable_in
+    return argument is not None and state in ARGUMENT_EDITABLE and state in argument.editable_in
 
 
 def _is_immaterial(change: Change, old: RequestContent, new: RequestContent) -> bool:

@@ -21,7 +21,7 @@ from apps.production.enums import RequestedPriority
 MAX_STAGES = 100
 
 
-def given(data: Any) -> Any:
+def without_nulls(data: Any) -> Any:
     """Leave out what is null: it is as good as not there."""
     return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
 
@@ -31,13 +31,13 @@ def _day(value: Any) -> date:
 
 
 def _arguments(data: Any, declared: Workflow | StageType) -> dict[str, Value]:
-    read: dict[str, Value] = given(declared.reader.validate_python(given(data)))
+    read: dict[str, Value] = without_nulls(declared.reader.validate_python(without_nulls(data)))
     return read
 
 
 def _stage(data: Any, info: Any) -> Any:
     """Let a stage that does not say which be of the first kind."""
-    return {"kind": info.context.stages[0].key, **given(data)} if isinstance(data, dict) else data
+    return {"kind": info.context.stages[0].key, **without_nulls(data)} if isinstance(data, dict) else data
 
 
 def _request_arguments(data: Any, info: Any) -> dict[str, Value]:
@@ -103,7 +103,7 @@ FIELDS = tuple(f.name for f in fields(RequestContent) if f.name in REQUEST)
 STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name in CORE and f.name != "services")
 
 
-def written(name: str, value: Any) -> str:
+def field_text(name: str, value: Any) -> str:
     """Return the value of a field as a person would type it."""
     if isinstance(value, tuple):
         return ", ".join(sorted(value))
@@ -126,7 +126,9 @@ def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
 def _differences(
     path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType
 ) -> list[tuple[str, str, str]]:
-    found = [(f"{path}{name}", written(name, getattr(old, name)), written(name, getattr(new, name))) for name in names]
+    found = [
+        (f"{path}{name}", field_text(name, getattr(old, name)), field_text(name, getattr(new, name))) for name in names
+    ]
     for name in dict.fromkeys([*old.arguments, *new.arguments]):
         write = (declared.argument(name) or Argument(name="unknown")).write
         found.append((f"{path}arguments.{name}", write(old.arguments.get(name)), write(new.arguments.get(name))))

@@ -6,16 +6,16 @@ from typing import Any
 
 from apps.accounts.models import Principal
 from apps.production.domain.content.model import RequestContent, changes
-from apps.production.domain.content.plain import plain, read_plain
+from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import EDITABLE
 from apps.production.models import Request, RequestRevision
 
 #: Saves and submissions of one request that are kept, the latest of each.
-KEEP = 30
+MAX_REVISIONS = 30
 #: Saves of one person that follow each other within this time are one.
-TOGETHER = timedelta(minutes=10)
+MERGE_WINDOW = timedelta(minutes=10)
 
 
 def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: bool = False) -> RequestRevision:
@@ -23,7 +23,7 @@ def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: b
     content = content_of(with_stages(Request.objects.all()).get(pk=request.pk))
     kept = request.revisions.order_by("-id")
     last = kept.first()
-    if not submitted and last and not last.is_submitted and last.by == str(by) and at - last.begun_at < TOGETHER:
+    if not submitted and last and not last.is_submitted and last.by == str(by) and at - last.begun_at < MERGE_WINDOW:
         last.version, last.at, last.content = request.version, at, plain(content)
         last.save(update_fields=["version", "at", "content"])
         return last
@@ -36,7 +36,7 @@ def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: b
         by=str(by)[:150],
         is_submitted=submitted,
     )
-    old = kept.filter(is_submitted=submitted).values_list("pk", flat=True)[KEEP : KEEP + 100]
+    old = kept.filter(is_submitted=submitted).values_list("pk", flat=True)[MAX_REVISIONS : MAX_REVISIONS + 100]
     RequestRevision.objects.filter(pk__in=list(old)).delete()
     return made
 

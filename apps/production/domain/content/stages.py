@@ -47,24 +47,24 @@ def content_of(request: Request, *, services: bool = True) -> RequestContent:
 
 
 @dataclass(frozen=True)
-class Ingredient:
+class ArgumentText:
     """An argument as a page shows it."""
 
     title: str
     text: str
 
 
-def ingredients_of(request: Request) -> list[Ingredient]:
+def argument_texts(request: Request) -> list[ArgumentText]:
     """Return the arguments of the request as a whole."""
     return _ingredients(workflow_of(request.workflow).arguments, request.arguments)
 
 
-def stages_shown(request: Request) -> list[tuple[Stage, list[Ingredient]]]:
+def stage_arguments(request: Request) -> list[tuple[Stage, list[ArgumentText]]]:
     """Return the stages, each with the arguments that its kind adds."""
     workflow = workflow_of(request.workflow)
     return [(s, _ingredients(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()]
 
 
-def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[Ingredient]:
+def _ingredients(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:
     given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
-    return [Ingredient(argument.title, argument.write(value)) for argument, value in given if value is not None]
+    return [ArgumentText(argument.title, argument.write(value)) for argument, value in given if value is not None]

@@ -47,11 +47,11 @@ GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
     guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good)
 }
 #: Guards met by input of the move itself: the move is offered before they hold.
-GIVEN = {"has_successor"}
+INPUT_GUARDS = {"has_successor"}
 
 
 def refusal_of(step: Transition, request: "Request", *, offered: bool = False) -> str:
     """Return why a move cannot be made now, or an empty text."""
-    if not step.guard or (offered and step.guard in GIVEN):
+    if not step.guard or (offered and step.guard in INPUT_GUARDS):
         return ""
     return GUARDS[step.guard](step, request)

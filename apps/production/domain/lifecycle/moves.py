@@ -28,11 +28,11 @@ from apps.production.domain.lifecycle.steps import (
     warnings_data,
 )
 from apps.production.domain.lifecycle.transitions import actor_of, transitions_from
-from apps.production.domain.queue import placement, rescoring
+from apps.production.domain.queue import manual_moves, rescoring
 from apps.production.domain.queue.level import check_level, level_of
-from apps.production.domain.queue.order import rank_of
+from apps.production.domain.queue.ranks import rank_of
 from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
-from apps.production.enums import PORTAL, PRIORITISED, WRITTEN, Actor, RequestState, Verb
+from apps.production.enums import PORTAL, PRIORITISED, VERBS_WITHOUT_BUTTON, Actor, RequestState, Verb
 from apps.production.models import Request
 
 
@@ -85,7 +85,7 @@ def approve_request(
     step_of(request, Verb.APPROVE)
     reason = checked_reason(reason, needed=False)
     made, complete = signatures.sign(request=request, content=content_of(request), by=by, at=at, group=group)
-    data = signatures.signed_for(made)
+    data = signatures.signature_data(made)
     if not complete:
         return note_event(request, "request.sign", by=by, at=at, reason=reason, data=data)
     apply_move(request, Verb.APPROVE, by=by, at=at, reason=reason, data=data, approved_at=at, approved_by=by)
@@ -106,7 +106,7 @@ def withdraw_signature(
     reason = checked_reason(reason)
     taken = signatures.withdraw_own(request=request, signature=signature, by=by, at=at, reason=reason)
     return note_event(
-        request, "request.withdraw_signature", by=by, at=at, reason=reason, data=signatures.signed_for([taken])
+        request, "request.withdraw_signature", by=by, at=at, reason=reason, data=signatures.signature_data([taken])
     )
 
 
@@ -175,9 +175,9 @@ def set_priority(
     request.priority_class = request.priority_class if priority_class is None else priority_class
     request.version += 1
     request.save(update_fields=["priority", "priority_class", "version"])
-    rescoring.let_score_decide(request=request)
-    rescoring.follow_request(request=request, at=at)
-    placement.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
+    rescoring.reset_position(request=request)
+    rescoring.update_entry(request=request, at=at)
+    manual_moves.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
     publish(
         kind="request.priority_set",
         target=request,
@@ -194,5 +194,7 @@ def set_priority(
 #: The domain function of each verb with a button. Moves of the portal and moves that follow from saving a change are
 #: not included.
 SERVICES: dict[Verb, Callable[..., Request]] = {
-    verb: partial(make_move, verb=verb) for verb in Verb if actor_of(verb) is not Actor.PORTAL and verb not in WRITTEN
+    verb: partial(make_move, verb=verb)
+    for verb in Verb
+    if actor_of(verb) is not Actor.PORTAL and verb not in VERBS_WITHOUT_BUTTON
 } | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}

@@ -8,7 +8,7 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import has_to_sign, slots_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition
-from apps.production.enums import WRITTEN, Actor, Verb
+from apps.production.enums import VERBS_WITHOUT_BUTTON, Actor, Verb
 from apps.production.models import Request
 from apps.production.permissions import PREDICATES
 
@@ -18,7 +18,7 @@ def moves_for(user: User, request: Request, at: datetime | None = None, *, slots
 
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
-    steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in WRITTEN]
+    steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON]
     asked = {t.actor for t in steps}
     allowed = {actor: may(user, actor, request, at) for actor in asked - {Actor.SIGNER, Actor.DECIDER}}
     if asked & {Actor.SIGNER, Actor.DECIDER}:

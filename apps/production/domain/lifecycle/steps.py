@@ -16,7 +16,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
 from apps.production.domain.queue import rescoring
-from apps.production.domain.queue.order import SCORED, rank_of
+from apps.production.domain.queue.ranks import SCORED, rank_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import CLOSED, PORTAL, Actor, RequestState, Verb
 from apps.production.events import kind_of_move
@@ -64,7 +64,7 @@ def apply_move(
     changes |= _stamps(request, step, by, at)
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
-        rescoring.follow_request(request=request, at=at)
+        rescoring.update_entry(request=request, at=at)
     publish(
         kind=kind_of_move(step.verb),
         target=request,

@@ -26,14 +26,14 @@ _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 
 @dataclass(frozen=True)
-class Refitted:
+class Refit:
     """Content as a version of a workflow type takes it; `notes` say what changed and what could not be kept."""
 
     content: RequestContent
     notes: list[str]
 
 
-def bumped(name: str) -> str:
+def next_name(name: str) -> str:
     """Return the dataset name of the next version: `a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`."""
     found = list(_VERSION.finditer(name.replace("_", ".")))  # _ is a letter to \b, but parts of a name are cut there
     if not found:
@@ -46,7 +46,7 @@ def bumped(name: str) -> str:
 def with_next_names(content: RequestContent, taken: RequestContent) -> RequestContent:
     """Return content whose outputs no longer have the names of those of `taken`, nor its inputs that are these."""
     names = {stage.output_dataset for stage in taken.stages if stage.output_dataset}
-    new = {s.output_dataset: bumped(s.output_dataset) for s in content.stages if s.output_dataset in names}
+    new = {s.output_dataset: next_name(s.output_dataset) for s in content.stages if s.output_dataset in names}
     stages = tuple(
         replace(
             stage,
@@ -64,7 +64,7 @@ def taken_names(request: Request) -> list[tuple[str, str]]:
         return []
     theirs = {stage.output_dataset for stage in request.cloned_from.stages.all() if stage.output_dataset}
     mine = [stage.output_dataset for stage in request.stages.all()]
-    return [(name, bumped(name)) for name in dict.fromkeys(mine) if name in theirs]
+    return [(name, next_name(name)) for name in dict.fromkeys(mine) if name in theirs]
 
 
 @transaction.atomic
@@ -98,7 +98,7 @@ def take_next_names(*, request: Request, by: User, at: datetime, version: int | 
     return save_draft(request=request, content=content, version=seen, by=by, at=at)
 
 
-def refit(content: RequestContent, *, experiment: Experiment, version: int | None = None) -> Refitted:
+def refit(content: RequestContent, *, experiment: Experiment, version: int | None = None) -> Refit:
     """Return content as the newest version of its type takes it, or the general type where its own is out of use."""
     old, before = content.workflow, content.workflow.number if version is None else version
     newest = newest_version(old.key)
@@ -112,7 +112,7 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
     lost: list[str] = []
     arguments = _fitting(content.arguments, new, "The request", lost)
     stages = tuple(_refitted(stage, new, number, lost) for number, stage in enumerate(content.stages, start=1))
-    return Refitted(replace(content, workflow=new, arguments=arguments, stages=stages), notes + lost)
+    return Refit(replace(content, workflow=new, arguments=arguments, stages=stages), notes + lost)
 
 
 def _refitted(stage: StageContent, new: Workflow, number: int, lost: list[str]) -> StageContent:

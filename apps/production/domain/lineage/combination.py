@@ -24,7 +24,7 @@ _SAME = {"kind": "kinds", "name": "names", "release": "releases", "configuration
 
 
 @dataclass(frozen=True)
-class Named:
+class KeyedContent:
     """What a request holds, under its number."""
 
     key: str
@@ -32,14 +32,14 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Combined:
+class Combination:
     """What the requests hold together, and what the person should know of it."""
 
     content: RequestContent
     notes: list[str]
 
 
-def obstacles(one: Named, other: Named) -> list[str]:
+def obstacles(one: KeyedContent, other: KeyedContent) -> list[str]:
     """Return why two requests cannot become one; nothing where they can."""
     a, b = one.content, other.content
     if a.workflow.key != b.workflow.key or a.workflow.number != b.workflow.number:
@@ -52,7 +52,7 @@ def obstacles(one: Named, other: Named) -> list[str]:
     return found or list(_input_obstacles(a, b))
 
 
-def combine(requests: Sequence[Named]) -> Combined:
+def combine(requests: Sequence[KeyedContent]) -> Combination:
     """Join requests; title and names of outputs are those of the first. Raises `InvalidFields` with why not."""
     if not 2 <= len(requests) <= MAX_COMBINED:
         raise InvalidFields({"requests": [f"Choose from 1 to {MAX_COMBINED - 1} other requests."]})
@@ -65,7 +65,7 @@ def combine(requests: Sequence[Named]) -> Combined:
     chain = list(zip(*(content.stages for content in contents), strict=True))
     stages = _with_names(tuple(_stage(each) for each in chain), contents)
     joined = replace(first, arguments=_arguments(contents), stages=stages, **_words(contents))
-    return Combined(joined, list(_notes(contents)))
+    return Combination(joined, list(_notes(contents)))
 
 
 def _argument_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _AGAIN = timedelta(minutes=5)
 
 
-def ask_for_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at: datetime) -> list[DatasetPart]:
+def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at: datetime) -> list[DatasetPart]:
     """Note, in the caller's transaction, which parts of datasets are to be defined, and have it done."""
     rows = [
         DatasetPart(

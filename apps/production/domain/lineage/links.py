@@ -15,14 +15,14 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.actors import may
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.lifecycle.moves import make_move, supersede_request
-from apps.production.domain.lineage.combination import MAX_COMBINED, Combined, Named, combine, obstacles
-from apps.production.domain.lineage.dataset_parts import ask_for_parts
-from apps.production.domain.lineage.splits import By, Split, split
+from apps.production.domain.lineage.combination import MAX_COMBINED, Combination, KeyedContent, combine, obstacles
+from apps.production.domain.lineage.dataset_parts import order_parts
+from apps.production.domain.lineage.splits import Split, SplitUnit, split
 from apps.production.domain.outputs.datasets import may_define
 from apps.production.domain.queue.level import level_of
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.enums import CLOSED, PORTAL, UNSENT, Actor, LinkKind, RequestState, Verb
+from apps.production.enums import BEFORE_PRODUCTION, CLOSED, PORTAL, Actor, LinkKind, RequestState, Verb
 from apps.production.models import Request, RequestLink, Stage
 
 #: So many requests are offered for combining at a time, and so many links of one kind shown.
@@ -37,7 +37,7 @@ def may_rearrange(user: User, request: Request) -> bool:
 
 def refusal_to_rearrange(request: Request) -> str:
     """Return why a request cannot be split or combined now, or an empty text."""
-    if request.state in UNSENT:
+    if request.state in BEFORE_PRODUCTION:
         sent = "Jobs were sent for it already, if only as a test. Supersede it by another request instead."
         return sent if request.work_began_at else ""
     words = f"It is “{request.get_state_display()}”: "
@@ -48,7 +48,7 @@ def refusal_to_rearrange(request: Request) -> str:
     return words + "jobs may have been sent for it. Let it end, or supersede it by another request."
 
 
-def plan_split(*, request: Request, by_what: By, size: int) -> Split:
+def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
     """Return the parts that a split would make. Raises `InvalidFields`, `InvalidTransition`."""
     if why := refusal_to_rearrange(request):
         raise InvalidTransition(f"{request} cannot be split. {why}")
@@ -60,7 +60,7 @@ def plan_split(*, request: Request, by_what: By, size: int) -> Split:
 
 @transaction.atomic
 def split_request(
-    *, request: Request, by_what: By, size: int, by: User, at: datetime, reason: str, version: int | None = None
+    *, request: Request, by_what: SplitUnit, size: int, by: User, at: datetime, reason: str, version: int | None = None
 ) -> list[Request]:
     """Make drafts of the parts of a request, which is superseded by them; a draft is cancelled.
 
@@ -76,18 +76,18 @@ def split_request(
         _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
         _hand_on_priority(whole, made[-1], at)
     if planned.defines:
-        ask_for_parts(whole=whole, parts=made, planned=planned, at=at)
+        order_parts(whole=whole, parts=made, planned=planned, at=at)
     _give_way(whole, made[0], by, at, reason, {"split_into": [part.key for part in made]})
     return made
 
 
-def plan_combined(*, requests: Sequence[Request]) -> Combined:
+def plan_combined(*, requests: Sequence[Request]) -> Combination:
     """Return what combined requests would be, the first one naming it. Raises `InvalidFields`, `InvalidTransition`."""
     if len({request.experiment_id for request in requests}) > 1:
         raise InvalidFields({"requests": ["All must be of one experiment."]})
     if problems := [f"{request}: {why}" for request in requests if (why := refusal_to_rearrange(request))]:
         raise InvalidTransition(" ".join(problems[:5]))
-    return combine([Named(request.key, content_of(request)) for request in requests])
+    return combine([KeyedContent(request.key, content_of(request)) for request in requests])
 
 
 @transaction.atomic
@@ -183,7 +183,7 @@ def candidates_for(
 
     With `text`, only those of this number or title; with `before`, only those made before that primary key.
     """
-    rows = Request.objects.visible_to(user).filter(experiment=request.experiment_id, state__in=UNSENT)
+    rows = Request.objects.visible_to(user).filter(experiment=request.experiment_id, state__in=BEFORE_PRODUCTION)
     rows = rows.exclude(pk=request.pk)
     length, stages = len(request.stages.all()), Stage.objects.filter(request=OuterRef("pk"))
     alike = rows.filter(Exists(stages.filter(position=length - 1)), workflow=request.workflow_id)
@@ -213,9 +213,9 @@ def _judged(request: Request, user: User, others: Sequence[Request]) -> list[Can
     return sorted(found, key=lambda candidate: bool(candidate.reasons))
 
 
-def _named(request: Request) -> Named:
+def _named(request: Request) -> KeyedContent:
     """Return what tells whether it can be combined: the services that stages need never keep it from that."""
-    return Named(request.key, content_of(request, services=False))
+    return KeyedContent(request.key, content_of(request, services=False))
 
 
 @dataclass(frozen=True)

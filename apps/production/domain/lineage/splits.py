@@ -21,7 +21,7 @@ SEED = "first_seed"
 Runs = list[tuple[int, int]]
 
 
-class By(StrEnum):
+class SplitUnit(StrEnum):
     """What a part has so many of."""
 
     RUNS = "runs"
@@ -60,18 +60,18 @@ class Split:
     defines: bool
 
 
-def ways(content: RequestContent) -> dict[By, int]:
+def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
     """Return by what a request can be split, with how many of these it has."""
     runs = _runs_argument(content)
     counts = {
-        By.RUNS: count_runs(runs_in(text(content, runs))) if runs else 0,
-        By.FILES: next((int(found) for stage in content.stages if (found := number(stage, FILES))), 0),
-        By.EVENTS: next((stage.events for stage in content.stages if stage.events), 0),
+        SplitUnit.RUNS: count_runs(runs_in(text(content, runs))) if runs else 0,
+        SplitUnit.FILES: next((int(found) for stage in content.stages if (found := number(stage, FILES))), 0),
+        SplitUnit.EVENTS: next((stage.events for stage in content.stages if stage.events), 0),
     }
     return {way: count for way, count in counts.items() if count > 1}
 
 
-def never(content: RequestContent) -> str:
+def refusal_to_split(content: RequestContent) -> str:
     """Say why a request of this type can never be split, whatever it holds; an empty text where it can."""
     if not content.workflow.argument("stop_on"):
         return ""
@@ -81,7 +81,7 @@ def never(content: RequestContent) -> str:
     )
 
 
-def split(content: RequestContent, by: By, size: int, *, defines: bool = False) -> Split:
+def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = False) -> Split:
     """Cut into parts of `size` runs, files or events each; the last one has what remains.
 
     `defines` tells that the portal will define the parts of datasets that are read.
@@ -89,11 +89,11 @@ def split(content: RequestContent, by: By, size: int, *, defines: bool = False) 
     Raises `InvalidFields` with why it cannot be cut so.
     """
     _check(content, by, size)
-    total = ways(content)[by]
+    total = split_counts(content)[by]
     cut = Cut(total, tuple(min(end, total) for end in range(size, total + size, size)))
     if short := list(_too_few(content, len(cut.ends))):
         raise InvalidFields({"size": short})
-    lead = _runs_argument(content) if by is By.RUNS else ""
+    lead = _runs_argument(content) if by is SplitUnit.RUNS else ""
     runs = {
         name: _cut_runs(text(content, name), cut) for name in dict.fromkeys([lead, NEW_RUNS]) if text(content, name)
     }
@@ -109,12 +109,12 @@ def split(content: RequestContent, by: By, size: int, *, defines: bool = False) 
         first = cut.ends[i - 1] + 1 if i else 1
         which = written_runs(runs[lead][i]) if lead else f"{first:,} to {cut.ends[i]:,}"
         parts.append(Part(part, f"part {i + 1} of {len(cut.ends)}: {by} {which}"[:200]))
-    return Split(parts, list(_notes(content, by, defines=defines)), cut, defines and by is not By.RUNS)
+    return Split(parts, list(_notes(content, by, defines=defines)), cut, defines and by is not SplitUnit.RUNS)
 
 
-def _check(content: RequestContent, by: By, size: int) -> None:
-    known = ways(content)
-    if why := never(content):
+def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
+    known = split_counts(content)
+    if why := refusal_to_split(content):
         raise InvalidFields({"by": [why]})
     if by not in known:
         raise InvalidFields({"by": [f"It does not say how many {by} it has, or has only one."]})
@@ -193,7 +193,7 @@ def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
     ]
 
 
-def _with_names(stages: tuple[StageContent, ...], part: int, of: int, by: By) -> tuple[StageContent, ...]:
+def _with_names(stages: tuple[StageContent, ...], part: int, of: int, by: SplitUnit) -> tuple[StageContent, ...]:
     """Give what a part writes a name of its own, and what it reads from outside, unless runs tell that apart."""
 
     def rename(name: str) -> str:
@@ -205,7 +205,7 @@ def _with_names(stages: tuple[StageContent, ...], part: int, of: int, by: By) ->
             stage,
             output_dataset=rename(stage.output_dataset),
             input_dataset=stage.input_dataset
-            if by is By.RUNS and stage.input_dataset not in own
+            if by is SplitUnit.RUNS and stage.input_dataset not in own
             else rename(stage.input_dataset),
         )
         for stage in stages
@@ -224,9 +224,9 @@ def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
             yield position, stage.input_dataset
 
 
-def _notes(content: RequestContent, by: By, *, defines: bool) -> Iterator[str]:
+def _notes(content: RequestContent, by: SplitUnit, *, defines: bool) -> Iterator[str]:
     read = list(outside(content))
-    if by is not By.RUNS:
+    if by is not SplitUnit.RUNS:
         for position, name in read:
             what = (
                 "the portal defines these datasets in the catalogue."

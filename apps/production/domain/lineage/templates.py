@@ -12,9 +12,9 @@ from apps.accounts.permissions import is_liaison, is_opg, scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.plain import plain, read_plain
+from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.clones import Refitted, refit
+from apps.production.domain.lineage.clones import Refit, refit
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import newest_version, workflow_of
@@ -92,7 +92,7 @@ def _manages(by: User, template: RequestTemplate) -> None:
         raise NotAllowed(f"Only a liaison of {template.experiment} or the OPG may change its templates.")
 
 
-def content_from(template: RequestTemplate) -> Refitted:
+def content_from(template: RequestTemplate) -> Refit:
     """Return what a new request of this template begins with, in the newest version of its type."""
     newest = newest_version(template.workflow_key)
     workflow = workflow_of(newest) if newest else general()

@@ -27,7 +27,7 @@ def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
 
 
 @transaction.atomic
-def accept_as_it_is(
+def record_acceptance(
     *, stage: Stage, asked: int, completed: int, by: User, at: datetime, reason: str
 ) -> StageAcceptance:
     """Take a stage with the jobs that completed. The caller holds the request's row and knows that no others come.

@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
-from apps.production.domain.work import note_work
+from apps.production.domain.work_start import record_work_start
 from apps.production.enums import Actor, RequestState
 from apps.production.models import OutputReport, Request, Stage, StageCounts, StageLocation
 
@@ -33,7 +33,7 @@ MUST_BE_LOCATED = "catalogued"
 
 
 @dataclass(frozen=True)
-class Counted:
+class OutputCounts:
     """What is known of a stage's files and events; None is not known."""
 
     files_in: int | None = None
@@ -64,7 +64,7 @@ def report_output(
         problems["non_field_errors"] = [f"Say at least one of {', '.join(QUANTITIES)}."]
     if problems:
         raise InvalidFields(problems)
-    note_work(requests=[stage.request_id], at=at)
+    record_work_start(requests=[stage.request_id], at=at)
     values = {**given, "by": by.username, "at": at, "counted": False}
     return OutputReport.objects.update_or_create(stage=stage, key=key, defaults=values)
 
@@ -91,11 +91,11 @@ def _count_stage(stage_id: int, at: datetime) -> None:
     row.save()
 
 
-def counts_of(request: Request) -> dict[int, Counted]:
+def counts_of(request: Request) -> dict[int, OutputCounts]:
     """Return what is known of each stage's files and events, by the stage's primary key."""
     rows = StageCounts.objects.filter(stage__request=request)
     return {
-        row.stage_id: Counted(
+        row.stage_id: OutputCounts(
             **{name: getattr(row, name) for name in QUANTITIES}, reports=row.reports, as_of=row.counted_at
         )
         for row in rows
@@ -103,7 +103,7 @@ def counts_of(request: Request) -> dict[int, Counted]:
 
 
 @transaction.atomic
-def say_located(*, stage: Stage, by: User, at: datetime, note: str = "") -> StageLocation:
+def mark_located(*, stage: Stage, by: User, at: datetime, note: str = "") -> StageLocation:
     """Note that the outputs of a stage are in the catalogue; saying it twice changes nothing.
 
     Raises `NotAllowed`, `InvalidTransition` where the request has no outputs to locate now, `InvalidFields`.

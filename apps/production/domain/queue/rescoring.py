@@ -12,9 +12,9 @@ from apps.accounts.models import Experiment
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.queue.order import SCORED, is_in_line, place_of
+from apps.production.domain.queue.expected_start import count_starts
+from apps.production.domain.queue.ranks import SCORED, is_in_line, place_of
 from apps.production.domain.queue.score import Facts, as_data, sort_key, terms_of, total
-from apps.production.domain.queue.starts import count_starts
 from apps.production.enums import RequestState
 from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, Request, ShareUse
 
@@ -64,7 +64,7 @@ def lock_queue() -> QueueState:
 
 
 @transaction.atomic
-def follow_request(*, request: Request, at: datetime) -> QueueEntry | None:
+def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
     """Bring the entry of a request, whose row the caller holds, up to date; one that is past production has none."""
     lock_queue()
     if request.state not in SCORED:
@@ -73,7 +73,7 @@ def follow_request(*, request: Request, at: datetime) -> QueueEntry | None:
     entry = QueueEntry.objects.filter(pk=request.pk).first() or QueueEntry(request=request, tie=float(request.pk))
     entry.request = request
     if not entry.is_queued and is_in_line(request) and request.state == RequestState.QUEUED:
-        forget_hand(entry)
+        clear_manual_move(entry)
     _size(entry, at)
     score_entry(entry, read_shares(), at)
     entry.save()
@@ -81,23 +81,23 @@ def follow_request(*, request: Request, at: datetime) -> QueueEntry | None:
 
 
 @transaction.atomic
-def let_score_decide(*, request: Request) -> None:
+def reset_position(*, request: Request) -> None:
     """Forget where the request was moved by hand, and that others were to stay ahead of it or behind it."""
     lock_queue()
-    release_promises(request)
+    release_neighbours(request)
     entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).first()
     if entry is not None:
-        forget_hand(entry)
+        clear_manual_move(entry)
         entry.save()
 
 
-def release_promises(request: Request) -> None:
+def release_neighbours(request: Request) -> None:
     """Who was put ahead of this one or behind it keeps its points, but no longer goes where it goes."""
     QueueEntry.objects.filter(ahead_of=request).update(ahead_of=None)
     QueueEntry.objects.filter(behind=request).update(behind=None)
 
 
-def forget_hand(entry: QueueEntry) -> None:
+def clear_manual_move(entry: QueueEntry) -> None:
     """Let the score alone decide."""
     entry.hand_points, entry.hand_by, entry.hand_at, entry.hand_reason = 0.0, "", None, ""
     entry.ahead_of_id = entry.behind_id = None
@@ -143,7 +143,7 @@ def _add_missing(at: datetime) -> None:
     QueueEntry.objects.exclude(request__state__in=sorted(SCORED)).delete()
     missing = Request.objects.filter(state__in=sorted(SCORED), queue_entry=None).order_by("pk")
     for request in missing.select_for_update(of=("self",))[:MOST_MISSING]:
-        follow_request(request=request, at=at)
+        update_entry(request=request, at=at)
 
 
 def keep_promises(entries: Iterable[QueueEntry]) -> None:

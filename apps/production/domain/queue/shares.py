@@ -12,8 +12,8 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
-from apps.production.domain.queue.order import is_in_line, sorted_entries
-from apps.production.domain.queue.placement import check_version, note_change
+from apps.production.domain.queue.manual_moves import check_version, note_change
+from apps.production.domain.queue.ranks import is_in_line, sorted_entries
 from apps.production.domain.queue.rescoring import (
     Shares,
     facts_of,
@@ -42,7 +42,7 @@ class ShareRow:
 
 
 @dataclass(frozen=True)
-class Shift:
+class RankChange:
     """A request that another choice would move: its rank now, and then."""
 
     request: Request
@@ -113,7 +113,7 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
     return wanted
 
 
-def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[Shift]]:
+def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[RankChange]]:
     """Return the shares, and whose rank would change to what, if these weights were set. Raises `InvalidFields`."""
     shares = replace(read_shares(), weights=checked_weights(weights))
     now = _queued()
@@ -122,7 +122,7 @@ def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[Sh
         score_entry(entry, shares, at)
     keep_promises(then)
     ranks = {entry.pk: rank for rank, entry in enumerate(sorted_entries(then), start=1)}
-    shifts = [Shift(entry.request, rank, ranks[entry.pk]) for rank, entry in enumerate(now, start=1)]
+    shifts = [RankChange(entry.request, rank, ranks[entry.pk]) for rank, entry in enumerate(now, start=1)]
     return share_rows(shares), [shift for shift in shifts if shift.now != shift.then]
 
 

@@ -14,9 +14,9 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks import check_shape, messages_of
 from apps.production.domain.checks.fact_queries import basic_facts
-from apps.production.domain.content.changes import Judged, judge, may_change
+from apps.production.domain.content.changes import ChangeReview, may_change, review_changes
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
-from apps.production.domain.content.revisions import TOGETHER, keep_revision
+from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.steps import (
     MAX_CHANGES,
@@ -26,7 +26,7 @@ from apps.production.domain.lifecycle.steps import (
     state_words,
 )
 from apps.production.domain.queue import rescoring
-from apps.production.domain.queue.order import SCORED
+from apps.production.domain.queue.ranks import SCORED
 from apps.production.domain.types.versions import version_of
 from apps.production.enums import EDITABLE, Actor, RequestState, Verb
 from apps.production.models import Request, RequestCounter, Stage
@@ -84,7 +84,7 @@ def save_draft(
     if request.state not in EDITABLE and (typing or not may_change(request.state, old)):
         raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
     _check_shape(content, at)
-    judged = judge(request.state, old, content)
+    judged = review_changes(request.state, old, content)
     if not judged.changes:
         return request
     if request.state not in EDITABLE:
@@ -103,7 +103,7 @@ def save_draft(
     request.version += 1
     request.save(update_fields=["version"])
     if request.state in SCORED:
-        rescoring.follow_request(request=request, at=at)
+        rescoring.update_entry(request=request, at=at)
     keep_revision(request=request, by=by, at=at)
     if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
         publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
@@ -112,10 +112,10 @@ def save_draft(
 
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
     last = events_of(request).last()
-    return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < TOGETHER
+    return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < MERGE_WINDOW
 
 
-def _check_change(request: Request, judged: Judged, content: RequestContent, at: datetime) -> None:
+def _check_change(request: Request, judged: ChangeReview, content: RequestContent, at: datetime) -> None:
     """Reject changes that are not allowed in this state, or that leave the request incomplete."""
     if judged.refused:
         raise InvalidFields(judged.refused)

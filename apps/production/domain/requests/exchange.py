@@ -12,7 +12,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.checks import check_shape
 from apps.production.domain.checks.fact_queries import basic_facts
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
-from apps.production.domain.content.plain import read_plain, write_yaml
+from apps.production.domain.content.serialization import read_plain, write_yaml
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.types.builtin import general

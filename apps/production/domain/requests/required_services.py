@@ -8,14 +8,14 @@ from apps.statusboard.domain.board import Row, board
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredService:
     """A service that a request requires, its current state, and the stages that require it."""
 
     row: Row
     stages: tuple[str, ...]
 
 
-def needs_of(request: Request, at: datetime) -> list[Need]:
+def required_services(request: Request, at: datetime) -> list[RequiredService]:
     """Return the services that a request's stages require, with their current states."""
     users: dict[int, list[str]] = {}
     for stage in request.stages.all():
@@ -23,4 +23,4 @@ def needs_of(request: Request, at: datetime) -> list[Need]:
             users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
     if not users:
         return []
-    return [Need(row, tuple(users[row.service.pk])) for row in board(at, days=0) if row.service.pk in users]
+    return [RequiredService(row, tuple(users[row.service.pk])) for row in board(at, days=0) if row.service.pk in users]

@@ -13,8 +13,8 @@ import re2
 from pydantic import AfterValidator, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
 
-from apps.production.domain import quantities
-from apps.production.domain.types.faults import message_of, refuse
+from apps.production.domain.types import quantities
+from apps.production.domain.types.faults import message_of, raise_faults
 from apps.production.enums import RequestState
 
 #: The value of an argument in JSON: text, number, boolean, or lines of text.
@@ -160,7 +160,7 @@ class Argument:
 
     @model_validator(mode="after")
     def _is_right(self) -> Self:
-        refuse(self._faults())
+        raise_faults(self._faults())
         return self
 
     def _faults(self) -> Iterator[tuple[tuple[str], str]]:

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import SchemaValidator, core_schema
 
 from apps.production.domain.types.arguments import Argument, Name
-from apps.production.domain.types.faults import NAMES, problems_of, refuse
+from apps.production.domain.types.faults import NOT_A_MAPPING, problems_of, raise_faults
 from apps.production.domain.types.fields import CORE, TAKEN
 from apps.production.domain.yaml_text import Fault, parse_yaml
 
@@ -62,7 +62,7 @@ def _of_stage(argument: Any) -> Any:
 
 def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
     """Refuse two of one name, and what the column of one that the portal knows would not hold."""
-    refuse(_faults_of_arguments(arguments))
+    raise_faults(_faults_of_arguments(arguments))
     return arguments
 
 
@@ -109,7 +109,7 @@ class StageType(_Declared):
 
     @model_validator(mode="after")
     def _is_right(self) -> Self:
-        refuse(self._faults())
+        raise_faults(self._faults())
         return self
 
     def _faults(self) -> Iterator[tuple[tuple[int | str, ...], str]]:
@@ -186,7 +186,7 @@ _WORKFLOW = TypeAdapter(Workflow)
 def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
     """Read a declaration in YAML, of which JSON is a part. Raises `DeclarationError` with every fault."""
     parsed = parse_yaml(text, longest=MAX_BYTES, references=True)
-    if faults := parsed.faults or ([] if isinstance(parsed.data, dict) else [Fault(1, NAMES)]):
+    if faults := parsed.faults or ([] if isinstance(parsed.data, dict) else [Fault(1, NOT_A_MAPPING)]):
         raise DeclarationError([("declaration", str(fault)) for fault in faults])
     data = {**parsed.data, "key": key, "number": number}
     try:

@@ -8,12 +8,12 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 Problems = dict[str, list[str]]
 
-NAMES = "This must be names with values."
+NOT_A_MAPPING = "This must be names with values."
 #: What to say instead of pydantic's own words, which speak of Python.
 _WORDS = {
     "bool_parsing": "This must be true or false.",
-    "dataclass_type": NAMES,
-    "dict_type": NAMES,
+    "dataclass_type": NOT_A_MAPPING,
+    "dict_type": NOT_A_MAPPING,
     "extra_forbidden": "There is no such field.",
     "missing": "This is needed.",
     "string_pattern_mismatch": "A name is small letters, digits and _, at most 40.",
@@ -40,7 +40,7 @@ def problems_of(error: ValidationError) -> Problems:
     return {path: list(dict.fromkeys(messages)) for path, messages in problems.items()}
 
 
-def refuse(faults: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
+def raise_faults(faults: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
     """Raise what a validator raises for several faults, each at its place below the field; nothing for none."""
     details = [
         InitErrorDetails(type=PydanticCustomError("refused", "{words}", {"words": words}), loc=place, input=None)

@@ -6,8 +6,8 @@ from typing import Any
 from django import forms
 
 from apps.production.domain.lineage.combination import MAX_COMBINED
-from apps.production.domain.lineage.splits import By
-from apps.production.domain.quantities import parse_count
+from apps.production.domain.lineage.splits import SplitUnit
+from apps.production.domain.types.quantities import parse_count
 
 _REASON = "Shown in the activity of the request."
 
@@ -20,7 +20,7 @@ class SplitForm(forms.Form):
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, ways: dict[By, int], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, ways: dict[SplitUnit, int], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["by"].choices = [  # type: ignore[attr-defined]
             (way.value, f"{way} ({count:,} total)") for way, count in ways.items()

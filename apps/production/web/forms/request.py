@@ -13,7 +13,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.production.domain.content.model import FIELDS, MAX_STAGES, RequestContent, StageContent
-from apps.production.domain.content.plain import read_plain
+from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.types.arguments import Argument, Value
 from apps.production.domain.types.builtin import general
 from apps.production.domain.types.declaration import StageType, Workflow

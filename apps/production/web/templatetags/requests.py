@@ -5,9 +5,9 @@ from typing import Any
 from django import template
 
 from apps.core.models import Event
-from apps.production.domain import quantities
-from apps.production.domain.approvals.turns import TODO
+from apps.production.domain.approvals.turns import NEXT_STEPS
 from apps.production.domain.checks.rules import declared
+from apps.production.domain.types import quantities
 from apps.production.enums import RequestState
 
 register = template.Library()
@@ -19,7 +19,7 @@ SHOWN_CHANGES = 6
 @register.filter
 def todo(state: str) -> str:
     """Write what those for whom a request of this state waits do with it."""
-    return TODO[RequestState(state)]
+    return NEXT_STEPS[RequestState(state)]
 
 
 @register.filter

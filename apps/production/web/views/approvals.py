@@ -12,7 +12,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import waiting_for
-from apps.production.domain.approvals.turns import turns_of
+from apps.production.domain.approvals.turns import inbox_items
 from apps.production.domain.lifecycle import moves
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm, may_hand_over
@@ -66,7 +66,7 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     shown = list(waiting.select_related("experiment")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
-        "turns": turns_of(shown, user, at),
+        "turns": inbox_items(shown, user, at),
         "more": max(0, waiting.count() - MAX_SHOWN),
         "today": timezone.localdate(at),
         "delegations": [(given, _standing(given, at)) for given in delegations],

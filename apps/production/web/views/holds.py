@@ -42,15 +42,15 @@ def hold_list(request: AuthenticatedRequest) -> HttpResponse:
             given = form.cleaned_data
             stage = holds.stage_named(user, key=given.pop("request"), number=given.pop("stage"))
             hold = holds.place_hold(stage=stage, by=user, at=timezone.now(), **given)
-            messages.success(request, f"On hold: {holds.what_of(hold)}. No new jobs start; running jobs continue.")
+            messages.success(request, f"On hold: {holds.hold_subject(hold)}. No new jobs start; running jobs continue.")
             return redirect("production:holds")
     visible = holds.visible_holds(user)
     page = newest_first(visible, by="at", query=request.GET)
     context = {
         "page": page,
         "count": visible.count(),
-        "rows": [(hold, holds.what_of(hold), holds.may_lift(user, hold)) for hold in page.rows],
-        "past": [(hold, holds.what_of(hold)) for hold in holds.past_holds(user)],
+        "rows": [(hold, holds.hold_subject(hold), holds.may_lift(user, hold)) for hold in page.rows],
+        "past": [(hold, holds.hold_subject(hold)) for hold in holds.past_holds(user)],
         "form": form if holds.may_hold_some(user) else None,
     }
     return render(request, "production/holds.html", context, status=400 if form.is_bound else 200)
@@ -61,5 +61,5 @@ def lift(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     hold = get_object_or_404(holds.visible_holds(request.user), pk=pk)
     with show_errors(request):
         holds.lift_hold(hold=hold, by=request.user, at=timezone.now(), reason=request.POST.get("reason", ""))
-        messages.success(request, f"Hold lifted: {holds.what_of(hold)}.")
+        messages.success(request, f"Hold lifted: {holds.hold_subject(hold)}.")
     return redirect("production:holds")

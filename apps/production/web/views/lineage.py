@@ -16,7 +16,7 @@ from apps.core.web.query import number_in
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
-from apps.production.domain.lineage.splits import By, never, ways
+from apps.production.domain.lineage.splits import SplitUnit, refusal_to_split, split_counts
 from apps.production.models import Request
 from apps.production.web.forms.lineage import CombineForm, SplitForm
 from apps.production.web.lookup import request_or_404
@@ -27,13 +27,13 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Show the parts of a request; make them once those that were shown are confirmed."""
     wanted = _wanted(request, key)
     content = content_of(wanted)
-    known, refusal = ways(content), links.refusal_to_rearrange(wanted) or never(content)
+    known, refusal = split_counts(content), links.refusal_to_rearrange(wanted) or refusal_to_split(content)
     form = SplitForm(request.POST or None, ways=known)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
     if request.method != "POST" or refusal or not form.is_valid():
         return _asked(request, "production/split.html", context)
     given = form.cleaned_data
-    how: dict[str, Any] = {"by_what": By(given["by"]), "size": given["size"]}
+    how: dict[str, Any] = {"by_what": SplitUnit(given["by"]), "size": given["size"]}
     seen = f"{given['by']} {given['size']}"
     with show_errors(request, form):
         planned = links.plan_split(request=wanted, **how)

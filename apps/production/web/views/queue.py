@@ -16,9 +16,9 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.production.domain.holds import wide_holds
-from apps.production.domain.queue import placement, shares
+from apps.production.domain.queue import manual_moves, shares
+from apps.production.domain.queue.listing import queue_history, queue_lines, queue_state
 from apps.production.domain.queue.rescoring import read_shares
-from apps.production.domain.queue.rows import queue_history, queue_lines, queue_state
 from apps.production.models import Request
 from apps.production.permissions import may_set_shares
 from apps.production.web.forms.queue import MoveForm, SharesForm, UndoForm
@@ -39,7 +39,7 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             given = form.cleaned_data
-            old = placement.move_request(request=wanted, by=request.user, at=timezone.now(), **given)
+            old = manual_moves.move_request(request=wanted, by=request.user, at=timezone.now(), **given)
             messages.success(request, f"{wanted} moved from rank {old} to {given['to_rank']}.")
     return _queue(request, query=request.POST, failed=key, form=form) if form.errors else _back(request)
 
@@ -50,7 +50,7 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted, form = _wanted(request, key), UndoForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            rank = placement.undo_move(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            rank = manual_moves.undo_move(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, f"Reset the position of {wanted}. It has rank {rank}.")
     if form.errors:
         messages.error(request, f"{wanted} was not moved. {' '.join(map(str, form.errors.get('reason', ())))}")

@@ -6,7 +6,7 @@ from itertools import pairwise
 from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.checks.rules.declared import number, text
-from apps.production.domain.content.model import RequestContent, StageContent, written
+from apps.production.domain.content.model import RequestContent, StageContent, field_text
 
 #: Kinds of stages that generate events and read no input.
 GENERATORS = frozenset({"generation"})
@@ -100,7 +100,7 @@ def event_totals(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 path,
                 f"Stage {source + 1} writes {writes:,} events, but this stage reads {stage.events:,}: "
                 f"{writes - stage.events:,} events would be unused.",
-                Fix(f"Read {written('events', writes)}", {path: writes}),
+                Fix(f"Read {field_text('events', writes)}", {path: writes}),
             )
 
 

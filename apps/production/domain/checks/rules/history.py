@@ -8,8 +8,8 @@ from apps.production.domain.checks.base import Fix, Problem, Severity, rule, sta
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.estimates.figures import StageEstimate
-from apps.production.domain.quantities import format_duration, format_size
 from apps.production.domain.types.fields import CORE
+from apps.production.domain.types.quantities import format_duration, format_size
 
 HOUR = 3600
 #: Shorter jobs are mostly overhead; of longer ones, each failure is expensive. In seconds.

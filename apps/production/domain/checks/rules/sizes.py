@@ -6,8 +6,8 @@ from datetime import date
 from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.facts import Facts
 from apps.production.domain.checks.rules.declared import number, text
-from apps.production.domain.content.model import RequestContent, written
-from apps.production.domain.quantities import format_duration, format_size
+from apps.production.domain.content.model import RequestContent, field_text
+from apps.production.domain.types.quantities import format_duration, format_size
 
 #: With fewer events a job spends most of its time starting and stopping.
 FEW_EVENTS = 10
@@ -202,7 +202,7 @@ def fits_cluster(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             longest = max(o.wall_seconds or 0 for o in roomy)
             yield Problem(
                 f"{path}.wall_seconds",
-                f"Jobs with {written('memory_bytes', memory) or 'this memory'} may run at most "
+                f"Jobs with {field_text('memory_bytes', memory) or 'this memory'} may run at most "
                 f"{format_duration(longest)}.",
                 Fix(f"Use {format_duration(longest)}", {f"{path}.wall_seconds": longest}),
             )

@@ -7,10 +7,10 @@ from datetime import datetime
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.production.domain.holds import held_experiments
-from apps.production.domain.queue.order import entries_ahead, in_line, is_in_line
+from apps.production.domain.holds import experiments_on_hold
+from apps.production.domain.queue.expected_start import Start, expected_start
+from apps.production.domain.queue.ranks import entries_ahead, in_line, is_in_line
 from apps.production.domain.queue.score import Term, hand_term, total, waiting_term
-from apps.production.domain.queue.starts import Start, expected_start
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move, may_prioritise
@@ -57,7 +57,7 @@ class QueueLines:
 def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
     """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
     line = list(in_line().values_list("pk", "state", "experiment_id"))
-    scope, state, holds = scope_of(user), queue_state(), held_experiments()
+    scope, state, holds = scope_of(user), queue_state(), experiments_on_hold()
     seen = [(rank, pk) for rank, (pk, _, experiment) in enumerate(line, start=1) if scope.sees(experiment)]
     wanted = [(rank, pk) for rank, pk in seen if rank > after]
     found = Request.objects.select_related("experiment", "created_by", "submitted_by", "queue_entry").in_bulk(
@@ -97,7 +97,7 @@ def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | Non
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
-    held = _held_by(request, held_experiments())
+    held = _held_by(request, experiments_on_hold())
     return len(ahead) + 1, expected_start(ahead=startable, state=queue_state(), at=at, held=held)
 
 
@@ -137,7 +137,7 @@ def _held_by(request: Request, holds: set[int | None]) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class QueueChange:
     """A change of the queue: who did what to whom, and why. Of others' requests neither number nor reason is told."""
 
     event: Event
@@ -149,20 +149,20 @@ class Told:
         return self.event.kind == SHARE
 
 
-def queue_history(*, user: User, size: int = 30) -> list[Told]:
+def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
     """Return the latest changes that people made to the queue, newest first, as far as this person may know them."""
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)
     if scope.sees_all:
-        return [Told(event, event.target_label, event.reason) for event in events[:size]]
+        return [QueueChange(event, event.target_label, event.reason) for event in events[:size]]
     ids = [event.target_id for event in events if event.kind != SHARE]
     visible = {str(pk) for pk in Request.objects.visible_to(user).filter(pk__in=ids).values_list("pk", flat=True)}
     shares = {str(pk) for pk in Experiment.objects.filter(pk__in=scope.experiments).values_list("pk", flat=True)}
     return [told for event in events if (told := _told(event, shares if event.kind == SHARE else visible))][:size]
 
 
-def _told(event: Event, visible: Sequence[str] | set[str]) -> Told | None:
+def _told(event: Event, visible: Sequence[str] | set[str]) -> QueueChange | None:
     if event.target_id in visible:
-        return Told(event, event.target_label, event.reason)
+        return QueueChange(event, event.target_label, event.reason)
     ranks = event.data.get("rank_old"), event.data.get("rank_new")
-    return Told(event, "", "") if None not in ranks and ranks[0] != ranks[1] else None
+    return QueueChange(event, "", "") if None not in ranks and ranks[0] != ranks[1] else None

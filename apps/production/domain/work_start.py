@@ -6,7 +6,7 @@ from datetime import datetime
 from apps.production.models import Request
 
 
-def note_work(*, requests: Iterable[int], at: datetime) -> None:
+def record_work_start(*, requests: Iterable[int], at: datetime) -> None:
     """Note on requests, by primary key, that jobs of them were sent, seen or reported; the first moment stays.
 
     For the transaction that stores what tells so. Rows are held in the order in which others hold several.

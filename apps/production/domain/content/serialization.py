@@ -6,13 +6,13 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from apps.production.domain.content.model import RequestContent, given
+from apps.production.domain.content.model import RequestContent, without_nulls
 from apps.production.domain.types.declaration import Workflow
-from apps.production.domain.types.faults import NAMES, Problems, problems_of
+from apps.production.domain.types.faults import NOT_A_MAPPING, Problems, problems_of
 from apps.production.domain.yaml_text import NUMBER
 
 #: Names at the top of the data that are no fields of the request.
-APART = frozenset({"experiment", "workflow", "workflow_version"})
+NOT_CONTENT = frozenset({"experiment", "workflow", "workflow_version"})
 _CONTENT = TypeAdapter(RequestContent)
 
 
@@ -28,9 +28,9 @@ def plain(content: RequestContent) -> dict[str, Any]:
 def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]:
     """Return what the data holds, as far as it can be read, and every fault of what cannot."""
     if not isinstance(data, dict):
-        return RequestContent(workflow=workflow), {"": [NAMES]}
+        return RequestContent(workflow=workflow), {"": [NOT_A_MAPPING]}
     problems: Problems = {}
-    left = {name: value for name, value in given(data).items() if name not in APART}
+    left = {name: value for name, value in without_nulls(data).items() if name not in NOT_CONTENT}
     while True:
         try:
             return _CONTENT.validate_python({**left, "workflow": workflow}, context=workflow), problems

@@ -11,8 +11,8 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.queue.order import is_in_line, rank_of, sorted_entries
-from apps.production.domain.queue.rescoring import forget_hand, lock_queue, release_promises
+from apps.production.domain.queue.ranks import is_in_line, rank_of, sorted_entries
+from apps.production.domain.queue.rescoring import clear_manual_move, lock_queue, release_neighbours
 from apps.production.domain.queue.score import sort_key
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import QueueEntry, QueueState, Request
@@ -71,8 +71,8 @@ def undo_move(*, request: Request, by: User, at: datetime, reason: str, version:
         raise InvalidTransition(f"{request} has no manual position.")
     reason = checked_reason(reason)
     old = rank_of(request)
-    release_promises(request)
-    forget_hand(entry)
+    release_neighbours(request)
+    clear_manual_move(entry)
     entry.sort_key = sort_key(entry.points, entry.request.submitted_at or at)
     entry.save()
     data = {"rank_old": old, "rank_new": rank_of(request), "by_score": True}
@@ -117,7 +117,7 @@ def _place(entry: QueueEntry, others: list[QueueEntry], rank: int, *, goes_up: b
     """Give an entry the key that puts it at this rank among the others, and its promise."""
     above = others[rank - 2] if rank > 1 else None
     below = others[rank - 1] if rank <= len(others) else None
-    release_promises(entry.request)
+    release_neighbours(entry.request)
     old_key = entry.sort_key
     entry.sort_key, entry.tie = _between(entry, above, below, others)
     entry.hand_points += entry.sort_key - old_key
