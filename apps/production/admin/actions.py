@@ -1,4 +1,4 @@
-"""Actions of the back office that ask for a reason and call a service for each row, as the person logged in."""
+"""Admin actions that ask for a reason and call a domain function for each row as the logged-in user."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,14 +17,14 @@ from apps.accounts.models import User
 from apps.core.errors import DomainError
 from apps.core.web.query import number_in
 
-#: So many rows are acted upon at once; each is a service call of its own.
+#: Maximum number of rows per action; each is a domain call.
 MOST_AT_ONCE = 100
 
 
 class ReasonAction:
-    """An action of a list: it asks for a reason, with what would come of it, then acts on each row by itself."""
+    """A list action that shows its outcome, asks for a reason, then acts on each row."""
 
-    #: `extra` labels another field of the page that asks; `words` say what becomes of a row that is not refused.
+    #: `extra` labels a second field of the form; `words` describe the outcome for a row.
     name, label, extra, words = "", "", "", ""
     allowed_permissions = ("view",)
     do_not_call_in_templates = True
@@ -33,20 +33,20 @@ class ReasonAction:
         self.__name__, self.short_description = self.name, f"{self.label}…"
 
     def act(self, row: Any, *, by: User, at: datetime, reason: str, version: int | None, extra: str) -> str:
-        """Do it to a row of the `version` seen, and say what became of it. Raises a `DomainError` where it may not."""
+        """Act on a row at the `version` shown and return the result in words. Raises a `DomainError`."""
         raise NotImplementedError
 
     def refusal(self, row: Any, user: User) -> str:
-        """Say why this is not possible for the person, or nothing."""
+        """Return why the user cannot do this, or an empty text."""
         raise NotImplementedError
 
     def outlook(self, rows: Sequence[Any], user: User, at: datetime) -> list[tuple[bool, str]]:
-        """Say for each row, in the same order, whether it is possible for the person, and what would come of it."""
+        """Return for each row, in order, whether the action is possible and its outcome."""
         refusals = [self.refusal(row, user) for row in rows]
         return [(not refusal, refusal or self.words) for refusal in refusals]
 
     def __call__(self, model_admin: ModelAdmin, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        """Answer with the page that asks, or, once the reason is there, act and return to the list."""
+        """Return the page that asks for a reason or, once it is given, act and go back to the list."""
         if chosen.count() > MOST_AT_ONCE:
             model_admin.message_user(request, f"At most {MOST_AT_ONCE} at once.", messages.ERROR)
             return None
@@ -57,18 +57,18 @@ class ReasonAction:
         for row in rows:
             version = number_in(request.POST, f"version-{row.pk}")
             try:
-                told = self.act(row, by=user_of(request), at=timezone.now(), version=version, **given)
+                result = self.act(row, by=user_of(request), at=timezone.now(), version=version, **given)
                 level = messages.SUCCESS
             except DomainError as error:
-                told, level = str(error), messages.ERROR
-            model_admin.message_user(request, told if str(row) in told else f"{row}: {told}", level)
+                result, level = str(error), messages.ERROR
+            model_admin.message_user(request, result if str(row) in result else f"{row}: {result}", level)
         return None
 
     def _ask(self, model_admin: ModelAdmin, request: HttpRequest, rows: Sequence[Any]) -> HttpResponse:
         outlook = self.outlook(rows, user_of(request), timezone.now())
         context = {
             **model_admin.admin_site.each_context(request),
-            "title": f"{self.label}: say why",
+            "title": f"{self.label}: reason",
             "rows": [(row, possible, words) for row, (possible, words) in zip(rows, outlook, strict=True)],
             "any_possible": any(possible for possible, _ in outlook),
             "action": self,

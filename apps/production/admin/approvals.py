@@ -1,4 +1,4 @@
-"""Groups and rules of approval in the back office; what people signed and handed over is to look at only."""
+"""Groups and rules of approval in the admin."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,21 +11,21 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.accounts.models import User
-from apps.core.admin import LongListAdmin, PortalAdmin, ReadOnlyAdmin
+from apps.core.admin import EMPTY, LongListAdmin, PortalAdmin
 from apps.core.domain.events import publish
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.approvals.groups import retire_group, retirement_of
-from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Reminder, Signature
+from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Signature
 from apps.production.permissions import may_change_groups
 
 
-class _Announced(PortalAdmin):
-    """Rows whose changes are events, as they decide who signs."""
+class _WithEvents(PortalAdmin):
+    """Rows whose changes are events because they decide who signs."""
 
     saved_kind = deleted_kind = ""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Write the event once members and groups are saved too."""
+        """Publish the event once members and groups are saved."""
         super().save_related(request, form, formsets, change)
         data = {"fields": sorted(form.changed_data)}
         publish(kind=self.saved_kind, target=form.instance, by=user_of(request), at=timezone.now(), data=data)
@@ -40,46 +40,43 @@ class Retire(ReasonAction):
 
     def outlook(self, rows: Sequence[ApprovalGroup], user: User, at: datetime) -> list[tuple[bool, str]]:
         if not may_change_groups(user):
-            return [(False, "you may not change groups.") for _ in rows]
-        return [
-            (False, "it was retired already.") if row.retired_at else (True, retirement_of(row, at).words)
-            for row in rows
-        ]
+            return [(False, "you do not have permission to change groups.")] * len(rows)
+        return [(False, "already retired.") if row.retired_at else (True, retirement_of(row, at).words) for row in rows]
 
     def act(self, row: ApprovalGroup, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).words}"
 
 
 @admin.register(ApprovalGroup)
-class ApprovalGroupAdmin(_Announced, LongListAdmin):
-    """One that was signed for, or handed over, is retired instead of deleted: the history names it."""
+class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
+    """A group with signatures or delegations is retired instead of deleted: the history names it."""
 
     saved_kind, deleted_kind = "approval_group.saved", "approval_group.deleted"
     actions = [Retire()]
     list_display = ["name", "experiment", "role", "retired_at"]
-    list_filter = ["experiment", "role", ("retired_at", admin.EmptyFieldListFilter)]
+    list_filter = ["experiment", "role", ("retired_at", EMPTY)]
     readonly_fields = ["retired_at"]
     search_fields = ["name"]
     autocomplete_fields = ["members"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let all be changed but one that is retired."""
+        """A retired group cannot be changed."""
         return super().has_change_permission(request, obj) and not (obj and obj.retired_at)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
-        """Say of one that was used what to do instead."""
+        """For a group in use, say what to do instead."""
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
         uses = [Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)]
         used = ApprovalGroup.objects.filter(uses[0] | uses[1], pk__in=[group.pk for group in objs])
         if used:
-            words = "was signed for or handed over, and the history names it: use “Retire…” of the list instead"
+            words = "has signatures or delegations. Use the action “Retire…” of the list instead."
             needed, protected = set(), [f"{group} {words}" for group in used]
         return deleted, counts, needed, protected
 
 
 @admin.register(ApprovalRule)
-class ApprovalRuleAdmin(_Announced):
-    """Where rules fit together, all their groups must sign; without any, one approver does."""
+class ApprovalRuleAdmin(_WithEvents):
+    """The groups of all matching rules must sign; without a rule, one approver must."""
 
     saved_kind, deleted_kind = "approval_rule.saved", "approval_rule.deleted"
     list_display = ["__str__", "group_names", "remind_after_days", "enabled"]
@@ -95,26 +92,3 @@ class ApprovalRuleAdmin(_Announced):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApprovalRule]:
         return super().get_queryset(request).prefetch_related("groups")
-
-
-@admin.register(Signature)
-class SignatureAdmin(ReadOnlyAdmin):
-    list_display = ["request", "group_name", "by", "for_user", "at", "version", "withdrawn_at"]
-    search_fields = ["request__key", "group_name", "by__username"]
-    list_filter = [("withdrawn_at", admin.EmptyFieldListFilter), "group"]
-    ordering = ["-pk"]
-
-
-@admin.register(Delegation)
-class DelegationAdmin(ReadOnlyAdmin):
-    list_display = ["__str__", "group", "role", "from_at", "until_at", "revoked_at"]
-    list_select_related = ["to_user", "from_user", "group"]
-    list_filter = [("revoked_at", admin.EmptyFieldListFilter), "group"]
-    search_fields = ["to_user__username", "from_user__username"]
-
-
-@admin.register(Reminder)
-class ReminderAdmin(ReadOnlyAdmin):
-    list_display = ["request", "state", "since", "at"]
-    list_filter = ["state"]
-    search_fields = ["request__key"]

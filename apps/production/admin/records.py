@@ -1,4 +1,4 @@
-"""What is kept beside requests, in the back office: to look at; holds are lifted by their service."""
+"""Records kept beside requests, read-only in the admin; holds can be lifted."""
 
 from datetime import datetime
 from typing import Any
@@ -6,41 +6,123 @@ from typing import Any
 from django.contrib import admin
 
 from apps.accounts.models import User
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import EMPTY, ReadOnlyAdmin, register_read_only
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.holds import lift_hold, may_lift
 from apps.production.models import (
     Comment,
     DatasetPart,
+    Delegation,
     FormKey,
     Hold,
     OutputReport,
+    QueueEntry,
+    QueueState,
+    Reminder,
     Request,
     RequestCounter,
     RequestLink,
     RequestRevision,
     RequestTemplate,
+    ShareUse,
+    Signature,
     Stage,
     StageAcceptance,
     StageCounts,
     StageHistory,
     StageLocation,
+    WorkflowVersion,
 )
 
-
-@admin.register(Stage)
-class StageAdmin(ReadOnlyAdmin):
-    list_display = ["request", "position", "name", "kind", "release", "configuration", "events", "jobs"]
-    list_filter = ["kind", "request__experiment"]
-    search_fields = ["request__key", "name", "release", "configuration", "input_dataset", "output_dataset"]
-    ordering = ["-request", "position"]
+register_read_only(
+    Stage,
+    "request position name kind release configuration events jobs",
+    search="request__key name release configuration input_dataset output_dataset",
+    filters=["kind", "request__experiment"],
+    ordering=["-request", "position"],
+)
+register_read_only(
+    StageHistory,
+    "request name release configuration attempts completed last_ended_at",
+    search="request__key name release configuration",
+    filters=["experiment"],
+)
+register_read_only(
+    DatasetPart,
+    "name request split_from defined_at error",
+    search="name request__key split_from__key",
+    filters=[("defined_at", EMPTY)],
+    exclude=["files"],
+)
+register_read_only(RequestCounter, "experiment last", search="experiment__key")
+register_read_only(
+    RequestLink,
+    "earlier kind later note by at",
+    search="earlier__key later__key by",
+    filters=["kind", "earlier__experiment"],
+    ordering=["-pk"],
+)
+register_read_only(
+    FormKey,
+    "request author version by_button",
+    search="request__key author__username",
+    filters=["by_button"],
+    exclude=["key"],
+)
+register_read_only(
+    Comment,
+    "request place by at resolved_at withdrawn_at",
+    search="request__key text by__username",
+    filters=[("resolved_at", EMPTY), ("withdrawn_at", EMPTY)],
+)
+register_read_only(
+    RequestRevision,
+    "request version at by is_submitted",
+    search="request__key by",
+    filters=["is_submitted", "request__experiment"],
+)
+register_read_only(
+    RequestTemplate,
+    "name experiment workflow_key workflow_number saved_at saved_by",
+    search="name workflow_key saved_by",
+    filters=["experiment", "workflow_key"],
+)
+register_read_only(
+    WorkflowVersion,
+    "type number title created_at created_by",
+    search="type__key title created_by",
+    filters=["type"],
+)
+register_read_only(
+    Signature,
+    "request group_name by for_user at version withdrawn_at",
+    search="request__key group_name by__username",
+    filters=[("withdrawn_at", EMPTY), "group"],
+    ordering=["-pk"],
+)
+register_read_only(
+    Delegation,
+    "__str__ group role from_at until_at revoked_at",
+    search="to_user__username from_user__username",
+    filters=[("revoked_at", EMPTY), "group"],
+    list_select_related=["to_user", "from_user", "group"],
+)
+register_read_only(Reminder, "request state since at", search="request__key", filters=["state"])
+register_read_only(
+    QueueEntry,
+    "request is_queued points hand_points hand_by size_basis sized_at",
+    search="request__key",
+    filters=["is_queued"],
+)
+register_read_only(QueueState, "version change changed_by changed_at scored_at starts starts_days")
+register_read_only(ShareUse, "experiment core_seconds days as_of", search="experiment__key")
 
 
 class _OfStage(ReadOnlyAdmin):
-    """Rows of a stage, under its request and place."""
+    """Rows of a stage, by request and stage."""
 
     list_select_related = ["stage__request"]
-    search_fields = ["stage__request__key", "stage__name"]
+    search_fields = ["stage__request__key", "stage__name", "by"]
     list_filter = ["stage__request__experiment"]
 
     @admin.display(description="request", ordering="stage__request__key")
@@ -56,76 +138,26 @@ class _OfStage(ReadOnlyAdmin):
 @admin.register(StageCounts)
 class StageCountsAdmin(_OfStage):
     list_display = ["request_of", "stage_name", "files_in", "events_in", "files_out", "events_out", "reports"]
+    search_fields = ["stage__request__key", "stage__name"]
 
 
 @admin.register(StageLocation)
 class StageLocationAdmin(_OfStage):
     list_display = ["request_of", "stage_name", "note", "by", "at"]
-    search_fields = [*_OfStage.search_fields, "note", "by"]
+    search_fields = [*_OfStage.search_fields, "note"]
 
 
 @admin.register(StageAcceptance)
 class StageAcceptanceAdmin(_OfStage):
     list_display = ["request_of", "stage_name", "jobs_completed", "jobs_asked", "by", "at"]
-    search_fields = [*_OfStage.search_fields, "by", "reason"]
+    search_fields = [*_OfStage.search_fields, "reason"]
 
 
 @admin.register(OutputReport)
 class OutputReportAdmin(_OfStage):
     list_display = ["key", "request_of", "stage_name", "files_in", "events_in", "files_out", "events_out", "by", "at"]
     list_filter = ["counted", *_OfStage.list_filter]
-    search_fields = ["key", *_OfStage.search_fields, "by"]
-
-
-@admin.register(DatasetPart)
-class DatasetPartAdmin(ReadOnlyAdmin):
-    list_display = ["name", "request", "split_from", "defined_at", "error"]
-    list_filter = [("defined_at", admin.EmptyFieldListFilter)]
-    search_fields = ["name", "request__key", "split_from__key"]
-    exclude = ["files"]
-
-
-@admin.register(StageHistory)
-class StageHistoryAdmin(ReadOnlyAdmin):
-    list_display = ["request", "name", "release", "configuration", "attempts", "completed", "last_ended_at"]
-    list_filter = ["experiment"]
-    search_fields = ["request__key", "name", "release", "configuration"]
-
-
-@admin.register(RequestCounter)
-class RequestCounterAdmin(ReadOnlyAdmin):
-    list_display = ["experiment", "last"]
-    search_fields = ["experiment__key"]
-
-
-@admin.register(RequestLink)
-class RequestLinkAdmin(ReadOnlyAdmin):
-    list_display = ["earlier", "kind", "later", "note", "by", "at"]
-    list_filter = ["kind", "earlier__experiment"]
-    search_fields = ["earlier__key", "later__key", "by"]
-    ordering = ["-pk"]
-
-
-@admin.register(FormKey)
-class FormKeyAdmin(ReadOnlyAdmin):
-    list_display = ["request", "author", "version", "by_button"]
-    list_filter = ["by_button"]
-    search_fields = ["request__key", "author__username"]
-    exclude = ["key"]
-
-
-@admin.register(Comment)
-class CommentAdmin(ReadOnlyAdmin):
-    list_display = ["request", "place", "by", "at", "resolved_at", "withdrawn_at"]
-    list_filter = [("resolved_at", admin.EmptyFieldListFilter), ("withdrawn_at", admin.EmptyFieldListFilter)]
-    search_fields = ["request__key", "text", "by__username"]
-
-
-@admin.register(RequestRevision)
-class RequestRevisionAdmin(ReadOnlyAdmin):
-    list_display = ["request", "version", "at", "by", "is_submitted"]
-    list_filter = ["is_submitted", "request__experiment"]
-    search_fields = ["request__key", "by"]
+    search_fields = ["key", *_OfStage.search_fields]
 
 
 class Lift(ReasonAction):
@@ -133,25 +165,18 @@ class Lift(ReasonAction):
 
     def refusal(self, row: Hold, user: User) -> str:
         if row.lifted_at:
-            return "it was lifted already."
+            return "already lifted."
         return "" if may_lift(user, row) else "required role: approver or shifter."
 
     def act(self, row: Hold, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         lift_hold(hold=row, by=by, at=at, reason=reason)
-        return "it is lifted."
+        return "lifted."
 
 
 @admin.register(Hold)
 class HoldAdmin(ReadOnlyAdmin):
     list_display = ["__str__", "reason", "by", "at", "lifted_by", "lifted_at"]
-    list_filter = [("lifted_at", admin.EmptyFieldListFilter), "experiment"]
+    list_filter = [("lifted_at", EMPTY), "experiment"]
     list_select_related = ["experiment", "stage__request__experiment", "by", "lifted_by"]
     search_fields = ["reason", "experiment__key", "stage__request__key", "by__username"]
     actions = [Lift()]
-
-
-@admin.register(RequestTemplate)
-class RequestTemplateAdmin(ReadOnlyAdmin):
-    list_display = ["name", "experiment", "workflow_key", "workflow_number", "saved_at", "saved_by"]
-    list_filter = ["experiment", "workflow_key"]
-    search_fields = ["name", "workflow_key", "saved_by"]

@@ -1,4 +1,4 @@
-"""Requests in the back office: to look at, with the moves of the workflow as actions."""
+"""Requests in the admin: read-only, with the moves of the workflow as actions; and workflow types."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ from apps.production.domain.types.builtin import builtin_texts
 from apps.production.domain.types.declaration import DeclarationError, read_declaration
 from apps.production.domain.types.versions import newest_version, save_workflow
 from apps.production.enums import Actor, Verb
-from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
+from apps.production.models import Request, Stage, WorkflowType
 
 
 class StageInline(admin.TabularInline):
@@ -34,12 +34,10 @@ class StageInline(admin.TabularInline):
 
 
 class Move(ReasonAction):
-    """One move of requests."""
-
     def __init__(self, verb: Verb) -> None:
         self.verb, self.name, self.label = verb, verb.name.lower(), verb.label
         if verb is Verb.SUPERSEDE:
-            self.extra = "Number of the request that takes its place"
+            self.extra = "Key of the request that replaces it"
         super().__init__()
 
     def act(self, row: Request, *, extra: str, **given: Any) -> str:
@@ -49,7 +47,7 @@ class Move(ReasonAction):
         return f"{moved} is now “{moved.get_state_display()}”."
 
     def outlook(self, rows: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
-        """Say what a move would come to, by the table of moves; the service has the last word."""
+        """Predict the outcome from the transition table; the domain function decides."""
         signable_now = set(signable(user, at))
         return [self._outlook(row, user, signs=row.pk in signable_now) for row in rows]
 
@@ -57,7 +55,7 @@ class Move(ReasonAction):
         now = f"“{row.get_state_display()}”"
         steps = [step for step in transitions_from(row.state, self.verb) if not refusal_of(step, row, offered=True)]
         if not steps:
-            return False, f"it is {now}."
+            return False, f"its state is {now}."
         who = steps[0].actor
         signs = signs and who in {Actor.SIGNER, Actor.DECIDER}
         if not signs and (who is Actor.SIGNER or not may(user, Actor.APPROVER if who is Actor.DECIDER else who, row)):
@@ -67,11 +65,7 @@ class Move(ReasonAction):
 
 @admin.register(Request)
 class RequestAdmin(ReadOnlyAdmin):
-    """Every field is read-only here: requests are written on their form, and moved by the actions below.
-
-    The actions ask for a reason and call the same services as the pages, as the person who is logged in: an admin who
-    is no approver is told so.
-    """
+    """Requests are edited on their form. Actions move them with the permissions of the logged-in user."""
 
     list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
@@ -82,26 +76,25 @@ class RequestAdmin(ReadOnlyAdmin):
     actions = [Move(verb) for verb in SERVICES]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
-        """Read along whatever the page of one request names; so many joins would be slow to plan for the list."""
+        """Join what the page of one request shows; so many joins are slow to plan for the list."""
         found = super().get_queryset(request)
         if request.resolver_match and request.resolver_match.url_name == "production_request_changelist":
             return found
         others = ("workflow__type", "submitted_by", "approved_by", "closed_by", "superseded_by", "cloned_from")
         return found.select_related("experiment", "created_by", *others)
 
-    @admin.display(description="what happened")
+    @admin.display(description="activity")
     def events(self, request: Request) -> str:
-        """The events of the request, in their own list."""
         address = reverse("admin:core_event_changelist")
         return format_html('<a href="{}?q={}">Events of {}</a>', address, request.key, request.key)
 
 
 class DeclarationForm(forms.ModelForm):
-    """The declaration of the newest version; a changed one becomes the next version."""
+    """The declaration of the newest version; a change creates the next version."""
 
     declaration = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 30, "cols": 100, "spellcheck": "false"}),
-        help_text="In YAML, as docs/workflows.md says. Requests that are there keep the version they were made with.",
+        help_text="YAML, see docs/workflows.md. Existing requests keep their version.",
         strip=False,
     )
 
@@ -125,7 +118,7 @@ class DeclarationForm(forms.ModelForm):
 
 @admin.register(WorkflowType)
 class WorkflowTypeAdmin(PortalAdmin):
-    """A type is never deleted, as requests were made with it: take it out of use instead."""
+    """A type is disabled instead of deleted: requests refer to it."""
 
     form = DeclarationForm
     never = ("delete",)
@@ -141,10 +134,3 @@ class WorkflowTypeAdmin(PortalAdmin):
         save_workflow(
             workflow_type=obj, declaration=form.cleaned_data["declaration"], by=user_of(request), at=timezone.now()
         )
-
-
-@admin.register(WorkflowVersion)
-class WorkflowVersionAdmin(ReadOnlyAdmin):
-    list_display = ["type", "number", "title", "created_at", "created_by"]
-    list_filter = ["type"]
-    search_fields = ["type__key", "title", "created_by"]
