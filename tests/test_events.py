@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
 
 from apps.core.domain import event_kinds
 from apps.core.domain.event_kinds import EventKind, UndeclaredEvent, declare, declared_kinds, kind_named, what_was_done
 from apps.core.domain.events import publish
 from apps.core.enums import Audience
 from apps.core.models import Event, Heartbeat
-from apps.notifications.domain.event_pages import updated_pages
 from apps.production.enums import Verb
 from apps.production.events import kind_of_move
 
@@ -151,21 +149,3 @@ def test_event_of_an_app_that_is_gone_is_told_by_its_name(monkeypatch):
     assert what_was_done(Event(kind="request.approve")) == "approve"
     with pytest.raises(UndeclaredEvent):
         kind_named("request.approve")
-
-
-def test_documented_events_are_those_declared():
-    for old, new in updated_pages(ROOT / "docs").values():
-        assert old == new, "run: python manage.py event_kinds"
-
-
-def test_command_updates_stale_pages(tmp_path, settings):
-    settings.BASE_DIR = tmp_path
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "events.md").write_text("Before\n<!-- begin: events -->\n<!-- end: events -->\nAfter\n")
-    (docs / "notifications.md").write_text("<!-- begin: groups -->\nold\n<!-- end: groups -->\n")
-    with pytest.raises(CommandError, match=r"docs/events\.md is stale"):
-        call_command("event_kinds", "--check")
-    call_command("event_kinds")
-    call_command("event_kinds", "--check")
-    assert (docs / "events.md").read_text().startswith("Before\n<!-- begin: events -->\n| kind |")

@@ -223,7 +223,7 @@ def test_reason_page_says_what_each_would_become_and_leaves_out_what_is_not_poss
     both = {"_selected_action": [waiting.pk, running.pk]}
     page = browse(admin).post("/admin/production/request/", {"action": "approve", **both}).content.decode()
     assert "“awaiting approval” becomes “approved”." in page
-    assert "<b>not possible</b>, it is “running”." in page
+    assert "<b>not possible:</b> its state is “running”." in page
     assert f'value="{running.pk}"' not in page
 
     page = browse(admin).post("/admin/production/request/", {"action": "hold", **both}).content.decode()
@@ -234,7 +234,7 @@ def test_person_without_the_role_is_told_before_anything_is_asked(admin, browse,
     waiting = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     sent = {"action": "reject", "_selected_action": [waiting.pk]}
     page = browse(admin).post("/admin/production/request/", sent).content.decode()
-    assert "<b>not possible</b>, required role: " in page
+    assert "<b>not possible:</b> required role: " in page
     assert "This action is not possible for any of them" in page
     assert "<textarea" not in page
 
@@ -258,7 +258,7 @@ def test_supersede_names_the_successor(admin, browse, nova, liaison, approver):
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     queued, other = request_in("queued", by=liaison, experiment=nova, approver=approver), draft(liaison, nova)
     sent = {"action": "supersede", "_selected_action": [queued.pk]}
-    assert "Number of the request" in browse(admin).post("/admin/production/request/", sent).content.decode()
+    assert "Key of the request" in browse(admin).post("/admin/production/request/", sent).content.decode()
     sent |= {"reason": "twice", "extra": other.key}
     browse(admin).post("/admin/production/request/", sent, follow=True)
     assert Request.objects.get(pk=queued.pk).superseded_by == other

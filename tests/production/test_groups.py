@@ -53,7 +53,7 @@ def test_it_needs_a_reason(group, admin):
 def test_the_back_office_refuses_to_delete_it_and_offers_to_retire_it(group, admin, browse):
     client, path = browse(admin), "/admin/production/approvalgroup/"
     page = client.get(f"{path}{group.pk}/delete/").content.decode()
-    assert "use “Retire…” of the list instead" in page
+    assert "Use the action “Retire…” of the list instead" in page
     client.post(f"{path}{group.pk}/delete/", {"post": "yes"})
     sent = {"action": "retire", "_selected_action": [group.pk]}
     page = client.post(path, sent).content.decode()

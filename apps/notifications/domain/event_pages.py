@@ -1,27 +1,14 @@
 """Kinds of events as documentation, from their declarations alone."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from apps.core.domain.event_kinds import EventKind, declared_kinds
 from apps.core.enums import Audience, Group
 from apps.notifications.enums import DEFAULTS, Channel
 
 
-def updated_pages(docs: Path) -> dict[Path, tuple[str, str]]:
-    """Return the pages that these tables are in, each as it is and as it must be."""
-    tables = {docs / "events.md": ("events", _events()), docs / "notifications.md": ("groups", _groups())}
-    return {path: _updated(path.read_text(), mark, lines) for path, (mark, lines) in tables.items()}
-
-
-def _updated(text: str, mark: str, lines: Iterator[str]) -> tuple[str, str]:
-    begin, end = f"<!-- begin: {mark} -->", f"<!-- end: {mark} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return text, before + "\n".join([begin, *lines, end]) + after
-
-
-def _events() -> Iterator[str]:
+def event_table() -> Iterator[str]:
+    """Yield all kinds of events as lines of a Markdown table."""
     yield "| kind | timeline | notification | who is notified |"
     yield "| --- | --- | --- | --- |"
     for kind in declared_kinds():
@@ -38,7 +25,8 @@ def _notified(kind: EventKind, group: Group) -> list[str]:
     return [audience.value for audience in Audience if kind.notifies.get(audience) == group]
 
 
-def _groups() -> Iterator[str]:
+def group_table() -> Iterator[str]:
+    """Yield the groups of notifications as lines of a Markdown table."""
     yield "| group | events | mail, unless you choose otherwise |"
     yield "| --- | --- | --- |"
     for group in Group:

@@ -1,12 +1,10 @@
 """Documentation of the rules, generated from the registry."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from apps.production.domain.checks.base import Severity
 from apps.production.domain.checks.registry import RULES, rules
 
-BEGIN, END = "<!-- begin: rules -->", "<!-- end: rules -->"
 _WHAT = {
     Severity.INVALID: "Required to save a draft",
     Severity.ERROR: "Required to submit a request",
@@ -27,21 +25,9 @@ def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
     ]
 
 
-def table() -> str:
-    """Return the built-in rules as Markdown tables between the markers."""
-    return "\n".join([BEGIN, *_lines(), END])
-
-
-def _lines() -> Iterator[str]:
+def rule_tables() -> Iterator[str]:
+    """Yield the built-in rules as lines of Markdown, a table for each severity."""
     for _, words, found in rules_by_severity():
         yield from (f"### {words}", "", "| rule | requires |", "| --- | --- |")
         yield from (f"| `{name}` | {words} |" for name, words in found if name in RULES.builtins)
         yield ""
-
-
-def updated(path: Path) -> tuple[str, str]:
-    """Return the current text of a page, and its text with up-to-date tables."""
-    text = path.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return text, f"{before}{table()}{after}"

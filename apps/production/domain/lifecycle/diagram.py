@@ -1,17 +1,14 @@
 """Documentation of the states, generated from the transition table."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from apps.production.domain.lifecycle.transitions import TRANSITIONS
 from apps.production.enums import CLOSED, RequestState
 
-BEGIN, END = "<!-- begin: states -->", "<!-- end: states -->"
 
-
-def state_diagram() -> str:
-    """Return the Mermaid diagram and the table of moves between their markers."""
-    return "\n".join([BEGIN, "```mermaid", *_mermaid(), "```", "", *_table(), END])
+def state_diagram() -> Iterator[str]:
+    """Yield the lines of the Mermaid diagram and of the table of moves."""
+    yield from ("```mermaid", *_mermaid(), "```", "", *_table())
 
 
 def _mermaid() -> Iterator[str]:
@@ -32,11 +29,3 @@ def _table() -> Iterator[str]:
     for step in TRANSITIONS:
         reason = "required" if step.reason_needed else "optional"
         yield f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.actor.label} | {reason} |"
-
-
-def updated(path: Path) -> tuple[str, str]:
-    """Return the current text of a page, and its text with an up-to-date diagram."""
-    text = path.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return text, f"{before}{state_diagram()}{after}"
