@@ -256,6 +256,11 @@ class Environment(BaseSettings):
     EMAIL_FROM: Annotated[str, AfterValidator(_mail_address)] = Field(
         default="opsportal@localhost", description="Address from which the portal writes mail."
     )
+    SUPPORT_CONTACT: str = Field(
+        default="",
+        max_length=200,
+        description="Whom to ask for help with a login, as the login pages show it: a mail address, a phone number or a few words.",
+    )
     WEBHOOK_HTTP: bool = Field(
         default=False, description="Allow webhooks without TLS: `http://`. What they are told can be read on the way."
     )

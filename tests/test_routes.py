@@ -22,9 +22,10 @@ OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
 NONE = "hhhhhh"
 
-PUBLIC = {"accounts:login", "api:schema", "api:version", "core:healthz", "core:readyz"}
+PUBLIC = {"accounts:forgotten-password", "accounts:login", "api:schema", "api:version", "core:healthz", "core:readyz"}
 #: Guarded by a token of its own, whoever asks.
 BY_TOKEN = {
+    "accounts:new-password",
     "api:capture-jobs",
     "api:capture-report",
     "api:feed",
@@ -34,6 +35,7 @@ BY_TOKEN = {
 }
 
 EXPECTED = {
+    "accounts:change-password": ALL,
     "accounts:create-token": ALL,
     "accounts:logout": ALL,
     "accounts:revoke-token": NONE,  # the token of the address is nobody's

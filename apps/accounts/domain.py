@@ -10,8 +10,12 @@ from knox.models import AuthToken
 
 from apps.accounts.enums import Role
 from apps.accounts.models import UNKNOWN_ZONE, Experiment, Membership, Principal, User
-from apps.core.domain.events import publish
+from apps.core.domain.background import enqueue
+from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields
+
+#: A user gets no second mail with a link for a new password before this.
+RESET_PAUSE = timedelta(minutes=5)
 
 
 @transaction.atomic
@@ -122,3 +126,21 @@ def tell_logins(*, user: User, by: Principal, at: datetime) -> None:
     """Tell which logins are the person's now, after the back office has changed them."""
     logins = sorted(map(str, user.cluster_logins.all()))
     publish(kind="account.logins_changed", target=user, by=by, at=at, data={"logins": logins})
+
+
+@transaction.atomic
+def set_password(*, user: User, password: str, by: Principal, at: datetime) -> None:
+    """Store the hash of a new password; links for a new one that were mailed before it become invalid."""
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    publish(kind="account.password_changed", target=user, by=by, at=at)
+
+
+@transaction.atomic
+def request_password_reset(*, user: User, at: datetime) -> None:
+    """Mail a link for a new password, unless one was mailed within `RESET_PAUSE`."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    if events_of(user).filter(kind="account.password_reset_requested", at__gt=at - RESET_PAUSE).exists():
+        return
+    publish(kind="account.password_reset_requested", target=user, by="login page", at=at)
+    enqueue("apps.accounts.tasks.mail_password_link", user_id=user.pk)

@@ -1,11 +1,33 @@
-"""Celery tasks: forgetting what has expired."""
+"""Celery tasks: forgetting what has expired, and mails with links for a new password."""
 
 from celery import shared_task
+from django.conf import settings
+from django.contrib.auth.tokens import default_token_generator
+from django.core.mail import send_mail
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
 
 from apps.accounts import domain
+from apps.accounts.models import User
 
 
 @shared_task
 def forget_expired() -> None:
     domain.forget_expired(at=timezone.now())
+
+
+@shared_task(autoretry_for=(OSError,), retry_backoff=10, max_retries=5)
+def mail_password_link(*, user_id: int) -> None:
+    """Mail the user a link under which a new password can be chosen; SMTP's errors are `OSError`s."""
+    user = User.objects.get(pk=user_id)
+    uid, token = urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user)
+    context = {
+        "username": user.username,
+        "url": settings.PORTAL_URL + reverse("accounts:new-password", args=[uid, token]),
+        "minutes": settings.PASSWORD_RESET_TIMEOUT // 60,
+    }
+    text = render_to_string("accounts/password_mail.txt", context)
+    send_mail("[opsportal] Choose a new password", text, settings.DEFAULT_FROM_EMAIL, [user.email])

@@ -1,16 +1,15 @@
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from apps.accounts.web import views
+from apps.accounts.web import passwords, views
 
 app_name = "accounts"
 urlpatterns = [
-    path(
-        "login/",
-        auth.LoginView.as_view(template_name="accounts/login.html", redirect_authenticated_user=True),
-        name="login",
-    ),
+    path("login/", passwords.LoginView.as_view(), name="login"),
     path("logout/", auth.LogoutView.as_view(), name="logout"),
+    path("password/", passwords.ChangePasswordView.as_view(), name="change-password"),
+    path("password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"),
+    path("password/new/<str:uidb64>/<str:token>/", passwords.NewPasswordView.as_view(), name="new-password"),
     path("settings/", views.my_settings, name="settings"),
     path("settings/tokens/", views.create_token, name="create-token"),
     path("settings/tokens/<str:token_key>/revoke/", views.revoke_token, name="revoke-token"),

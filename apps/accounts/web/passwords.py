@@ -1,0 +1,92 @@
+"""Login, changing one's password, resetting a forgotten one by mail, and the page of a locked login."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+from axes.utils import reset as unlock
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth import views as auth
+from django.contrib.auth.forms import PasswordResetForm, SetPasswordForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse_lazy
+from django.utils import timezone
+
+from apps.accounts import domain
+from apps.accounts.models import User
+
+
+def login_help() -> dict[str, Any]:
+    """Return what pages before the login need to say where help is."""
+    return {"sends_mail": bool(settings.EMAIL_HOST), "support_contact": settings.SUPPORT_CONTACT}
+
+
+class LoginView(auth.LoginView):
+    template_name = "accounts/login.html"
+    redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | login_help()
+
+
+def locked(request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None) -> HttpResponse:
+    """Answer a login that django-axes refuses after too many failures."""
+    minutes = settings.AXES_COOLOFF_TIME // timedelta(minutes=1)
+    return render(request, "accounts/locked.html", login_help() | {"minutes": minutes}, status=429)
+
+
+class ChangePasswordView(auth.PasswordChangeView):
+    """Change one's password; other sessions of the user end, the current one goes on."""
+
+    template_name = "accounts/password.html"
+    success_url = reverse_lazy("accounts:settings")
+
+    def form_valid(self, form: SetPasswordForm) -> HttpResponse:
+        user = cast(User, self.request.user)
+        domain.set_password(user=user, password=form.cleaned_data["new_password1"], by=user, at=timezone.now())
+        update_session_auth_hash(self.request, user)
+        messages.success(self.request, "Password changed. You are logged out everywhere else.")
+        return redirect(self.get_success_url())
+
+
+class ForgottenPasswordView(auth.PasswordResetView):
+    """Mail a link for a new password; the answer is the same whether or not an account has the address."""
+
+    template_name = "accounts/forgotten.html"
+    success_url = reverse_lazy("accounts:login")
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | login_help()
+
+    def form_valid(self, form: PasswordResetForm) -> HttpResponse:
+        address = form.cleaned_data["email"]
+        if settings.EMAIL_HOST:
+            for user in form.get_users(address):
+                domain.request_password_reset(user=user, at=timezone.now())
+            messages.success(
+                self.request,
+                f"If an account has the address {address}, a link for a new password is on its way. It is valid for"
+                f" {settings.PASSWORD_RESET_TIMEOUT // 60} minutes.",
+            )
+        return redirect(self.get_success_url())
+
+
+class NewPasswordView(auth.PasswordResetConfirmView):
+    """Choose a new password, with the link from the mail."""
+
+    template_name = "accounts/new_password.html"
+    success_url = reverse_lazy("accounts:login")
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | login_help()
+
+    def form_valid(self, form: SetPasswordForm) -> HttpResponse:
+        password = form.cleaned_data["new_password1"]
+        domain.set_password(user=form.user, password=password, by=form.user, at=timezone.now())
+        unlock(username=form.user.username)
+        self.request.session.flush()  # it holds the link's token
+        messages.success(self.request, "Password changed. Log in with the new one.")
+        return redirect(self.get_success_url())
