@@ -10,7 +10,6 @@ from contextlib import closing
 import pytest
 
 from apps.archive.capture.delivery.keeper import Keeper
-from apps.archive.capture.heartbeat import report_of
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.queues import WaitingEntries
 from apps.archive.capture.watch import watcher as watcher_module
@@ -98,7 +97,7 @@ def test_second_run_reads_nothing_again(make_capture, spool, sink):
     again.run_once()
 
     assert again.captured == 0
-    assert again.status().unreadable == {}
+    assert again.report().unreadable == {}
     assert sink.ids == [1]
 
 
@@ -228,9 +227,14 @@ def test_bad_entries_are_reported_and_stop_nothing(make_capture, spool, sink, tm
     capture.run_once(patience_seconds=2)
 
     assert sink.ids == [6]
-    assert sorted(path.name for path in capture.status().unreadable) == ["job.1", "job.2", "job.3", "job.4"]
-    assert "not a regular file" in capture.status().unreadable[job_directory(spool, 2)]
-    assert capture.status().incomplete == (job_directory(spool, 5),)
+    assert sorted(path.rpartition("/")[2] for path in capture.report().unreadable) == [
+        "job.1",
+        "job.2",
+        "job.3",
+        "job.4",
+    ]
+    assert "not a regular file" in capture.report().unreadable[str(job_directory(spool, 2))]
+    assert capture.report().incomplete == [str(job_directory(spool, 5))]
 
 
 def test_unreadable_entry_is_captured_once_it_may_be_read(make_capture, spool, sink):
@@ -245,10 +249,10 @@ def test_unreadable_entry_is_captured_once_it_may_be_read(make_capture, spool, s
     write_job(spool, 1)
     forbidding = Forbidding(spool)
     with running(make_capture(spool=forbidding), rescan_seconds=0.1) as capture:
-        wait_for(lambda: capture.status().unreadable)
+        wait_for(lambda: capture.report().unreadable)
         forbidding.forbids = False
         wait_for(lambda: sink.ids == [1])
-        wait_for(lambda: capture.status().unreadable == {})
+        wait_for(lambda: capture.report().unreadable == {})
 
 
 def test_unreadable_entry_is_tried_at_each_rescan_and_forgotten_when_gone(make_capture, spool, sink):
@@ -256,9 +260,9 @@ def test_unreadable_entry_is_tried_at_each_rescan_and_forgotten_when_gone(make_c
     (directory / "script").unlink()
     (directory / "script").mkdir()
     with running(make_capture(), rescan_seconds=0.05) as capture:
-        wait_for(lambda: capture.status().unreadable)
+        wait_for(lambda: capture.report().unreadable)
         shutil.rmtree(directory)
-        wait_for(lambda: not capture.status().unreadable)
+        wait_for(lambda: not capture.report().unreadable)
         directory = write_job(spool, 1)
         wait_for(lambda: sink.ids == [1])
 
@@ -276,19 +280,19 @@ def test_adapter_that_raises_anything_stops_nothing(make_capture, spool, sink):
     capture.run_once()
 
     assert sink.ids == [2]
-    assert list(capture.status().unreadable.values()) == ["a bug"]
+    assert list(capture.report().unreadable.values()) == ["a bug"]
 
 
 def test_sink_away_keeps_jobs_in_the_journal_until_it_is_back(make_capture, spool, sink, journal):
     sink.away = True
     with running(make_capture()) as capture:
         write_job(spool, 1)
-        wait_for(lambda: capture.captured == 1 and capture.status().sinks[0].last_error == "connection refused")
+        wait_for(lambda: capture.captured == 1 and capture.report().sinks["store"].last_error == "connection refused")
         shutil.rmtree(job_directory(spool, 1))
-        assert capture.status().sinks[0].behind == 1
+        assert capture.report().sinks["store"].behind == 1
         sink.away = False
         wait_for(lambda: sink.ids == [1])
-        wait_for(lambda: capture.status().sinks[0].behind == 0)
+        wait_for(lambda: capture.report().sinks["store"].behind == 0)
 
 
 def test_sink_that_is_no_longer_given_shows_in_the_report(make_capture, spool, sink, tmp_path):
@@ -298,7 +302,7 @@ def test_sink_that_is_no_longer_given_shows_in_the_report(make_capture, spool, s
     with closing(Journal(tmp_path / "both", sinks=["store"])) as journal:
         capture = make_capture(keeper=Keeper(journal, [sink]))
         capture.run_once()
-        detail = report_of(capture.status()).as_detail()
+        detail = capture.report().as_detail()
 
     said = CaptureReport.from_detail(json.loads(json.dumps(detail))).sinks["old"]
     assert (said.retired, said.behind, said.last_error[:25]) == (True, 1, "no longer among the sinks")
@@ -313,7 +317,7 @@ def test_job_that_the_sink_refuses_costs_its_neighbours_nothing(make_capture, sp
     capture.run_once()
 
     assert sink.ids == [1, 3]
-    assert capture.status().sinks[0].refused == (("2", "not this one"),)
+    assert capture.report().sinks["store"].last_refused == (("2", "not this one"),)
 
     sink.refuses = set()
     again = make_capture()
@@ -321,7 +325,7 @@ def test_job_that_the_sink_refuses_costs_its_neighbours_nothing(make_capture, sp
     again.run_once()
 
     assert sink.ids == [1, 2, 3]
-    assert again.status().sinks[0].refused == ()
+    assert again.report().sinks["store"].last_refused == ()
 
 
 def test_spool_away_for_a_while_is_reported_and_found_again(make_capture, spool, sink, watch):
@@ -329,11 +333,11 @@ def test_spool_away_for_a_while_is_reported_and_found_again(make_capture, spool,
     with running(make_capture(watch=watch), rescan_seconds=0.05) as capture:
         wait_for(lambda: sink.ids == [1])
         spool.rename(spool.with_name("away"))
-        wait_for(lambda: "No such file" in capture.status().last_error)
+        wait_for(lambda: "No such file" in capture.report().last_error)
         spool.with_name("away").rename(spool)
         write_job(spool, 2)
         wait_for(lambda: sink.ids == [1, 2])
-        wait_for(lambda: capture.status().last_error == "")
+        wait_for(lambda: capture.report().last_error == "")
 
 
 def test_full_waiting_list_is_made_up_for_by_a_scan(make_capture, spool, sink):

@@ -244,7 +244,7 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
     assert_kept([1, 11, 21], portal)
     assert f"not readable: {job_directory(spool, 2)}" in err
     assert "536870912 bytes, more than" in err
-    assert f"not written to its end: {job_directory(spool, 3)}" in err
+    assert f"incomplete: {job_directory(spool, 3)}" in err
     assert f"not readable: {job_directory(spool, 4)}" in err
 
 
@@ -256,11 +256,11 @@ def test_journal_disk_full_and_freed(tmp_path, spool):
             with capturing(spool, journal) as (capture, sink):
                 for job_id in range(1, 40):
                     write_job(spool, job_id, script=os.urandom(50_000))
-                wait_for(lambda: "bytes free for the journal" in capture.status().last_error)
-                wait_for(lambda: capture.status().waiting == 0)
+                wait_for(lambda: "bytes free for the journal" in capture.report().last_error)
+                wait_for(lambda: capture.report().waiting == 0)
                 filler.unlink()
                 wait_for(lambda: len(sink.jobs) == 39)
-                wait_for(lambda: capture.status().last_error == "")
+                wait_for(lambda: capture.report().last_error == "")
         assert {int(job.job_id): job.script for job in sink.jobs} == {
             job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
         }

@@ -84,7 +84,7 @@ def test_unreadable_entries_are_named_and_do_not_fail_once(capture_once, spool):
 
     assert out == "captured 1 jobs of alps\n"
     assert f"not readable: {job_directory(spool, 2)}" in err
-    assert f"not written to its end: {job_directory(spool, 3)}" in err
+    assert f"incomplete: {job_directory(spool, 3)}" in err
 
 
 def test_second_capture_of_the_same_journal_says_so(capture_once, tmp_path):

@@ -155,17 +155,6 @@ def test_starts_of_capture_do_not_send_the_refused_again_unless_they_rested(jour
     assert [entry.job.job_id for entry, _ in journal.refused("choosy")] == (["2"] if tried else ["1", "2"])
 
 
-def test_refused_of_an_earlier_version_are_tried_at_the_next_start(tmp_path):
-    with closing(Journal(tmp_path / "journal", sinks=["choosy"])) as journal:
-        journal.add(with_identity(captured_job(1)))
-        journal.refuse("choosy", journal.pending("choosy")[0], "too large")
-    with closing(sqlite3.connect(tmp_path / "journal" / "journal.sqlite")) as database:
-        database.executescript("ALTER TABLE refusal DROP COLUMN tried_at; PRAGMA user_version = 4")
-
-    with closing(Journal(tmp_path / "journal", sinks=["choosy"])) as journal:
-        assert [why for _, why in journal.refused("choosy", rested_seconds=REST_SECONDS)] == ["too large"]
-
-
 def test_dropped_are_given_up_while_capture_runs(journal, sink, drain, letters):
     journal.add(with_identity(*(captured_job(number) for number in range(1, 5))))
     sink.refuses = {"1", "2", "3"}

@@ -81,18 +81,18 @@ def load_on(capture, spool, server):
     finally:
         load.stop()
     wait_for(lambda: capture.captured == load.submitted and behind(capture) == 0, seconds=120)
-    assert capture.status().sinks[0].refused == ()
+    assert next(iter(capture.report().sinks.values())).last_refused == ()
     kept = [job_of(document) for document in server.documents("jobs").values()]
     found = sorted((int(job.job_id), job.script, job.environment) for job in kept)
     assert found == [(n, script(n), environment_bytes(variables(n))) for n in range(1, load.submitted + 1)]
 
 
 def behind(capture):
-    return capture.status().sinks[0].behind
+    return next(iter(capture.report().sinks.values())).behind
 
 
 def last_error(capture):
-    return capture.status().sinks[0].last_error
+    return next(iter(capture.report().sinks.values())).last_error
 
 
 def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_minute(server, spool, capture):
@@ -101,8 +101,8 @@ def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_minute(serv
         server.kill()
         wait_for(lambda: "Connection refused" in last_error(capture))
         with server.configured(indexing_pressure__memory__limit="100kb"):
-            lacking, kept = load.submitted, capture.status().sinks[0].written
-            wait_for(lambda: capture.status().sinks[0].written > kept + 400)
+            lacking, kept = load.submitted, next(iter(capture.report().sinks.values())).written
+            wait_for(lambda: next(iter(capture.report().sinks.values())).written > kept + 400)
             assert load.submitted > lacking
             server.kill()
             before = load.submitted

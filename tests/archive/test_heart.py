@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.archive.capture import heartbeat
-from apps.archive.capture.heartbeat import Heart, report_of
+from apps.archive.capture.heartbeat import Heart
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.known_rules import KnownRules
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
@@ -71,6 +71,6 @@ def test_no_sink_is_ahead_of_its_time_after_the_clock_was_set_back(capture, jour
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         journal.add(with_identity(captured_job(1, captured_at=tomorrow)))
 
-        report = report_of(capture.status()).sinks["store"]
+        report = capture.report().sinks["store"]
 
     assert (report.behind, report.lag_seconds) == (1, 0)

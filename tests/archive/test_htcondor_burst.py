@@ -66,7 +66,7 @@ def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journa
         schedd.compact()
         submit(schedd, home, 3)
         wait_for(lambda: len(sink.jobs) == 3)
-        status = capture.status()
+        status = capture.report()
 
     assert {job.job_id: job.script for job in sink.jobs} == {
         str(number): b"#!/bin/sh\n./simulate --seed %d\n" % number for number in (1, 2, 3)
@@ -85,8 +85,8 @@ def test_a_file_server_that_hangs_keeps_no_other_job_waiting(schedd, home, journ
                 schedd.submit(number, Cmd="run.sh", Iwd=str(server))
             submit(schedd, home, 3)
             wait_for(lambda: [job.job_id for job in sink.jobs] == ["3"])
-            wait_for(lambda: len(capture.status().unreadable) == 2)
-            reasons = set(capture.status().unreadable.values())
+            wait_for(lambda: len(capture.report().unreadable) == 2)
+            reasons = set(capture.report().unreadable.values())
         wait_for(lambda: not readers_of(server))  # no more job is told that it hangs
         (server / "run.sh").write_bytes(SCRIPT)
         submit(schedd, home, 4)  # which has the queue looked at again

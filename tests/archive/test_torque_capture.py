@@ -44,7 +44,7 @@ def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks, w
         wait_for(lambda: sink.jobs)
         do(server.life(job))
         capture.scan()
-        wait_for(lambda: capture.status().waiting == 0)
+        wait_for(lambda: capture.report().waiting == 0)
 
     assert spool.whole == 1
     assert [job.job_id for job in sink.jobs] == [job.id]
@@ -64,7 +64,7 @@ def test_what_a_scan_finds_before_its_event_is_followed_is_read_once(server, jou
         wait_for(lambda: sink.jobs)
         do(server.submission(late))
         wait_for(lambda: len(sink.jobs) == 2)
-        wait_for(lambda: capture.status().waiting == 0)
+        wait_for(lambda: capture.report().waiting == 0)
 
     assert spool.whole == 2
 

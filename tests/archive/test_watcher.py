@@ -89,9 +89,9 @@ def test_spool_is_scanned_until_there_are_events(tmp_path, spool, monkeypatch):
     ):
         write_job(spool, 1)
         wait_for(lambda: capture.captured == 1)
-        assert "max_user_instances" in capture.status().last_error
+        assert "max_user_instances" in capture.report().last_error
         monkeypatch.setattr(watcher, "Inotify", Inotify)
-        wait_for(lambda: capture.status().last_error == "")
+        wait_for(lambda: capture.report().last_error == "")
         write_job(spool, 2)
         wait_for(lambda: capture.captured == 2)
 

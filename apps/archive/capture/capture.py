@@ -7,11 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from apps.archive.capture.delivery.keeper import KeeperDied, Keeping, SinkStatus
+from apps.archive.capture.delivery.keeper import KeeperDied, Keeping
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.spool_reader import Reader
@@ -19,6 +17,7 @@ from apps.archive.capture.watch.base import Watch
 from apps.archive.capture.watch.watcher import Watcher
 from apps.archive.handover.batches import Batch
 from apps.archive.handover.entry import CapturedJob, Clock
+from apps.archive.handover.report import CaptureReport, printable
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
 from apps.core.domain.masking import Masker
 
@@ -28,18 +27,6 @@ PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
 _SCANNED_AT_ONCE = 100
 _GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureStatus:
-    """What the capture process has to say of itself."""
-
-    captured: int
-    waiting: int
-    last_error: str
-    unreadable: dict[Path, str]
-    incomplete: tuple[Path, ...]
-    sinks: tuple[SinkStatus, ...]
 
 
 class Capture:
@@ -144,15 +131,17 @@ class Capture:
             self._keeper.forget(self._cluster, [*before])
         self._reader.forget_unreadable()
 
-    def status(self) -> CaptureStatus:
-        """Say how things stand. Asks nothing but memory and the journal."""
-        return CaptureStatus(
+    def report(self) -> CaptureReport:
+        """Return the state of capture and of each sink, from memory and the journal."""
+        unreadable = {printable(path): printable(why) for path, why in self._reader.unreadable().items()}
+        return CaptureReport(
             captured=self.captured,
             waiting=len(self._waiting),
-            last_error="; ".join(self._errors.values()),
-            unreadable=self._reader.unreadable(),
-            incomplete=tuple(self._waiting.incomplete()),
-            sinks=self._keeper.statuses(),
+            last_error=printable("; ".join(self._errors.values())),
+            unreadable_count=len(unreadable),
+            unreadable=unreadable,
+            incomplete=[printable(path) for path in self._waiting.incomplete()],
+            sinks=self._keeper.reports(),
         )
 
     def _last_read(self, job_id: str) -> Identity | None:

@@ -3,12 +3,10 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
-from apps.archive.capture.capture import Capture, CaptureStatus
+from apps.archive.capture.capture import Capture
 from apps.archive.capture.delivery.isolation import Place
 from apps.archive.capture.known_rules import KnownRules
-from apps.archive.handover.report import MOST_TOLD, CaptureReport, SinkReport, printable
 from apps.core.domain.masking import Masker, Rule
 
 logger = logging.getLogger(__name__)
@@ -49,7 +47,7 @@ class Heart:
 
     def _report(self, capture: Capture) -> None:
         try:
-            detail = report_of(capture.status()).as_detail()
+            detail = capture.report().as_detail()
         except Exception as error:  # the journal's disk, say: the next beat may tell again
             logger.warning("no report: %s", error)
             return
@@ -67,29 +65,3 @@ class Heart:
         except Exception as error:  # as above
             logger.warning("the masking rules stay as they were: %s", error)
             return False
-
-
-def report_of(status: CaptureStatus) -> CaptureReport:
-    """Return what capture says of itself, fit for JSON."""
-    at = datetime.now(UTC)
-    return CaptureReport(
-        captured=status.captured,
-        waiting=status.waiting,
-        last_error=printable(status.last_error),
-        unreadable_count=len(status.unreadable),
-        unreadable={printable(path): printable(why) for path, why in [*status.unreadable.items()][:MOST_TOLD]},
-        incomplete=[printable(path) for path in status.incomplete[:MOST_TOLD]],
-        sinks={
-            sink.name: SinkReport(
-                behind=sink.behind,
-                lag_seconds=max(0.0, round((at - sink.oldest_at).total_seconds(), 1)) if sink.oldest_at else 0,
-                written=sink.written,
-                last_error=printable(sink.last_error),
-                retry_seconds=sink.retry_seconds,
-                refused=sink.refused_count,
-                last_refused=tuple((printable(job_id), printable(why)) for job_id, why in sink.refused),
-                retired=sink.retired,
-            )
-            for sink in status.sinks
-        },
-    )

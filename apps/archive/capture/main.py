@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from apps.archive.capture.capture import Capture, CaptureStatus
+from apps.archive.capture.capture import Capture
 from apps.archive.capture.delivery.isolation import Nursery
 from apps.archive.capture.delivery.keeper import RETIRED, RETRY_SIGNAL, KeeperDied
 from apps.archive.capture.delivery.keeper_process import KeeperProcess
@@ -21,7 +21,7 @@ from apps.archive.capture.journal.journal import JournalError
 from apps.archive.capture.known_rules import KnownRules
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back, go_first
-from apps.archive.handover.report import printable
+from apps.archive.handover.report import CaptureReport
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.masking import Masker, Rule
@@ -95,13 +95,13 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
         with _told_by_signals(capture):
             if plan.once:
                 capture.run_once(patience_seconds=plan.patience_seconds)
-                _tell(plan.cluster, capture.status(), out, err)
+                _summarise(plan.cluster, capture.report(), out, err)
             else:
                 _follow(plan, capture, heart, out, err)
 
 
 def _follow(plan: Plan, capture: Capture, heart: Heart, out: Say, err: Say) -> None:
-    _tell_retired(capture.status(), err)
+    _warn_of_retired(capture.report(), err)
     beating = threading.Thread(target=heart.beat_for, args=(capture,), daemon=True)
     beating.start()
     out(f"capturing the jobs of {plan.cluster}")
@@ -110,26 +110,26 @@ def _follow(plan: Plan, capture: Capture, heart: Heart, out: Say, err: Say) -> N
     out(f"stopped; captured {capture.captured} jobs of {plan.cluster}")
 
 
-def _tell_retired(status: CaptureStatus, err: Say) -> None:
-    for sink in status.sinks:
+def _warn_of_retired(report: CaptureReport, err: Say) -> None:
+    for name, sink in report.sinks.items():
         if sink.retired:
-            err(f"{sink.name}: {sink.behind} jobs behind, {sink.refused_count} refused: {RETIRED}")
+            err(f"{name}: {sink.behind} jobs behind, {sink.refused} refused: {RETIRED}")
 
 
-def _tell(cluster: str, status: CaptureStatus, out: Say, err: Say) -> None:
-    """Say what was captured. Raises `CaptureFailed` where something that can be read is not in the archive."""
-    _tell_retired(status, err)
-    out(f"captured {status.captured} jobs of {cluster}")
-    for path, reason in status.unreadable.items():
-        err(f"not readable: {printable(path)}: {printable(reason)}")
-    for path in status.incomplete:
-        err(f"not written to its end: {printable(path)}")
-    sinks = [sink for sink in status.sinks if not sink.retired]
-    problems = [f"{s.name}: {s.behind} jobs stay in the journal: {s.last_error}" for s in sinks if s.behind]
-    problems += [f"{s.name} refuses job {job_id}: {why}" for s in sinks for job_id, why in s.refused]
-    problems += [f"{s.name} refuses {s.refused_count} jobs: see --refused" for s in sinks if s.refused]
-    if status.last_error or status.waiting > len(status.incomplete):
-        problems.append(f"the spool was not captured whole: {status.last_error or 'stopped before the end'}")
+def _summarise(cluster: str, report: CaptureReport, out: Say, err: Say) -> None:
+    """Print what was captured. Raises `CaptureFailed` where something that can be read is not in the archive."""
+    _warn_of_retired(report, err)
+    out(f"captured {report.captured} jobs of {cluster}")
+    for path, reason in report.unreadable.items():
+        err(f"not readable: {path}: {reason}")
+    for path in report.incomplete:
+        err(f"incomplete: {path}")
+    sinks = {name: sink for name, sink in report.sinks.items() if not sink.retired}
+    problems = [f"{name}: {s.behind} jobs stay in the journal: {s.last_error}" for name, s in sinks.items() if s.behind]
+    problems += [f"{name} refuses job {job_id}: {why}" for name, s in sinks.items() for job_id, why in s.last_refused]
+    problems += [f"{name} refuses {s.refused} jobs: see --refused" for name, s in sinks.items() if s.refused]
+    if report.last_error or report.waiting > len(report.incomplete):
+        problems.append(f"the spool was not captured completely: {report.last_error or 'stopped before the end'}")
     if problems:
         raise CaptureFailed("\n".join(problems))
 

@@ -1,10 +1,11 @@
-"""What a capture process says of itself: written with its heartbeat, read by the health page and the metrics."""
+"""The report of a capture process: written with its heartbeat, read by the health page and the metrics."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import islice
 from typing import Any, Self
 
-MOST_TOLD = 20
+MOST_NAMED = 20
 _LONGEST = 500
 
 
@@ -16,7 +17,7 @@ class SinkReport:
     lag_seconds: float = 0.0
     written: int = 0
     last_error: str = ""
-    retry_seconds: float = 0.0  # until it is tried again, where it is away
+    retry_seconds: float = 0.0  # until the next attempt, where it is away
     refused: int = 0
     last_refused: tuple[tuple[str, str], ...] = ()  # job id, reason
     retired: bool = False  # the journal keeps jobs for it, and it is no longer among the sinks
@@ -24,7 +25,7 @@ class SinkReport:
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """Counts are since its start. Of what could not be read the first are named."""
+    """Counts are since its start. `unreadable` are paths with reasons."""
 
     captured: int = 0
     waiting: int = 0
@@ -35,64 +36,58 @@ class CaptureReport:
     sinks: Mapping[str, SinkReport] = field(default_factory=dict)
 
     def as_detail(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
+        """Return it as JSON has it, with the first paths only."""
+        return asdict(self) | {
+            "unreadable": dict(islice(self.unreadable.items(), MOST_NAMED)),
+            "incomplete": list(self.incomplete[:MOST_NAMED]),
+        }
 
     @classmethod
     def from_detail(cls, detail: Any) -> Self:
-        """Read JSON that may be anybody's: what does not fit is left out."""
-        said = detail if isinstance(detail, dict) else {}
-        unreadable = _mapping(said, "unreadable")
-        return cls(
-            captured=_count(said, "captured"),
-            waiting=_count(said, "waiting"),
-            last_error=_text(said.get("last_error")),
-            unreadable_count=max(_count(said, "unreadable_count"), len(unreadable)),
-            unreadable={_text(path): _text(why) for path, why in [*unreadable.items()][:MOST_TOLD]},
-            incomplete=[_text(path) for path in _list(said, "incomplete")[:MOST_TOLD]],
-            sinks={_text(name): _sink(sink) for name, sink in [*_mapping(said, "sinks").items()][:MOST_TOLD]},
-        )
+        """Read untrusted JSON: what does not fit is left out."""
+        report = cls(**_values(cls, detail))
+        return replace(report, unreadable_count=max(report.unreadable_count, len(report.unreadable)))
 
 
 def printable(value: object) -> str:
-    """Names in a spool may hold anything: control characters and bytes that are no text are shown escaped."""
+    """Escape control characters and bytes that are no text: names in a spool may hold anything."""
     return str(value).encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
-def _sink(detail: Any) -> SinkReport:
-    said = detail if isinstance(detail, dict) else {}
-    pairs = [pair for pair in _list(said, "last_refused")[:MOST_TOLD] if isinstance(pair, list) and len(pair) == 2]
-    return SinkReport(
-        behind=_count(said, "behind"),
-        lag_seconds=_number(said, "lag_seconds"),
-        written=_count(said, "written"),
-        last_error=_text(said.get("last_error")),
-        retry_seconds=_number(said, "retry_seconds"),
-        refused=_count(said, "refused"),
-        last_refused=tuple((_text(job_id), _text(why)) for job_id, why in pairs),
-        retired=said.get("retired") is True,
-    )
+def _values(kind: type, detail: Any) -> dict[str, Any]:
+    """Read the fields of a dataclass by their types."""
+    found = detail if isinstance(detail, dict) else {}
+    return {each.name: _READERS[each.type](found.get(each.name)) for each in fields(kind)}
 
 
-def _count(said: Mapping[str, Any], name: str) -> int:
-    return int(_number(said, name))
-
-
-def _number(said: Mapping[str, Any], name: str) -> float:
-    value = said.get(name)
+def _number(value: Any) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
-    return round(value, 1) if good and value is not None else 0
+    return round(value, 1) if good else 0
 
 
 def _text(value: Any) -> str:
     return value[:_LONGEST] if isinstance(value, str) else ""
 
 
-def _mapping(said: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = said.get(name)
-    return value if isinstance(value, dict) else {}
+def _items(value: Any) -> list[tuple[str, Any]]:
+    return [(_text(name), each) for name, each in islice(value.items(), MOST_NAMED)] if isinstance(value, dict) else []
 
 
-def _list(said: Mapping[str, Any], name: str) -> list[Any]:
-    value = said.get(name)
-    return value if isinstance(value, list) else []
+def _list(value: Any) -> list[Any]:
+    return value[:MOST_NAMED] if isinstance(value, list) else []
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    int: lambda value: int(_number(value)),
+    float: _number,
+    str: _text,
+    bool: lambda value: value is True,
+    tuple[tuple[str, str], ...]: lambda value: tuple(
+        (_text(pair[0]), _text(pair[1])) for pair in _list(value) if isinstance(pair, list) and len(pair) == 2
+    ),
+    Sequence[str]: lambda value: [_text(each) for each in _list(value)],
+    Mapping[str, str]: lambda value: {name: _text(each) for name, each in _items(value)},
+    Mapping[str, SinkReport]: lambda value: {
+        name: SinkReport(**_values(SinkReport, each)) for name, each in _items(value)
+    },
+}

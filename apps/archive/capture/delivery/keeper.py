@@ -3,36 +3,19 @@
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from apps.archive.capture.delivery.drain import Drain
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.handover.batches import Batch
-from apps.archive.handover.report import MOST_TOLD
+from apps.archive.handover.report import MOST_NAMED, SinkReport, printable
 from apps.archive.sinks.base import Writer
 from apps.clusters.schedulers.base import Identity
 
 RETRY_SIGNAL = signal.SIGUSR1  # to the process that holds the journal
 RETIRED = "no longer among the sinks: give its URL again, or let `capture --forget-sink` give up what it lacks"
 _STOP_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class SinkStatus:
-    """How far one sink is behind."""
-
-    name: str
-    behind: int
-    oldest_at: datetime | None
-    last_error: str
-    retry_seconds: float
-    written: int
-    refused_count: int
-    refused: tuple[tuple[str, str], ...]  # job id and reason of the newest
-    retired: bool = False  # no longer among the sinks; the journal keeps what it lacks
 
 
 class KeeperDied(Exception):
@@ -62,7 +45,9 @@ class Keeping(Protocol):
         """Return how many jobs the sinks lack, and how many they were given."""
         ...
 
-    def statuses(self) -> tuple[SinkStatus, ...]: ...
+    def reports(self) -> dict[str, SinkReport]:
+        """Return the state of each sink by its name."""
+        ...
 
     def retry_refused(self) -> None:
         """Give every sink again what it did not take. May be called from a signal handler."""
@@ -102,13 +87,15 @@ class Keeper:
     def progress(self) -> tuple[int, int]:
         return sum(drain.backlog()[0] for drain in self._drains), sum(drain.written for drain in self._drains)
 
-    def statuses(self) -> tuple[SinkStatus, ...]:
-        status = partial(_status, self._journal)
-        given = [
-            status(drain.name, last_error=drain.last_error, retry_seconds=drain.delay_seconds, written=drain.written)
+    def reports(self) -> dict[str, SinkReport]:
+        given = {
+            drain.name: self._report(
+                drain.name, last_error=drain.last_error, retry_seconds=drain.delay_seconds, written=drain.written
+            )
             for drain in self._drains
-        ]
-        return (*given, *(status(name, last_error=RETIRED, retired=True) for name in self._journal.retired()))
+        }
+        retired = self._journal.retired()
+        return given | {name: self._report(name, last_error=RETIRED, retired=True) for name in retired}
 
     def retry_refused(self) -> None:
         for drain in self._drains:
@@ -119,20 +106,14 @@ class Keeper:
         for drain in self._drains:
             drain.wake.set()
 
-
-def _status(
-    journal: Journal, name: str, *, last_error: str, retry_seconds: float = 0, written: int = 0, retired: bool = False
-) -> SinkStatus:
-    behind, oldest_at = journal.backlog(name)
-    count, newest = journal.refusals(name, newest=MOST_TOLD)
-    return SinkStatus(
-        name=name,
-        behind=behind,
-        oldest_at=oldest_at,
-        last_error=last_error,
-        retry_seconds=retry_seconds,
-        written=written,
-        refused_count=count,
-        refused=tuple(newest),
-        retired=retired,
-    )
+    def _report(self, name: str, *, last_error: str, **values: Any) -> SinkReport:
+        behind, oldest_at = self._journal.backlog(name)
+        refused, newest = self._journal.refusals(name, newest=MOST_NAMED)
+        return SinkReport(
+            behind=behind,
+            lag_seconds=max(0.0, round((datetime.now(UTC) - oldest_at).total_seconds(), 1)) if oldest_at else 0,
+            last_error=printable(last_error),
+            refused=refused,
+            last_refused=tuple((printable(job_id), printable(why)) for job_id, why in newest),
+            **values,
+        )

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from apps.archive.capture.delivery.isolation import IsolatedSink, Nursery, fork_process
-from apps.archive.capture.delivery.keeper import RETRY_SIGNAL, Keeper, KeeperDied, SinkStatus
+from apps.archive.capture.delivery.keeper import RETRY_SIGNAL, Keeper, KeeperDied
 from apps.archive.capture.journal.journal import Journal, JournalError
 from apps.archive.handover.batches import Batch
+from apps.archive.handover.report import SinkReport
 from apps.clusters.schedulers.base import Identity
 
 
@@ -60,8 +61,8 @@ class KeeperProcess:
     def progress(self) -> tuple[int, int]:
         return self._ask("progress")  # type: ignore[no-any-return]
 
-    def statuses(self) -> tuple[SinkStatus, ...]:
-        return self._ask("statuses")  # type: ignore[no-any-return]
+    def reports(self) -> dict[str, SinkReport]:
+        return self._ask("reports")  # type: ignore[no-any-return]
 
     def retry_refused(self) -> None:
         os.kill(self._pid, RETRY_SIGNAL)

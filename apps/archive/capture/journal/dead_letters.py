@@ -37,7 +37,7 @@ class DeadLetters:
         self._database = sqlite3.connect(path, isolation_level=None, timeout=30)
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         if version != VERSION:
-            raise JournalError(f"{path}: it has the form {version}, not {VERSION}: run capture once")
+            raise JournalError(f"{path}: written by another version of the portal ({version}, not {VERSION})")
 
     def close(self) -> None:
         self._database.close()

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import overload
 
-from apps.archive.capture.journal.schema import PAGE_BYTES, NewerJournal, open_file
+from apps.archive.capture.journal.schema import PAGE_BYTES, OtherVersion, open_file
 from apps.archive.handover.batches import BATCH_JOBS, Batch, PackedJobs, Sighting, microseconds, moment_of, pack, unpack
 from apps.archive.handover.entry import JournalEntry
 from apps.clusters.schedulers.base import Identity
@@ -61,7 +61,7 @@ class Journal:
     def __init__(self, directory: Path, *, sinks: Sequence[str], reserve_bytes: int = RESERVE_BYTES) -> None:
         """Open or create it. A sink that is new here starts with the entries that are still kept.
 
-        Raises `JournalError` where another capture holds it, or it was written by a newer version.
+        Raises `JournalError` where another capture holds it, or it was written by another version.
         """
         self.directory = directory
         self._sinks = frozenset(sinks)
@@ -256,7 +256,7 @@ class Journal:
         path = self.directory / "journal.sqlite"
         try:
             return open_file(path)
-        except NewerJournal as error:
+        except OtherVersion as error:
             raise JournalError(str(error)) from error
         except sqlite3.Error as error:
             raise JournalError(f"{path}: {error}") from error

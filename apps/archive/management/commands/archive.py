@@ -1,39 +1,228 @@
-"""`manage.py archive ACTION`: what can be done with what is archived, the same for every scheduler and sink."""
+"""`manage.py archive ACTION`: work with archived jobs, the same for every scheduler and sink."""
 
+import json
 import os
 import sys
+import time
 from argparse import ArgumentParser
-from types import ModuleType
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
 
-from apps.archive.management.actions import check, fill, link, listing, retain, show, verify
+from apps.archive.capture.delivery.drain import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
+from apps.archive.domain.links import link_all
+from apps.archive.domain.retention import delete_expired, excesses
+from apps.archive.domain.store.backfill import Batch, Position, batches, jobs_after
+from apps.archive.domain.store.contents import (
+    DamagedContent,
+    damaged_blobs,
+    jobs_in_order,
+    jobs_with,
+    newest_job,
+    read_blob,
+    wrong_sizes,
+)
+from apps.archive.domain.verification import Finding, Kind, check_copies
+from apps.archive.management.times import time_text, to_time
+from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
+from apps.archive.sinks.registry import open_sink
+from apps.archive.sinks.writer import write_all
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
 
-ACTIONS: dict[str, ModuleType] = {
-    "fill": fill,
-    "list": listing,
-    "link": link,
-    "check": check,
-    "retain": retain,
-    "show": show,
-    "verify": verify,
-}
+_PROGRESS_SECONDS = 5.0
+_EXPIRY_BATCHES = 1_000
 
 
 class Command(BaseCommand):
-    """Finds the action and runs it."""
+    """Each action is the method of its name."""
 
-    help = "What can be done with archived jobs."
+    help = "Work with archived jobs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        for name, action in ACTIONS.items():
-            action.add_arguments(actions.add_parser(name, help=action.HELP))
+
+        fill = actions.add_parser("fill", help="deliver what the store has to a sink; run again to continue")
+        fill.add_argument("--to", required=True, metavar="URL", help="URL of the sink")
+        fill.add_argument("--cluster", default="", help="only jobs of this cluster")
+        fill.add_argument("--since", type=to_time, metavar="DATE", help="only jobs submitted since this time")
+        fill.add_argument("--again", action="store_true", help="start from the first job, ignoring earlier progress")
+        fill.add_argument(
+            "--patience-seconds",
+            type=float,
+            default=60.0,
+            help="how long to wait for an unreachable sink (default: %(default)s)",
+        )
+
+        listing = actions.add_parser("list", help="print one JSON object per job")
+        listing.add_argument("--cluster", required=True)
+
+        link = actions.add_parser("link", help="link every archived job to accounting again")
+        link.add_argument("--cluster", required=True)
+
+        check = actions.add_parser("check", help="compare with the scripts and environments that accounting keeps")
+        check.add_argument("--cluster", required=True)
+        check.add_argument("--since", type=to_time, help="check jobs submitted since this time; default: one day ago")
+        check.add_argument("--job", action="append", default=[], dest="jobs", help="check only this job; repeatable")
+        check.add_argument("--backfill", action="store_true", help="store missing jobs from accounting, with a caveat")
+        check.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object per line")
+
+        retain = actions.add_parser("retain", help="delete jobs that have expired by the retention rules")
+        retain.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
+
+        show = actions.add_parser("show", help="write a job's script as it was stored")
+        show.add_argument("job_id", metavar="JOB")
+        show.add_argument("--cluster", required=True)
+        show.add_argument("--environment", action="store_true", help="print the environment instead of the script")
+        show.add_argument(
+            "--submitted-at", type=to_time, help="submit time, if the job ID was reused; default: the newest job"
+        )
+
+        verify = actions.add_parser("verify", help="recompute every hash and size")
+        verify.add_argument("--cluster", default="")
 
     def handle(self, *, action: str, **options: Any) -> None:
         try:
-            ACTIONS[action].run(self, **options)
+            getattr(self, f"_{action}")(**options)
+            sys.stdout.flush()
         except BrokenPipeError:  # the reader, such as `head`, has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _fill(
+        self, *, to: str, cluster: str, since: datetime | None, again: bool, patience_seconds: float, **_: Any
+    ) -> None:
+        try:
+            sink = open_sink(to)
+        except BadSink as error:
+            raise CommandError(str(error)) from error
+        position = Position(settings.VAR_DIR / "fill", sink=sink.name, cluster=cluster, since=since)
+        jobs = jobs_after(last=0 if again else position.last, cluster=cluster, since=since)
+        total, done, failed, printed_at = jobs.count(), 0, 0, time.monotonic()
+        with closing(sink):
+            for batch in batches(jobs):
+                refused = _deliver(sink, batch, patience_seconds)
+                for index, reason in refused.items():
+                    self.stderr.write(f"{sink.name} refuses job {batch.jobs[index].job_id}: {reason}")
+                for damaged in batch.damaged:
+                    self.stderr.write(damaged)
+                position.move(batch.last)
+                done += len(batch.jobs) - len(refused)
+                failed += len(batch.damaged) + len(refused)
+                if time.monotonic() - printed_at > _PROGRESS_SECONDS:
+                    self.stdout.write(f"{done + failed:,} of {total:,} jobs")
+                    printed_at = time.monotonic()
+        self.stdout.write(f"{done:,} jobs are in {sink.name}")
+        if failed:
+            raise CommandError(f"{failed:,} jobs are not")
+
+    def _list(self, *, cluster: str, **_: Any) -> None:
+        for job in jobs_in_order(cluster=cluster):
+            line = {
+                "job_id": job.job_id,
+                "submitted_at": time_text(job.submitted_at),
+                "script_sha256": job.script_sha256,
+                "environment_sha256": job.environment_sha256,
+                "script_bytes": job.script_bytes,
+                "environment_bytes": job.environment_bytes,
+                "captured_at": time_text(job.captured_at),
+                "request": job.request_key,
+                "stage": job.stage,
+                "masked": job.masked_names,
+            }
+            sys.stdout.write(json.dumps(line) + "\n")
+
+    def _link(self, *, cluster: str, **_: Any) -> None:
+        self.stdout.write(f"changed {link_all(cluster=_cluster(cluster))} archived jobs of {cluster}")
+
+    def _check(
+        self, *, cluster: str, since: datetime | None, jobs: list[str], backfill: bool, as_json: bool, **_: Any
+    ) -> None:
+        at = timezone.now()
+        since = since or (datetime.fromtimestamp(0, at.tzinfo) if jobs else at - timedelta(days=1))
+        counts: Counter[Kind] = Counter()
+        try:
+            for finding in check_copies(
+                cluster=_cluster(cluster), since=since, job_ids=jobs, backfill=backfill, by="archive check", at=at
+            ):
+                counts[finding.kind] += 1
+                if finding.kind is not Kind.ALIKE:
+                    sys.stdout.write(_line(finding, as_json=as_json))
+        except SchedulerError as error:
+            raise CommandError(str(error)) from error
+        finally:
+            sys.stdout.flush()
+        self.stderr.write("".join(f"{count} {kind}\n" for kind, count in counts.most_common()) or "no jobs")
+        if counts[Kind.MISSING]:
+            raise CommandError(f"{counts[Kind.MISSING]} jobs are missing from the archive.")
+
+    def _retain(self, *, dry_run: bool, **_: Any) -> None:
+        at = timezone.now()
+        for excess in excesses(at=at):
+            self.stdout.write(
+                f"{excess.cluster}: {excess.size_bytes} bytes of contents;"
+                f" {excess.too_old} jobs are too old, about {excess.for_size} of the oldest too much for the size"
+            )
+        if not dry_run:
+            deleted = 0
+            while more := delete_expired(by="archive retain", at=at, batches=_EXPIRY_BATCHES):
+                deleted += more
+            self.stdout.write(f"deleted {deleted} jobs")
+
+    def _show(self, *, job_id: str, cluster: str, environment: bool, submitted_at: datetime | None, **_: Any) -> None:
+        job = newest_job(cluster=cluster, job_id=job_id, submitted_at=submitted_at)
+        if job is None:
+            when = f" submitted at {time_text(submitted_at)}" if submitted_at else ""
+            raise CommandError(f"Job {job_id}{when} of cluster {cluster} is not in the archive.")
+        try:
+            sys.stdout.buffer.write(read_blob(job.environment if environment else job.script))
+        except DamagedContent as error:
+            raise CommandError(f"Job {job_id} of cluster {cluster} is damaged in the archive: it {error}") from error
+
+    def _verify(self, *, cluster: str, **_: Any) -> None:
+        differences = 0
+        for blob, difference in damaged_blobs(cluster=cluster):
+            differences += 1
+            users = ", ".join(str(job) for job in jobs_with(blob)[:5])
+            self.stderr.write(f"{blob.kind} {blob} {difference} (jobs: {users or 'none'})")
+        for job in wrong_sizes(cluster=cluster):
+            differences += 1
+            self.stderr.write(f"job {job}: its sizes are not those of its contents")
+        if differences:
+            raise CommandError(f"{differences} differences found.")
+        self.stdout.write("Every content is as it was stored.")
+
+
+def _cluster(name: str) -> Cluster:
+    cluster = Cluster.objects.filter(name=name).first()
+    if cluster is None:
+        raise CommandError(f"Cluster {name} not found.")
+    return cluster
+
+
+def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, str]:
+    """Write a batch, retrying with growing delays while the sink is away. Raises `CommandError` in the end."""
+    delay, until = FIRST_DELAY_SECONDS, time.monotonic() + patience_seconds
+    while True:
+        try:
+            return write_all(sink, batch.jobs) if batch.jobs else {}
+        except SinkUnavailable as error:
+            if time.monotonic() + delay > until:
+                raise CommandError(f"{sink.name}: {error}. Run the same command again to continue.") from error
+        time.sleep(delay)
+        delay = min(2 * delay, LONGEST_DELAY_SECONDS)
+
+
+def _line(finding: Finding, *, as_json: bool) -> str:
+    at = time_text(finding.submitted_at)
+    if as_json:
+        found = {"submitted_at": at, "found": finding.kind.name.lower(), "detail": finding.detail}
+        return json.dumps({"job_id": finding.job_id, **found}) + "\n"
+    detail = f": {finding.detail}" if finding.detail else ""
+    return f"job {finding.job_id} of {at}: {finding.kind}{detail}\n"
