@@ -15,10 +15,9 @@ from zstandard import ZstdCompressor
 
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
-from apps.archive.handover import wire
-from apps.archive.handover.batches import BadBatch, pack
+from apps.archive.handover import batches
+from apps.archive.handover.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
 from apps.archive.handover.report import CaptureReport
-from apps.archive.handover.wire import BatchTooLarge, unpack
 from apps.archive.models import ArchivedJob, CaptureHost
 from apps.core.models import Event, Heartbeat
 from apps.jobs.models import MaskingRule
@@ -43,7 +42,7 @@ def send(client, token):
 
 
 def send_jobs(send, *jobs, **more):
-    return send(JOBS, pack(jobs), wire.MEDIA_TYPE, **more)
+    return send(JOBS, pack(jobs), batches.MEDIA_TYPE, **more)
 
 
 def ids():
@@ -74,12 +73,12 @@ def test_bad_jobs_are_named_and_cost_the_others_nothing(send, monkeypatch):
 @pytest.mark.parametrize("given", ["", "wrong"])
 def test_without_the_right_token_nothing_is_read(send, given):
     for url in (JOBS, REPORT):
-        assert send(url, b"nonsense", wire.MEDIA_TYPE, token=given).status_code == 401
+        assert send(url, b"nonsense", batches.MEDIA_TYPE, token=given).status_code == 401
 
 
 def test_token_of_a_person_opens_nothing(client, admin):
     client.force_login(admin)
-    assert client.post(JOBS, pack([a_job(1)]), content_type=wire.MEDIA_TYPE).status_code == 401
+    assert client.post(JOBS, pack([a_job(1)]), content_type=batches.MEDIA_TYPE).status_code == 401
 
 
 def test_token_is_for_its_clusters_alone(send):
@@ -119,23 +118,23 @@ def test_revoked_token_is_useless(send, at):
     ids=["no zstd", "cut", "deep", "version", "no job", "no list", "too short", "negative", "too long"],
 )
 def test_what_is_no_batch_is_said_so(send, body):
-    answer = send(JOBS, body, wire.MEDIA_TYPE)
+    answer = send(JOBS, body, batches.MEDIA_TYPE)
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith("The batch cannot be read: ")
 
 
 def test_batch_that_did_not_come_is_not_taken_for_none(send):
-    assert send(JOBS, b"", wire.MEDIA_TYPE).status_code == 400
+    assert send(JOBS, b"", batches.MEDIA_TYPE).status_code == 400
 
 
 def test_batch_that_is_too_large_is_said_so(send, monkeypatch):
-    bomb = ZstdCompressor().compress(b"x" * (wire.MOST_BYTES + 1))
+    bomb = ZstdCompressor().compress(b"x" * (batches.MOST_BYTES + 1))
     assert len(bomb) < 10_000
-    assert send(JOBS, bomb, wire.MEDIA_TYPE).status_code == 413
+    assert send(JOBS, bomb, batches.MEDIA_TYPE).status_code == 413
     monkeypatch.setattr("apps.archive.api.capture.MOST_SENT_BYTES", 100)
-    assert send(JOBS, b"x" * 101, wire.MEDIA_TYPE).status_code == 413
+    assert send(JOBS, b"x" * 101, batches.MEDIA_TYPE).status_code == 413
     with pytest.raises(BatchTooLarge):
-        unpack(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * wire.MOST_JOBS)))
+        unpack_untrusted(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * batches.MOST_JOBS)))
 
 
 def test_other_media_types_are_refused(send):
@@ -188,7 +187,7 @@ jobs_of_any_kind = st.builds(
 
 @given(jobs=st.lists(jobs_of_any_kind, max_size=5))
 def test_batch_comes_out_as_it_went_in(jobs):
-    assert unpack(pack(jobs)) == jobs
+    assert unpack_untrusted(pack(jobs)) == jobs
 
 
 @given(st.lists(jobs_of_any_kind, min_size=1, max_size=2), st.integers(0, 10_000), st.integers(1, 255))
@@ -196,7 +195,7 @@ def test_damaged_batch_is_told_from_a_good_one(jobs, place, change):
     batch = bytearray(pack(jobs))
     batch[place % len(batch)] ^= change
     with suppress(BadBatch):
-        unpack(bytes(batch))
+        unpack_untrusted(bytes(batch))
 
 
 def test_command_makes_hosts_and_tokens(db):

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from apps.archive.handover.batches import unpack_untrusted
 from apps.archive.handover.report import CaptureReport
-from apps.archive.handover.wire import unpack
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.archive.sinks.portal import PortalClient
 from apps.archive.sinks.registry import open_sink
@@ -76,7 +76,7 @@ def taking(limit):
     """A portal behind a proxy that lets batches of so many jobs through."""
 
     def answer(body):
-        count = len(unpack(body))
+        count = len(unpack_untrusted(body))
         return (200, {"received": count, "refused": {}}) if count <= limit else (413, b"<html>too large</html>")
 
     return answer
@@ -88,14 +88,14 @@ def test_one_connection_and_the_token_in_its_header():
     assert len(server.connections) == 1
     path, headers, body = server.requests[0]
     assert (path, headers["Authorization"]) == ("/below/api/v1/capture/jobs/", "Bearer geheim")
-    assert unpack(body) == [a_job(1)]
+    assert unpack_untrusted(body) == [a_job(1)]
 
 
 @pytest.mark.parametrize("job", [a_job(1), a_job(1, script=b"", environment=b"")], ids=["usual", "without a byte"])
 def test_batches_become_smaller_until_they_are_taken(job):
     with serving(taking(3)) as server, closing(open_sink(server.url)) as sink:
         assert sink.write([job] * 20) == {}
-        sent = [len(unpack(body)) for _, _, body in server.requests]
+        sent = [len(unpack_untrusted(body)) for _, _, body in server.requests]
         assert sink.write([job] * 4) == {}
     assert sent[:4] == [20, 10, 5, 2]
     assert len(server.requests) - len(sent) == 2  # it has learnt
@@ -103,7 +103,7 @@ def test_batches_become_smaller_until_they_are_taken(job):
 
 def test_single_job_that_is_too_large_is_refused_and_the_others_are_kept():
     def answer(body):
-        return (413, b"") if b"large" in [job.script for job in unpack(body)] else taking(10)(body)
+        return (413, b"") if b"large" in [job.script for job in unpack_untrusted(body)] else taking(10)(body)
 
     with serving(answer) as server, closing(open_sink(server.url)) as sink:
         jobs = [a_job(1), a_job(2, script=b"large"), a_job(3)]
@@ -119,12 +119,12 @@ def test_job_that_no_batch_may_hold_is_not_even_sent(monkeypatch):
         refused = sink.write([a_job(1), a_job(2, script=b"x" * 1000), a_job(3)])
     assert list(refused) == [1]
     assert "the portal takes 500" in refused[1]
-    assert sum(len(unpack(body)) for _, _, body in server.requests) == 2
+    assert sum(len(unpack_untrusted(body)) for _, _, body in server.requests) == 2
 
 
 def test_places_of_the_refused_are_those_of_the_whole():
     def answer(body):
-        return 200, {"received": len(unpack(body)), "refused": {"0": "no"}}
+        return 200, {"received": len(unpack_untrusted(body)), "refused": {"0": "no"}}
 
     with serving(answer) as server, closing(open_sink(server.url)) as sink:
         sink._batch_bytes = 1

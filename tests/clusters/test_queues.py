@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from apps.clusters.schedulers.base import CurrentState, SchedulerError
-from apps.clusters.schedulers.command import Asking
+from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.htcondor.queue import read_queue as read_condor_q
 from apps.clusters.schedulers.htcondor.scheduler import HTCondor
 from apps.clusters.schedulers.slurm.scheduler import Slurm
@@ -203,7 +203,7 @@ def test_answer_of_htcondor_that_is_not_whole_is_none(answer):
 
 def asked(directory: Path, text: str, **limits: object) -> bytes:
     write_program(directory / "tell", text)
-    return b"".join(Asking(str(directory), **limits).output("tell"))
+    return Commands(str(directory), **limits).output("tell")
 
 
 def test_command_that_hangs_or_never_ends_is_ended(tmp_path):

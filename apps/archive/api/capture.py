@@ -17,10 +17,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.archive.domain.capture_hosts import host_of, receive_jobs, receive_report
-from apps.archive.handover.batches import BadBatch
+from apps.archive.handover.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
 from apps.archive.handover.entry import CapturedJob
 from apps.archive.handover.report import CaptureReport
-from apps.archive.handover.wire import MEDIA_TYPE, MOST_SENT_BYTES, BatchTooLarge, unpack
 from apps.archive.models import CaptureHost
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
@@ -75,7 +74,7 @@ class BatchParser(BaseParser):
         if len(batch) > MOST_SENT_BYTES:
             raise TooLarge(f"A batch may have {MOST_SENT_BYTES:,} bytes.")
         try:
-            return unpack(batch)
+            return unpack_untrusted(batch)
         except BatchTooLarge as error:
             raise TooLarge(f"The batch cannot be taken: {error}.") from error
         except BadBatch as error:

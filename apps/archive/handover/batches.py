@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar
 
-from zstandard import ZstdCompressor, ZstdDecompressor
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 from apps.archive.handover.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
@@ -20,6 +20,16 @@ from apps.clusters.schedulers.base import Identity
 VERSION = 1
 LEVEL = 3
 BATCH_JOBS = 1000  # at most
+
+MEDIA_TYPE = "application/vnd.opsportal.jobs"
+# Limits of a batch that comes from elsewhere.
+MOST_JOBS = 5_000
+MOST_BYTES = 64 * 1024 * 1024  # decompressed
+MOST_HEAD_BYTES = 8 * 1024 * 1024
+MOST_SENT_BYTES = 32 * 1024 * 1024  # compressed
+_WINDOW_BYTES = 8 * 1024 * 1024  # what a sender may make the receiver hold to decompress
+
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -33,6 +43,10 @@ Sighting = tuple[str, str, int, int, int]  # cluster, job id, submission in micr
 
 class BadBatch(ValueError):
     """What came is no batch of jobs; the message says why."""
+
+
+class BatchTooLarge(BadBatch):
+    """A batch has too many jobs or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +80,7 @@ class PackedJobs(Sequence[CapturedJob]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> CapturedJob: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[CapturedJob]: ...
-
-    def __getitem__(self, index: int | slice) -> CapturedJob | list[CapturedJob]:
+    def __getitem__(self, index: Any) -> Any:
         if self._jobs is None:
             self._jobs = unpack(self.pieces)
         return self._jobs[index]
@@ -96,6 +104,32 @@ def unpack(pieces: Iterable[bytes]) -> list[CapturedJob]:
     return jobs
 
 
+def unpack_untrusted(batch: bytes) -> list[CapturedJob]:
+    """Return the jobs of a packed batch from another host, within limits. Raises `BadBatch`."""
+    try:
+        with ZstdDecompressor(max_window_size=_WINDOW_BYTES).stream_reader(batch, read_across_frames=False) as reader:
+            data = reader.read(MOST_BYTES + 1)
+    except ZstdError as error:
+        raise BadBatch(f"it cannot be decompressed: {error}") from error
+    if len(data) > MOST_BYTES:
+        raise BatchTooLarge(f"it has more than {MOST_BYTES:,} bytes")
+    line, _, contents = data.partition(b"\n")
+    if len(line) > MOST_HEAD_BYTES:
+        raise BatchTooLarge(f"the description of its jobs has more than {MOST_HEAD_BYTES:,} bytes")
+    try:
+        head = json.loads(line)
+        if head["version"] != VERSION:
+            raise BadBatch(f"it is of version {head['version']!r}, this portal reads version {VERSION}")
+        described = head["jobs"]
+        if len(described) > MOST_JOBS:
+            raise BatchTooLarge(f"it has more than {MOST_JOBS:,} jobs")
+        return jobs_of(described, memoryview(contents))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        if isinstance(error, BadBatch):
+            raise
+        raise BadBatch(f"its first line does not describe jobs: {type(error).__name__}: {str(error)[:200]}") from error
+
+
 def pieces_of(jobs: Sequence[CapturedJob]) -> Sequence[bytes]:
     """Return packed pieces with these jobs: those that they came in, if they did."""
     return jobs.pieces if isinstance(jobs, PackedJobs) else [pack(jobs)]
@@ -106,17 +140,19 @@ def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[C
     jobs = []
     at = 0
     for each in described:
-        values: dict[str, Any] = _NO_TEXTS | {name: _text(each[name]) for name in _TEXTS if name in each}
+        values: dict[str, Any] = _NO_TEXTS | {name: _checked(str, each[name]) for name in _TEXTS if name in each}
         parts = []
         for size in each["sizes"]:
-            if not 0 <= _whole(size) <= len(contents) - at:
+            if not 0 <= _checked(int, size) <= len(contents) - at:
                 raise BadBatch("its bytes are not those that it describes")
             parts.append(bytes(contents[at : at + size]))
             at += size
         values["script"], values["environment"], values["description"] = parts
-        values["submitted_at"] = moment_of(_whole(each["submitted_at"]))
-        values["captured_at"] = moment_of(_whole(each["captured_at"]))
-        jobs.append(CapturedJob(**values, masked_names=tuple(map(_text, each.get("masked_names", ())))))
+        values["submitted_at"] = moment_of(_checked(int, each["submitted_at"]))
+        values["captured_at"] = moment_of(_checked(int, each["captured_at"]))
+        jobs.append(
+            CapturedJob(**values, masked_names=tuple(_checked(str, name) for name in each.get("masked_names", ())))
+        )
     if at != len(contents):
         raise BadBatch("its bytes are not those that it describes")
     return jobs
@@ -140,13 +176,7 @@ def _described(job: CapturedJob) -> dict[str, Any]:
     return described
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text is none")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError("a number is none")
+def _checked(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.50} is no {kind.__name__}")
     return value

@@ -34,12 +34,4 @@ class CapturedJob:
         return len(self.script) + len(self.environment) + len(self.description)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """A captured job and its place in the journal."""
-
-    seq: int
-    job: CapturedJob
-
-
 Clock = Callable[[], datetime]

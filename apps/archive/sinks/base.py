@@ -71,11 +71,9 @@ class Writer(Protocol):
         Raises `SinkUnavailable`, and then may have kept any of them; or `SinkRefused` where it cannot tell which
         one is at fault: then none was kept, and each is tried alone.
         """
-        ...
 
     def close(self) -> None:
         """Let go of connections. Called when capture ends, in the thread that wrote."""
-        ...
 
 
 @runtime_checkable
@@ -87,7 +85,6 @@ class BeginsAhead(Writer, Protocol):
 
         Where `write` fails, they may come again in other batches. Raises `SinkUnavailable`.
         """
-        ...
 
 
 class Sink(Writer, Protocol):
@@ -99,4 +96,25 @@ class Sink(Writer, Protocol):
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
         """Open the sink, without reaching out yet, and without threads. Raises `BadSink`."""
-        ...
+
+
+def write_all(sink: Writer, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
+    """Write jobs, each alone where one of them makes the batch fail; return the reasons for those refused, by index.
+
+    Raises `SinkUnavailable`.
+    """
+    try:
+        return sink.write(jobs)
+    except SinkUnavailable:
+        raise
+    except Exception:  # one of them is at fault: the others must not wait for it
+        refused: dict[int, str] = {}
+        for index, job in enumerate(jobs):
+            try:
+                if reason := sink.write([job]).get(0):
+                    refused[index] = reason
+            except SinkUnavailable:
+                raise
+            except Exception as error:  # what a sink raises over one job must not cost the others
+                refused[index] = str(error).strip() or repr(error)
+        return refused

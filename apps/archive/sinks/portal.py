@@ -8,9 +8,8 @@ from typing import Any, Self
 import urllib3
 from django.conf import settings
 
-from apps.archive.handover.batches import pack
+from apps.archive.handover.batches import MEDIA_TYPE, MOST_BYTES, pack
 from apps.archive.handover.entry import CapturedJob
-from apps.archive.handover.wire import MEDIA_TYPE, MOST_BYTES
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.core.domain.masking import Rule
 

@@ -112,34 +112,27 @@ class Spool(Protocol):
 
     def watched(self) -> Iterable[Path]:
         """Return the directories to watch, flat, that exist now; the set may grow."""
-        ...
 
     def scan(self) -> Iterator[SpoolEntry]:
         """List every job entry that is in the spool now, without reading it."""
-        ...
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
         """Return the job entry that a file event at `path` is about, or None where it is about no job."""
-        ...
 
     def is_index(self, path: Path) -> bool:
         """Whether a file event at `path` is about the list of jobs itself: then `scan` is called again."""
-        ...
 
     def identity(self, entry: SpoolEntry) -> Identity:
         """Say which entry this is now, without reading it; all zero where it is gone. Asked at each scan."""
-        ...
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read one entry whole. Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`."""
-        ...
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
         """Return `job` with its environment written anew from `variables`, in the archive's form.
 
         Where `description` holds the environment too, its values are replaced there as well: they are masked secrets.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,21 +193,18 @@ class Scheduler(Protocol):
 
     def spool(self, directory: Path) -> Spool:
         """Return the spool at `directory`. Raises `SpoolError` where it is no such spool."""
-        ...
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
         """Return every attempt that ended in [since, until), cancelled before start included.
 
-        Raises `SchedulerError`. Asking again for the same interval returns the same attempts, and later ones.
+        Raises `SchedulerError`. Commands again for the same interval returns the same attempts, and later ones.
         """
-        ...
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Say where the job's output lies: asked of the scheduler, else accounting, else worked out.
 
         The path is not opened here, and must not be trusted: its reader checks it against the configured roots.
         """
-        ...
 
 
 # What only some schedulers offer: an adapter that has the method offers it.
@@ -226,7 +216,6 @@ class ReadsArguments(Protocol):
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
         """Return what followed the script in `submit_line`; `name` is that of the job."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +236,6 @@ class KnowsSubmissions(Protocol):
 
     def submissions(self) -> Iterator[Submission]:
         """Yield every job that it knows, one for an array not yet split. Raises `SchedulerError`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +262,6 @@ class KeepsCopies(Protocol):
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
         """Yield a copy for each submission that had one of these ids and is in accounting. Raises `SchedulerError`."""
-        ...
 
 
 class CurrentState(StrEnum):
@@ -302,7 +289,6 @@ class KnowsQueue(Protocol):
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield the jobs that have not ended, by submission and state. Raises `SchedulerError`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,18 +324,15 @@ class Submits(Protocol):
 
         Raises `SubmissionRefused` where nothing was submitted for sure, `SchedulerError` where that is not known.
         """
-        ...
 
     def find_submitted(self, name: str) -> str | None:
         """Return the id of the job of this name, waiting, running or ended; None where there is none for sure.
 
         Raises `SchedulerError` where that cannot be said.
         """
-        ...
 
     def cancel(self, spool_id: str) -> None:
         """Cancel what waits or runs of a job; one that has ended stays as it is. Raises `SchedulerError`."""
-        ...
 
 
 @runtime_checkable
@@ -361,8 +344,6 @@ class HoldsJobs(Protocol):
 
         Raises `SchedulerError`.
         """
-        ...
 
     def release(self, spool_id: str) -> None:
         """Let what is held of a job start again. Raises `SchedulerError`."""
-        ...

@@ -4,12 +4,19 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from apps.clusters.schedulers.base import EntryUnreadable, EntryVanished, SpoolError
+from apps.clusters.schedulers.base import (
+    EntryUnreadable,
+    EntryVanished,
+    Identity,
+    SpoolEntry,
+    SpoolError,
+    identity_of,
+)
 
 MAX_FILE_BYTES = 64 * 1024 * 1024  # capture holds whole files in memory
 
@@ -18,6 +25,65 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = {errno.ENOENT, errno.ESTALE}
 _REFUSED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENXIO}
+
+
+class DirectorySpool:
+    """A spool in `directory` and its subdirectories of certain names, each watched flat; jobs are files in them."""
+
+    scheduler: str
+    subdirectory: re.Pattern[str]
+
+    def __init__(self, directory: Path) -> None:
+        """Raises `SpoolError` where `directory` is none, or may not be read."""
+        self.directory = directory
+        self._subdirectories()
+
+    def watched(self) -> list[Path]:
+        """Return the root, and every subdirectory that there is now; the scheduler may make them later."""
+        return [self.directory, *(self.directory / name for name in self._subdirectories())]
+
+    def scan(self) -> Iterator[SpoolEntry]:
+        """List every job entry. Raises `SpoolError` at the end, after all that could be listed."""
+        failures = []
+        for names in self.scanned():
+            try:
+                with opened_directory(self.directory, *names) as descriptor:
+                    listed = os.listdir(descriptor)
+            except EntryVanished:
+                continue
+            except SpoolError as error:
+                failures.append(str(error))
+                continue
+            yield from self.listed(self.directory.joinpath(*names), listed)
+        if failures:
+            raise SpoolError("; ".join(failures))
+
+    def scanned(self) -> Iterable[tuple[str, ...]]:
+        """Return the directories with jobs, each by the names that lead to it."""
+        raise NotImplementedError
+
+    def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
+        """Return the entries among the names in a directory."""
+        raise NotImplementedError
+
+    def is_index(self, path: Path) -> bool:
+        """There is no list of jobs beside their files."""
+        return False
+
+    def identity(self, entry: SpoolEntry) -> Identity:
+        return identity_of(entry.path)
+
+    def _subdirectories(self, *, any_type: bool = False) -> list[str]:
+        """Return the names that fit, in order; of directories alone, or of any type. Raises `SpoolError`."""
+        try:
+            with os.scandir(self.directory) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if self.subdirectory.fullmatch(entry.name) and (any_type or entry.is_dir(follow_symlinks=False))
+                )
+        except OSError as error:
+            raise SpoolError(f"{self.directory}: no {self.scheduler} spool: {error.strerror}") from error
 
 
 @contextmanager
@@ -40,20 +106,7 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
             os.close(descriptor)
 
 
-def subdirectories(root: Path, pattern: re.Pattern[str]) -> list[str]:
-    """Return the names of the directories in `root` that fit `pattern`, in order; links are none. Raises `OSError`."""
-    with os.scandir(root) as entries:
-        return sorted(
-            entry.name for entry in entries if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-        )
-
-
-def read_file(directory: int, path: Path, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
-    """Return the bytes of `path`, which lies in the open `directory`, and when it was written last. Raises as below."""
-    return read_file_in(directory, path.parent, path.name, max_bytes=max_bytes)
-
-
-def read_file_in(directory: int, parent: Path, name: str, *, max_bytes: int) -> tuple[bytes, datetime]:
+def read_file(directory: int, parent: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
     """Return the bytes of a file in the open `directory`, which is `parent`, and when it was written last.
 
     Raises `EntryVanished` where there is none, `EntryUnreadable` for what is no regular file, or larger.

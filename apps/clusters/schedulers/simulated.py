@@ -7,9 +7,10 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from apps.clusters.schedulers.base import (
     BatchJob,
@@ -42,7 +43,6 @@ FIRST_SENT_ID = 5_000_000
 PARTITION = "grid"
 _BEHIND_SECONDS = 15  # a running simulation is never further behind
 _TIMES = {"submitted_at", "started_at", "ended_at"}
-_FIELDS = tuple(field.name for field in fields(JobRecord))
 
 
 def accounting_path(directory: Path) -> Path:
@@ -62,7 +62,10 @@ def open_accounting(directory: Path) -> sqlite3.Connection:
 
 def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
     """Add finished attempts; one that is there already stays as it is."""
-    rows = ((r.raw_id, r.attempt, r.ended_at.timestamp(), _to_json(r)) for r in records)
+    rows = (
+        (r.raw_id, r.attempt, r.ended_at.timestamp(), json.dumps(asdict(r), default=datetime.timestamp))
+        for r in records
+    )
     connection.executemany("INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?)", rows)
 
 
@@ -95,29 +98,19 @@ class Simulated:
 
         Raises `SchedulerError` too where the simulation has not come that far, as at its start or when it stands still.
         """
-        if self.directory is None:
-            raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
-        uri = f"{accounting_path(self.directory).absolute().as_uri()}?mode=ro"
         query = "SELECT record FROM attempt WHERE ended >= ? AND ended < ? ORDER BY ended, raw_id, attempt"
-        try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
-                _check_reached(connection, until)
-                for (text,) in connection.execute(query, (since.timestamp(), until.timestamp())):
-                    yield _from_json(text)
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            raise SchedulerError(f"{accounting_path(self.directory)}: {error}") from error
+        with self._opened() as store:
+            done = _state(store, "done") or 0.0
+            if until.timestamp() - done > _BEHIND_SECONDS:
+                reached = datetime.fromtimestamp(done, UTC)
+                raise SchedulerError(f"the simulation has come to {reached:%Y-%m-%d %H:%M:%S} UTC only; is it running?")
+            for (text,) in store.execute(query, (since.timestamp(), until.timestamp())):
+                yield _from_json(text)
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
-        """Yield what waits and runs. Raises `SchedulerError`, too where the simulation has not said so yet."""
-        if self.directory is None:
-            raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
-        uri = f"{accounting_path(self.directory).absolute().as_uri()}?mode=ro"
-        try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
-                row = connection.execute("SELECT value FROM state WHERE name = 'current'").fetchone()
-                rows = json.loads(row[0]) if row else None
-        except (sqlite3.Error, ValueError) as error:
-            raise SchedulerError(f"{accounting_path(self.directory)}: {error}") from error
+        """Yield what waits and runs. Raises `SchedulerError`, too where the simulation has not written it yet."""
+        with self._opened() as store:
+            rows = _state(store, "current")
         if rows is None:
             raise SchedulerError("the simulation has not said yet what waits and runs")
         for spool_id, submitted, state, jobs, account in rows:
@@ -133,11 +126,10 @@ class Simulated:
             raise SubmissionRefused(f"there is no partition {job.partition!r}")
         if job.tasks < 1 or any("\0" in text for text in (job.script, *job.environment.values())):
             raise SubmissionRefused("a job has tasks, and its script and variables hold no NUL")
-        with self._queue() as store:
+        with self._opened("rw") as store:
             last = store.execute("SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1").fetchone()
             spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
-            row = store.execute("SELECT value FROM state WHERE name = 'done'").fetchone()
-            now = max(datetime.now(UTC).timestamp(), float(json.loads(row[0])) if row else 0.0)
+            now = max(datetime.now(UTC).timestamp(), _state(store, "done") or 0.0)
             values = (spool_id, job.name, now, json.dumps(asdict(job)))
             store.execute("INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values)
         return str(spool_id)
@@ -145,7 +137,7 @@ class Simulated:
     def find_submitted(self, name: str) -> str | None:
         """Return the id of the first job of this name. Raises `SchedulerError`."""
         check_name(name)
-        with self._queue() as store:
+        with self._opened() as store:
             row = store.execute("SELECT min(spool_id) FROM sent WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row[0] is not None else None
 
@@ -164,22 +156,22 @@ class Simulated:
     def _tell(self, spool_id: str, word: str) -> None:
         if not spool_id.isdigit():
             raise SchedulerError(f"{spool_id!r} is no id of a job")
-        with self._queue() as store:
+        with self._opened("rw") as store:
             store.execute("INSERT INTO told (spool_id, word) VALUES (?, ?)", (int(spool_id), word))
 
     @contextmanager
-    def _queue(self) -> Iterator[sqlite3.Connection]:
-        """Open the queue to write, in a transaction. Raises `SchedulerError`."""
+    def _opened(self, mode: str = "ro") -> Iterator[sqlite3.Connection]:
+        """Open the store, to write in a transaction. Raises `SchedulerError`."""
         if self.directory is None:
             raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
         path = accounting_path(self.directory)
-        uri = f"{path.absolute().as_uri()}?mode=rw"
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None)) as connection:
-                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("BEGIN IMMEDIATE" if mode == "rw" else "BEGIN")
                 yield connection
                 connection.execute("COMMIT")
-        except (sqlite3.Error, ValueError) as error:
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise SchedulerError(f"{path}: {error}") from error
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
@@ -190,19 +182,10 @@ class Simulated:
         return LogPaths(stdout, Path(record.stderr_path) if record.stderr_path else stdout, "accounting")
 
 
-def _check_reached(connection: sqlite3.Connection, until: datetime) -> None:
-    row = connection.execute("SELECT value FROM state WHERE name = 'done'").fetchone()
-    done = float(json.loads(row[0])) if row else 0.0
-    if until.timestamp() - done > _BEHIND_SECONDS:
-        reached = datetime.fromtimestamp(done, UTC)
-        raise SchedulerError(f"the simulation has come to {reached:%Y-%m-%d %H:%M:%S} UTC only; is it running?")
-
-
-def _to_json(record: JobRecord) -> str:
-    values = {name: getattr(record, name) for name in _FIELDS}
-    for name in _TIMES:
-        values[name] = values[name].timestamp() if values[name] else None
-    return json.dumps(values, separators=(",", ":"))
+def _state(store: sqlite3.Connection, name: str) -> Any:
+    """Return a value that the simulation has written; None where it has not yet."""
+    row = store.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+    return json.loads(row[0]) if row else None
 
 
 def _from_json(text: str) -> JobRecord:

@@ -5,10 +5,8 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime
 
-from apps.archive.capture.journal.journal import Entries, Journal
-from apps.archive.handover.entry import JournalEntry
-from apps.archive.sinks.base import BeginsAhead, Writer
-from apps.archive.sinks.writer import write_all
+from apps.archive.capture.journal.journal import Entries, Journal, JournalEntry
+from apps.archive.sinks.base import BeginsAhead, Writer, write_all
 
 logger = logging.getLogger(__name__)
 

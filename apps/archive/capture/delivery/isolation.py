@@ -44,7 +44,6 @@ class Place(Protocol):
 
     def close(self) -> None:
         """Let go of connections. Called when capture ends, and where something failed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,27 +31,21 @@ class Keeping(Protocol):
 
     def known(self, cluster: str) -> dict[str, Identity]:
         """Return the newest captured spool entry of each job id that was in the spool when last looked."""
-        ...
 
     def add(self, batch: Batch) -> int:
         """Write the jobs that are new, durably, as one. Returns how many were. Raises what the journal does."""
-        ...
 
     def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
         """Drop what is known of spool entries that are gone from the spool."""
-        ...
 
     def progress(self) -> tuple[int, int]:
         """Return how many jobs the sinks lack, and how many they were given."""
-        ...
 
     def reports(self) -> dict[str, SinkReport]:
         """Return the state of each sink by its name."""
-        ...
 
     def retry_refused(self) -> None:
         """Give every sink again what it did not take. May be called from a signal handler."""
-        ...
 
 
 class Keeper:

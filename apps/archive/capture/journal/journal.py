@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple
 
 from apps.archive.capture.journal.schema import PAGE_BYTES, OtherVersion, open_file
 from apps.archive.handover.batches import BATCH_JOBS, Batch, PackedJobs, Sighting, microseconds, moment_of, pack, unpack
-from apps.archive.handover.entry import JournalEntry
+from apps.archive.handover.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
 
 BATCH_BYTES = 3 * 1024 * 1024
@@ -33,8 +33,15 @@ class JournalError(Exception):
     """The journal cannot be used; the message says which and why."""
 
 
-class Entries(Sequence[JournalEntry]):
-    """Entries that follow each other, packed until somebody looks at one."""
+class JournalEntry(NamedTuple):
+    """A captured job and its place in the journal."""
+
+    seq: int
+    job: CapturedJob
+
+
+class Entries:
+    """Consecutive entries, packed until one is looked at."""
 
     def __init__(self, numbers: Sequence[int], jobs: PackedJobs) -> None:
         self.numbers = numbers
@@ -43,15 +50,7 @@ class Entries(Sequence[JournalEntry]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> JournalEntry: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[JournalEntry]: ...
-
-    def __getitem__(self, index: int | slice) -> JournalEntry | list[JournalEntry]:
-        if isinstance(index, slice):
-            return list(map(JournalEntry, self.numbers[index], self.jobs[index]))
+    def __getitem__(self, index: int) -> JournalEntry:
         return JournalEntry(self.numbers[index], self.jobs[index])
 
 
@@ -75,7 +74,13 @@ class Journal:
         try:
             self._lock()
             self._database = self._open()
-            self._register(sinks)
+            with self._transaction() as database:
+                for name in sinks:
+                    database.execute(
+                        "INSERT OR IGNORE INTO sink SELECT ?, coalesce("
+                        "(SELECT min(acknowledged) FROM sink), (SELECT min(last - jobs) FROM batch), ?)",
+                        (name, _last(database)),
+                    )
         except BaseException:
             os.close(self._lock_file)
             raise
@@ -237,20 +242,17 @@ class Journal:
 
     def _lock(self) -> None:
         end = time.monotonic() + _PATIENCE_SECONDS
-        while not self._is_free():
-            if time.monotonic() > end:
-                holder = os.pread(self._lock_file, 20, 0).decode() or "unknown"
-                raise JournalError(f"{self.directory}: in use by another capture, process {holder}")
+        while True:
+            try:
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    holder = os.pread(self._lock_file, 20, 0).decode() or "unknown"
+                    raise JournalError(f"{self.directory}: in use by another capture, process {holder}") from None
             time.sleep(0.02)
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
-
-    def _is_free(self) -> bool:
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _open(self) -> sqlite3.Connection:
         path = self.directory / "journal.sqlite"
@@ -260,15 +262,6 @@ class Journal:
             raise JournalError(str(error)) from error
         except sqlite3.Error as error:
             raise JournalError(f"{path}: {error}") from error
-
-    def _register(self, sinks: Sequence[str]) -> None:
-        with self._transaction() as database:
-            for name in sinks:
-                database.execute(
-                    "INSERT OR IGNORE INTO sink SELECT ?, coalesce("
-                    "(SELECT min(acknowledged) FROM sink), (SELECT min(last - jobs) FROM batch), ?)",
-                    (name, _last(database)),
-                )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

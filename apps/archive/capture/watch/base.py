@@ -29,18 +29,14 @@ class EventSource(Protocol):
 
     def add(self, directory: Path) -> None:
         """Watch a directory that is not watched. Raises `OSError`."""
-        ...
 
     def remove(self, directory: Path) -> None:
         """End the watch of a directory that was added, whether it goes on or not."""
-        ...
 
     def has(self, directory: Path) -> bool:
         """Whether the watch of this directory goes on: it ends when the directory is removed."""
-        ...
 
     def read(self, timeout: float) -> Iterable[FileEvent]:
         """Return what happened, as soon as something has, and nothing after `timeout` seconds without."""
-        ...
 
     def close(self) -> None: ...

@@ -30,9 +30,8 @@ from apps.archive.domain.store.contents import (
 )
 from apps.archive.domain.verification import Finding, Kind, check_copies
 from apps.archive.management.times import time_text, to_time
-from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
+from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable, write_all
 from apps.archive.sinks.registry import open_sink
-from apps.archive.sinks.writer import write_all
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 

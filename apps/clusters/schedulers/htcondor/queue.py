@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
-from apps.clusters.schedulers.command import Asking
+from apps.clusters.schedulers.commands import Commands
 
 _ATTRIBUTES = "ClusterId,ProcId,JobStatus,QDate,AccountingGroup,HoldReasonCode"
 _IDLE, _RUNNING, _HELD, _TRANSFERRING, _SUSPENDED = 1, 2, 5, 6, 7
@@ -27,10 +27,10 @@ _SPOOLING = 16
 _Counts = Counter[tuple[int, int, CurrentState, str]]
 
 
-def current_jobs(asking: Asking, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs]:
+def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs]:
     """Yield what has not ended by one command, by the cluster of jobs. Raises `SchedulerError`."""
     where = [*(("-pool", pool) if pool else ()), *(("-name", schedd) if schedd else ())]
-    answer = asking.output("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
+    answer = commands.pieces("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
     for (cluster, submitted, state, account), jobs in read_queue(answer).items():
         yield CurrentJobs(str(cluster), datetime.fromtimestamp(submitted, UTC), state, jobs, account)
 

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
-from apps.clusters.schedulers.command import Asking, asking_options
+from apps.clusters.schedulers.commands import Commands, command_options
 from apps.clusters.schedulers.htcondor.classads import Ad
 from apps.clusters.schedulers.htcondor.history import ads_in_history, ads_of_jobs
 from apps.clusters.schedulers.htcondor.queue import current_jobs
@@ -39,11 +39,11 @@ class HTCondor:
         self.cluster = cluster
         self._history = options.get("history", "")
         self._per_job_history = options.get("per_job_history", "")
-        given = asking_options(options, _OF_CONDOR_Q)
+        given = command_options(options, _OF_CONDOR_Q)
         self._schedd, self._pool = given.get("schedd", ""), given.get("pool", "")
         if any(name.startswith("-") for name in (self._schedd, self._pool)):
             raise ValueError("options schedd and pool are names")
-        self._asking = Asking(
+        self._commands = Commands(
             given.get("bin", ""),
             float(given.get("timeout_seconds", 60)),
             MOST_BYTES,
@@ -70,7 +70,7 @@ class HTCondor:
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield what waits and runs, by condor_q. Raises `SchedulerError`."""
-        return current_jobs(self._asking, schedd=self._schedd, pool=self._pool)
+        return current_jobs(self._commands, schedd=self._schedd, pool=self._pool)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Say where the output lies: the ad knows, with all macros filled in. None for a job that never started."""

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from apps.clusters.schedulers.base import JobRecord, LogPaths
-from apps.clusters.schedulers.slurm.commands import CommandFailed, Commands
+from apps.clusters.schedulers.commands import CommandFailed, Commands
 from apps.clusters.schedulers.slurm.patterns import fill_in
 
 _FIRST_LINE = re.compile(r"^JobId=(\d+) ", re.MULTILINE)

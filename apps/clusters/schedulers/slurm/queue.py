@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, Submission
-from apps.clusters.schedulers.slurm.commands import Commands
+from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.slurm.output_paths import arguments_of_command
 from apps.clusters.schedulers.slurm.sacct import new_delimiter, split_rows
 from apps.clusters.schedulers.slurm.values import read_time

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 
 from apps.clusters.schedulers.base import SchedulerError
-from apps.clusters.schedulers.slurm.commands import Commands
+from apps.clusters.schedulers.commands import Commands
 
 
 class Sacct:

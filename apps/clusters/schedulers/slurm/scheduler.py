@@ -15,8 +15,8 @@ from apps.clusters.schedulers.base import (
     StoredCopy,
     Submission,
 )
+from apps.clusters.schedulers.commands import Commands, command_options
 from apps.clusters.schedulers.slurm import accounting, submission
-from apps.clusters.schedulers.slurm.commands import Commands
 from apps.clusters.schedulers.slurm.controller import paths_known_to_controller
 from apps.clusters.schedulers.slurm.copies import stored_copies
 from apps.clusters.schedulers.slurm.output_paths import arguments_of_submission, requested_output
@@ -27,6 +27,7 @@ from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
 logger = logging.getLogger(__name__)
 
+_OPTIONS = ("conf", "bin", "timeout_seconds")
 SETTLING = timedelta(minutes=10)  # how long accounting may take to complete a row
 
 
@@ -41,14 +42,18 @@ class Slurm:
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` for an option that is unknown or no number."""
-        unknown = options.keys() - {"conf", "bin", "timeout_seconds"}
+        unknown = options.keys() - set(_OPTIONS)
         if unknown:
             raise ValueError(f"unknown options of the slurm adapter: {', '.join(sorted(unknown))}")
         self.cluster = cluster
+        given = command_options(options, _OPTIONS)
+        # Whatever the caller's own settings are: times as seconds since 1970, whole array expressions.
+        variables = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
         self._commands = Commands(
-            conf=options.get("conf", ""),
-            directory=options.get("bin", ""),
-            timeout_seconds=float(options.get("timeout_seconds", 60)),
+            given.get("bin", ""),
+            float(given.get("timeout_seconds", 60)),
+            inherits=("SLURM_CONF",),
+            variables=variables | ({"SLURM_CONF": given["conf"]} if "conf" in given else {}),
         )
         self._sacct = Sacct(self._commands)
 

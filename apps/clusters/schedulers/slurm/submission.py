@@ -5,7 +5,7 @@ import re
 import tempfile
 
 from apps.clusters.schedulers.base import BatchJob, SchedulerError, SubmissionRefused
-from apps.clusters.schedulers.slurm.commands import CommandFailed, Commands
+from apps.clusters.schedulers.commands import CommandFailed, Commands
 
 LOOK_BACK = "now-30days"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")

@@ -17,7 +17,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
-from apps.clusters.schedulers.command import Asking
+from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.torque.records import spool_id_of
 
 _FIELDS = frozenset({"Job_Id", "job_state", "ctime", "Account_Name", "Hold_Types", "depend"})
@@ -38,10 +38,10 @@ _EPOCH = re.compile(r"[1-9][0-9]{0,10}")
 _Counts = Counter[tuple[str, str, CurrentState, str]]
 
 
-def current_jobs(asking: Asking, server: str = "") -> Iterator[CurrentJobs]:
+def current_jobs(commands: Commands, server: str = "") -> Iterator[CurrentJobs]:
     """Yield what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
     operand = [f"@{server}"] if server else []
-    counts = read_queue(asking.output("qstat", "-x", "-t", *operand))
+    counts = read_queue(commands.pieces("qstat", "-x", "-t", *operand))
     for (spool_id, created, state, account), jobs in counts.items():
         yield CurrentJobs(spool_id, datetime.fromtimestamp(int(created), UTC), state, jobs, account)
 

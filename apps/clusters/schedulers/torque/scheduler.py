@@ -7,7 +7,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
-from apps.clusters.schedulers.command import Asking, asking_options
+from apps.clusters.schedulers.commands import Commands, command_options
 from apps.clusters.schedulers.torque.accounting import SETTLING, Accounting
 from apps.clusters.schedulers.torque.logs import derived_paths, described_paths
 from apps.clusters.schedulers.torque.queue import current_jobs
@@ -33,14 +33,14 @@ class Torque:
             raise ValueError(f"unknown options of the torque adapter: {', '.join(sorted(unknown))}")
         self.cluster = cluster
         self._jobs = Path(options["jobs"]) if options.get("jobs") else None
-        given = asking_options(options, _OF_QSTAT)
+        given = command_options(options, _OF_QSTAT)
         self._server = given.get("server", "")
         if self._server and not re.fullmatch(r"[A-Za-z0-9][\w.:-]*", self._server):
             raise ValueError(f"no name of a server: {self._server!r}")
         # Ended jobs are left out where the version can do that, and none of the queues.
         variables = {"PBS_QSTAT_NO_COMPLETE": "1"}
         limit = float(given.get("timeout_seconds", 60))
-        self._asking = Asking(given.get("bin", ""), limit, inherits=("PBS_DEFAULT",), variables=variables)
+        self._commands = Commands(given.get("bin", ""), limit, inherits=("PBS_DEFAULT",), variables=variables)
         self._accounting = None
         if options.get("accounting"):
             self._accounting = Accounting(Path(options["accounting"]), _zone(options.get("time_zone", "")))
@@ -57,7 +57,7 @@ class Torque:
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield what waits and runs, by qstat. Raises `SchedulerError`."""
-        return current_jobs(self._asking, self._server)
+        return current_jobs(self._commands, self._server)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Read the paths in the job's description while it is there, else work them out. None for what never ran."""

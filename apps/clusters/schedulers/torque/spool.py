@@ -8,7 +8,7 @@ every change of state, by a swap in which it is absent for a moment. So a script
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,14 +17,11 @@ from apps.clusters.schedulers.base import (
     EntryIncomplete,
     EntryUnreadable,
     EntryVanished,
-    Identity,
     SpooledJob,
     SpoolEntry,
-    SpoolError,
-    identity_of,
 )
 from apps.clusters.schedulers.environment import pack
-from apps.clusters.schedulers.files import MAX_FILE_BYTES, opened_directory, read_file, subdirectories
+from apps.clusters.schedulers.files import DirectorySpool, opened_directory, read_file
 from apps.clusters.schedulers.torque.description import (
     BadDescription,
     Description,
@@ -36,41 +33,32 @@ from apps.clusters.schedulers.torque.description import (
 ALONE_SECONDS = 60.0  # how long a script may lie without a description before it is captured as it is
 MAX_DESCRIPTION_BYTES = 8 * 1024 * 1024
 
-_SUBDIRECTORY = re.compile(r"[0-9]")
 _SCRIPT = re.compile(r"(?P<number>[0-9]+)(?P<server>(?:\.[A-Za-z0-9_.:-]+)?)\.SC")
 _EMPTY = Description(attributes={}, variables=(), is_incoming=False)
 
 
-class TorqueSpool:
+class TorqueSpool(DirectorySpool):
     """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host. Its layout may change while it runs."""
 
+    scheduler = "Torque"
+    subdirectory = re.compile(r"[0-9]")
+
     def __init__(self, directory: Path, *, alone_seconds: float = ALONE_SECONDS) -> None:
-        """Raises `SpoolError` where `directory` is none, or may not be read."""
-        self.directory = directory
         self.alone_seconds = alone_seconds
         self._alone_since: dict[Path, float] = {}
         self._arrays: set[Path] = set()  # so that the moment in which a `.TA` is swapped changes no id
-        self._subdirectories()
+        super().__init__(directory)
 
-    def watched(self) -> list[Path]:
-        """Return the root, and every `0` to `9` that is in it."""
-        return [self.directory, *(self.directory / name for name in self._subdirectories())]
+    def scanned(self) -> Iterator[tuple[str, ...]]:
+        return iter([(), *((name,) for name in self._subdirectories())])
 
-    def scan(self) -> Iterator[SpoolEntry]:
-        """List every script. Raises `SpoolError` at the end, after all that could be listed."""
-        failures = []
-        for names in ((), *((name,) for name in self._subdirectories())):
-            try:
-                with opened_directory(self.directory, *names) as descriptor:
-                    listed = set(os.listdir(descriptor))
-            except EntryVanished:
-                continue
-            except SpoolError as error:
-                failures.append(str(error))
-                continue
-            yield from self._listed(self.directory.joinpath(*names), listed)
-        if failures:
-            raise SpoolError("; ".join(failures))
+    def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
+        self._arrays -= {path for path in self._arrays if path.parent == directory and path.name not in names}
+        for script in filter(None, map(_SCRIPT.fullmatch, names)):
+            path = directory / script[0]
+            if f"{script[0][:-3]}.TA" in names:
+                self._arrays.add(path)
+            yield SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
         """Return the entry of a script. Events of a `.JB` tell nothing new: what is incomplete is looked at again."""
@@ -81,14 +69,6 @@ class TorqueSpool:
             self._arrays.add(path)
         return SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
-    def is_index(self, path: Path) -> bool:
-        """Torque has no list of jobs beside their files."""
-        return False
-
-    def identity(self, entry: SpoolEntry) -> Identity:
-        """Return inode and modification time of the script."""
-        return identity_of(entry.path)
-
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read the description, and after it the script, which is whole where there is one."""
         script, names = _SCRIPT.fullmatch(entry.path.name), self._names_to(entry.path.parent)
@@ -96,7 +76,7 @@ class TorqueSpool:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
         with opened_directory(self.directory, *names) as directory:
             suffix, content = self._read_description(directory, entry.path)
-            text, written_at = read_file(directory, entry.path, max_bytes=MAX_FILE_BYTES)
+            text, written_at = read_file(directory, entry.path.parent, entry.path.name)
         self._alone_since.pop(entry.path, None)
         if suffix == ".TA":
             self._arrays.add(entry.path)
@@ -119,32 +99,18 @@ class TorqueSpool:
         description = with_variables(job.description, pairs)
         return replace(job, environment=pack(pairs), description=description)
 
-    def _subdirectories(self) -> list[str]:
-        try:
-            return subdirectories(self.directory, _SUBDIRECTORY)
-        except OSError as error:
-            raise SpoolError(f"{self.directory}: no Torque spool: {error.strerror}") from error
-
-    def _listed(self, directory: Path, names: set[str]) -> Iterator[SpoolEntry]:
-        gone = {path for path in set(self._arrays) if path.parent == directory and path.name not in names}
-        self._arrays -= gone
-        for script in filter(None, map(_SCRIPT.fullmatch, names)):
-            path = directory / script[0]
-            if f"{script[0][:-3]}.TA" in names:
-                self._arrays.add(path)
-            yield SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
-
     def _names_to(self, directory: Path) -> tuple[str, ...] | None:
         if directory == self.directory:
             return ()
-        is_ours = directory.parent == self.directory and _SUBDIRECTORY.fullmatch(directory.name)
+        is_ours = directory.parent == self.directory and self.subdirectory.fullmatch(directory.name)
         return (directory.name,) if is_ours else None
 
     def _read_description(self, directory: int, script: Path) -> tuple[str, bytes]:
         """Return suffix and content of the description; none of both where it has been away for long."""
         for suffix in (".TA", ".JB"):
             try:
-                content, _ = read_file(directory, script.with_suffix(suffix), max_bytes=MAX_DESCRIPTION_BYTES)
+                name = script.with_suffix(suffix).name
+                content, _ = read_file(directory, script.parent, name, max_bytes=MAX_DESCRIPTION_BYTES)
             except EntryVanished:
                 continue
             if content:

@@ -1,0 +1,147 @@
+"""Running a scheduler's own commands: a list of words, never a shell; few variables; limits on time and on output."""
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from apps.clusters.schedulers.base import SchedulerError
+
+#: What every command keeps of the caller's variables: the others may be secrets, or options (`SBATCH_…`).
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME")
+_CHUNK = 1 << 16
+_MOST_ERROR_BYTES = 4_000
+_TIMED_OUT = 124  # the status of timeout(1)
+_GRACE_SECONDS = 10
+
+
+class CommandFailed(SchedulerError):
+    """A command ended with an error; `stderr` is its text."""
+
+    def __init__(self, program: str, status: int, stderr: str) -> None:
+        super().__init__(f"{program}: {stderr or f'ended with status {status}'}")
+        self.status = status
+        self.stderr = stderr
+
+
+@dataclass(frozen=True)
+class Commands:
+    """How to run the commands of one cluster. `inherits` are prefixes of variables to keep, `variables` come on top."""
+
+    directory: str = ""
+    timeout_seconds: float = 60
+    most_bytes: int = 1 << 30
+    inherits: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Return what `program` prints, as text. Raises as `pieces` does."""
+        return self.output(program, *arguments).decode(errors="replace")
+
+    def output(self, program: str, *arguments: str) -> bytes:
+        """Return what `program` prints. Raises as `pieces` does."""
+        return b"".join(self.pieces(program, *arguments))
+
+    def pieces(self, program: str, *arguments: str) -> Iterator[bytes]:
+        """Yield what `program` prints, piece by piece.
+
+        Raises `SchedulerError`, also after the last piece; `CommandFailed` where the command ran and failed.
+        """
+        return self._pieces(program, [self._path(program), *arguments], self._environment(), self.timeout_seconds)
+
+    def submit(self, program: str, *arguments: str, script: IO[bytes], variables: Mapping[str, str]) -> str:
+        """Run `program` with a script to read, and these variables; return what it prints. Raises as `pieces` does.
+
+        It ends in time even if we are killed, so that whoever looks later knows that nothing is on its way.
+        """
+        command = ["timeout", "--kill-after=5", f"{self.timeout_seconds:g}", self._path(program), *arguments]
+        environment = {**variables, **self._environment()}
+        try:
+            pieces = self._pieces(program, command, environment, self.timeout_seconds + _GRACE_SECONDS, script)
+            return b"".join(pieces).decode(errors="replace")
+        except CommandFailed as error:
+            if error.status == _TIMED_OUT:
+                raise SchedulerError(f"{program}: no answer within {self.timeout_seconds:g} s") from error
+            raise
+
+    def _path(self, program: str) -> str:
+        return str(Path(self.directory) / program) if self.directory else program
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(self.inherits)}
+        return kept | {"LC_ALL": "C", "TZ": "UTC"} | dict(self.variables)
+
+    def _pieces(
+        self,
+        program: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        seconds: float,
+        stdin: IO[bytes] | None = None,
+    ) -> Iterator[bytes]:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=stdin or subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SchedulerError(f"{program}: cannot be run: {error.strerror}") from error
+        with process:
+            try:
+                yield from self._answer(program, process, time.monotonic() + seconds)
+            except BaseException:  # also where nobody takes the rest
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # it, or what it has left behind
+                raise
+
+    def _answer(self, program: str, process: subprocess.Popen[bytes], ends_at: float) -> Iterator[bytes]:
+        stderr, size = b"", 0
+        try:
+            for stream, piece in _read(process, ends_at):
+                if stream is process.stderr:
+                    stderr += piece[: _MOST_ERROR_BYTES - len(stderr)]
+                    continue
+                size += len(piece)
+                if size > self.most_bytes:
+                    raise SchedulerError(f"{program}: more than {self.most_bytes:,} bytes of output")
+                yield piece
+            status = process.wait(timeout=max(0.0, ends_at - time.monotonic()))
+        except (subprocess.TimeoutExpired, TimeoutError):
+            raise SchedulerError(f"{program}: no answer within {self.timeout_seconds:g} s") from None
+        if status:
+            raise CommandFailed(program, status, " ".join(stderr.decode(errors="replace").split()))
+
+
+def _read(process: subprocess.Popen[bytes], ends_at: float) -> Iterator[tuple[IO[bytes], bytes]]:
+    """Yield what comes on both streams until both are at their end. Raises `TimeoutError`."""
+    with selectors.DefaultSelector() as waiting:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                waiting.register(stream, selectors.EVENT_READ, stream)
+        while waiting.get_map():
+            if (left := ends_at - time.monotonic()) <= 0:
+                raise TimeoutError
+            for key, _ in waiting.select(left):
+                stream = key.data
+                if piece := os.read(key.fd, _CHUNK):
+                    yield stream, piece
+                else:
+                    waiting.unregister(stream)
+
+
+def command_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Take those of the options that have a value. Raises `ValueError` for a time limit that is none."""
+    given = {name: options[name] for name in names if options.get(name)}
+    if "timeout_seconds" in given and not 0 < float(given["timeout_seconds"]) <= 3600:
+        raise ValueError("option timeout_seconds: from above 0 to 3600")
+    return given
