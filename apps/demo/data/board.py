@@ -1,8 +1,10 @@
-"""The status board of the demo: service tree, monitoring source, planned windows, announcements."""
+"""The status board of the demo, from `board.yaml`: services, monitoring source, maintenance windows, announcements."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import yaml
 from django.db import transaction
 
 from apps.accounts.models import User
@@ -15,52 +17,50 @@ from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSour
 
 SOURCE = "farm-monitoring"
 _SILENCE = timedelta(minutes=15)
-
-#: Slug, name, kind, parent, monitoring, advice while it is down.
-_TREE: tuple[tuple[str, str, str, str, Monitoring, str], ...] = (
-    ("data", "Data handling", "", "", Monitoring.NONE, ""),
-    ("samweb", "samweb", "data catalogue", "data", Monitoring.FEED,
-     "Jobs that fetch or declare files will fail: do not submit before it is back."),
-    ("dcache", "dCache", "storage", "data", Monitoring.FEED, "Transfers will fail: do not submit before it is back."),
-    ("tape", "Tape library", "mass storage", "data", Monitoring.MANUAL,
-     "Input that is only on tape will not be staged."),
-    ("software", "Software", "", "", Monitoring.NONE, ""),
-    ("cvmfs", "CVMFS", "software", "software", Monitoring.FEED, "Jobs cannot start: do not submit before it is back."),
-    ("databases", "Databases", "", "", Monitoring.NONE, ""),
-    ("conditions-db", "Conditions DB", "database", "databases", Monitoring.FEED,
-     "Simulation and reconstruction will fail: do not submit these."),
-    ("beam-db", "Beam DB", "database", "databases", Monitoring.NONE, ""),
-    ("compute", "Compute", "", "", Monitoring.NONE, ""),
-    ("farm", "Worker nodes", "compute", "compute", Monitoring.FEED,
-     "Jobs wait in the queue; those that ran are requeued."),
-    ("tokens", "Token issuer", "identity", "", Monitoring.MANUAL, "Nothing can be submitted without new tokens."),
-)  # fmt: skip
+_DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 @transaction.atomic
 def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at: datetime) -> None:
-    """Make what is missing of the board, watched since `since`, and a token for the monitoring source."""
+    """Create what is missing of the board, monitored since `since`, and a token for the monitoring source."""
     source = _load_source(token_file, since, at)
     services: dict[str, Service] = {}
-    for slug, name, kind, parent, monitoring, advice in _TREE:
-        services[slug] = ensure_service(
-            slug=slug,
-            name=name,
-            kind=kind,
-            parent=services.get(parent),
-            monitoring=monitoring,
-            source=source if monitoring is Monitoring.FEED else None,
-            monitored_since=since,
-            advice=advice,
-            by="demo",
-            at=at,
-        )
-    if source.last_seen_at is None:
-        _hear_history(source, since, at)
+    for row in _DATA["services"]:
+        monitoring = Monitoring(row.get("monitoring", Monitoring.NONE))
+        values = {
+            "parent": services.get(row.get("parent")),
+            "monitoring": monitoring,
+            "source": source if monitoring is Monitoring.FEED else None,
+            "monitored_since": since,
+        }
+        services[row["slug"]] = ensure_service(**(row | values), by="demo", at=at)
+    if source.last_seen_at is None:  # it was heard all through the history that the simulated cluster begins with
+        moment = since
+        while moment < at:
+            record_heartbeat(source=source, heartbeat=True, at=moment)
+            moment += _SILENCE
+        record_heartbeat(source=source, heartbeat=True, at=at)
+        rebuild_services_of(source=source, since=since)
     if not DowntimeWindow.objects.exists():
-        _load_windows(services, users["shifter"], at)
+        hour = at.replace(minute=0, second=0, microsecond=0)
+        for row in _DATA["windows"]:
+            times = {f"{name}_at": hour + timedelta(hours=row[name]) for name in ("starts", "ends")}
+            values = {"title": row["title"], "text": row["text"], "services": _named(services, row)} | times
+            schedule_window(**values, by=users["shifter"], at=at - timedelta(hours=48))
     if not Announcement.objects.exists():
-        _load_announcements(services, users["approver"], at)
+        for row in _DATA["announcements"]:
+            post_announcement(
+                title=row["title"],
+                body=row["body"],
+                services=_named(services, row),
+                ends_at=at + timedelta(hours=row["ends"]) if "ends" in row else None,
+                by=users["approver"],
+                at=at - timedelta(hours=row["hours_ago"]),
+            )
+
+
+def _named(services: dict[str, Service], row: dict[str, Any]) -> list[Service]:
+    return [services[slug] for slug in row.get("services", [])]
 
 
 def _load_source(token_file: Path, since: datetime, at: datetime) -> MonitoringSource:
@@ -82,50 +82,3 @@ def _load_source(token_file: Path, since: datetime, at: datetime) -> MonitoringS
     token_file.touch(mode=0o600)
     token_file.write_text(token)
     return source
-
-
-def _hear_history(source: MonitoringSource, since: datetime, at: datetime) -> None:
-    """Let the source have been heard all through the history that the simulated cluster begins with."""
-    moment = since
-    while moment < at:
-        record_heartbeat(source=source, heartbeat=True, at=moment)
-        moment += _SILENCE
-    record_heartbeat(source=source, heartbeat=True, at=at)
-    rebuild_services_of(source=source, since=since)
-
-
-def _load_windows(services: dict[str, Service], by: User, at: datetime) -> None:
-    hour = at.replace(minute=0, second=0, microsecond=0)
-    plans = (
-        ("Tape drives: new firmware", ["tape"], -1, 5, "Reads from tape wait; nothing is lost."),
-        ("Network work, building 2", ["dcache", "farm"], 66, 68, "Jobs longer than the time left will be held."),
-        ("CVMFS: new stratum 1", ["cvmfs"], 29, 31, "Jobs that start then wait for their software."),
-        ("Conditions DB: index rebuild", ["conditions-db"], -30, -29, "Queries were slow for an hour."),
-    )
-    for title, slugs, begins, ends, text in plans:
-        schedule_window(
-            services=[services[slug] for slug in slugs],
-            title=title,
-            text=text,
-            starts_at=hour + timedelta(hours=begins),
-            ends_at=hour + timedelta(hours=ends),
-            by=by,
-            at=at - timedelta(hours=48),
-        )
-
-
-def _load_announcements(services: dict[str, Service], by: User, at: datetime) -> None:
-    post_announcement(
-        title="New memory default",
-        body="Reco v09_72 needs 4 GB. Templates are changed; drafts keep what they ask for.",
-        by=by,
-        at=at - timedelta(hours=26),
-    )
-    post_announcement(
-        title="Network work, building 2",
-        body="In three days, for two hours. Jobs longer than the time left will be held.",
-        services=[services["dcache"], services["farm"]],
-        ends_at=at + timedelta(hours=68),
-        by=by,
-        at=at - timedelta(hours=20),
-    )

@@ -1,59 +1,112 @@
-"""Lets the demo's requests become what their stories say, through the services of production."""
+"""Creates the demo's requests and their history from `requests.yaml`, through the domain of production."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+import yaml
 from django.db import transaction
 from django.utils import timezone
+from pydantic import TypeAdapter
 
 from apps.accounts.models import Experiment, User
-from apps.demo.data.quality import judge, look
-from apps.demo.data.stories import LOW_ENERGY, STORIES, Step, Story
+from apps.demo.data.quality import report_all_output, report_faulty_output
 from apps.demo.simulation.world import CAMPAIGNS, Campaign
+from apps.production.domain.content.plain import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
+from apps.production.domain.types.builtin import general
 from apps.production.enums import Verb
 from apps.production.models import Request
 
 
+@dataclass(frozen=True)
+class Step:
+    """One action of a user: a verb, an edit of stages by name, or a new priority."""
+
+    hours_ago: float
+    by: str
+    verb: Verb | None = None
+    reason: str = ""
+    edit: Mapping[str, Mapping[str, Any]] | None = None
+    priority: int | None = None
+    priority_class: str | None = None
+    faulty_output: bool = False
+
+
+@dataclass(frozen=True)
+class Story:
+    """A request from its draft on. `campaigns` is the `request` of the campaigns that run for it."""
+
+    experiment: str
+    by: str
+    hours_ago: float
+    due_in_days: int
+    content: dict[str, Any]
+    steps: tuple[Step, ...] = ()
+    campaigns: str = ""
+
+    @property
+    def title(self) -> str:
+        return str(self.content["title"])
+
+
+_DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_STORIES = TypeAdapter(tuple[Story, ...]).validate_python(_DATA["stories"])
+
+
 @transaction.atomic
 def load_requests(*, experiments: dict[str, Experiment], users: dict[str, User], at: datetime) -> tuple[Campaign, ...]:
-    """Make the requests, once, all that was done to them in the order of time; return what runs for them."""
+    """Create the requests, once, with every action in the order of time; return the campaigns that run for them."""
     found = {
-        story.content.title: request
-        for story in STORIES
-        if (request := Request.objects.filter(title=story.content.title, created_by=users[story.by]).first())
+        story.title: request
+        for story in _STORIES
+        if (request := Request.objects.filter(title=story.title, created_by=users[story.by]).first())
     }
     if not found:
-        deeds: list[tuple[float, Story, Step | None]] = [(story.hours_ago, story, None) for story in STORIES]
-        deeds += [(step.hours_ago, story, step) for story in STORIES for step in story.steps]
-        for hours_ago, story, step in sorted(deeds, key=lambda deed: -deed[0]):
+        actions: list[tuple[float, Story, Step | None]] = [(story.hours_ago, story, None) for story in _STORIES]
+        actions += [(step.hours_ago, story, step) for story in _STORIES for step in story.steps]
+        for hours_ago, story, step in sorted(actions, key=lambda action: -action[0]):
             moment = at - timedelta(hours=hours_ago)
             if step is None:
-                found[story.content.title] = _draft(story, experiments, users, moment, at)
+                found[story.title] = _draft(story, experiments[story.experiment], users[story.by], moment, at)
             else:
-                _do(step, found[story.content.title], users[step.by], moment)
-                if story is LOW_ENERGY and step.verb is Verb.REVIEW:
-                    look(request=found[story.content.title], users=users, at=moment)
-    return _campaigns(found)
+                _perform(step, found[story.title], users, moment)
+    keys = {story.campaigns: found[story.title].key for story in _STORIES if story.campaigns and story.title in found}
+    return tuple(
+        replace(campaign, request=keys.get(campaign.request, ""))
+        for campaign in CAMPAIGNS
+        if not campaign.request or campaign.request in keys
+    )
 
 
-def _draft(
-    story: Story, experiments: dict[str, Experiment], users: dict[str, User], moment: datetime, at: datetime
-) -> Request:
-    content = story.written(timezone.localdate(at))
-    return create_draft(experiment=experiments[story.experiment], content=content, by=users[story.by], at=moment)
+def _draft(story: Story, experiment: Experiment, by: User, moment: datetime, at: datetime) -> Request:
+    deadline = timezone.localdate(at) + timedelta(days=story.due_in_days)
+    stages = [
+        {"output_dataset": f"prod_{stage['release']}_{stage['name']}_2026"} | _DATA["stage"] | stage
+        for stage in story.content["stages"]
+    ]
+    data = story.content | {"deadline": deadline.isoformat(), "stages": stages}
+    content, problems = read_plain(data, general())
+    if problems:
+        raise ValueError(f"requests.yaml, {story.title}: {problems}")
+    return create_draft(experiment=experiment, content=content, by=by, at=moment)
 
 
-def _do(step: Step, request: Request, by: User, at: datetime) -> None:
+def _perform(step: Step, request: Request, users: dict[str, User], at: datetime) -> None:
+    by = users[step.by]
     request.refresh_from_db()
     if step.verb:
         if step.verb is Verb.DONE:
-            judge(request=request, by=by, at=at, reason=step.reason)
+            report_all_output(request=request, by=by, at=at, reason=step.reason)
         SERVICES[step.verb](request=request, by=by, at=at, reason=step.reason)
         if step.verb is Verb.SUBMIT:
             check_request(request=request, at=at + timedelta(seconds=2))
+        if step.faulty_output:
+            report_faulty_output(request=request, users=users, at=at)
     elif step.priority is not None:
         number, name = step.priority, step.priority_class
         set_priority(request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason)
@@ -61,14 +114,3 @@ def _do(step: Step, request: Request, by: User, at: datetime) -> None:
         old = content_of(request)
         stages = tuple(replace(stage, **step.edit.get(stage.name, {})) for stage in old.stages)
         save_draft(request=request, content=replace(old, stages=stages), version=request.version, by=by, at=at)
-
-
-def _campaigns(requests: dict[str, Request]) -> tuple[Campaign, ...]:
-    """Return the stages of requests that run, under their numbers, and what users run for themselves."""
-    own = tuple(campaign for campaign in CAMPAIGNS if not campaign.request)
-    return own + tuple(
-        replace(campaign, request=requests[story.content.title].key)
-        for story in STORIES
-        if story.content.title in requests
-        for campaign in story.campaigns
-    )

@@ -1,7 +1,11 @@
-"""Why a simulated job ends as it does: each cause with its end in accounting and the verdict that is right for it."""
+"""Why a simulated job ends as it does: each cause with its end in accounting, its log and the correct verdict."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+
+import yaml
+from pydantic import TypeAdapter
 
 from apps.clusters.schedulers.base import JobState
 
@@ -27,38 +31,27 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a job of some kind ends: state, exit code and signal in accounting, and the verdict expected."""
+    """How jobs of a kind end in accounting, the correct verdict, and the last lines of the log as a template."""
 
     state: JobState
     exit_code: int = 0
     signal: int = 0
     verdict: str = ""
     reason: str = "None"
+    log: str = ""
 
 
-ENDS = {
-    Kind.NONE: End(JobState.COMPLETED),
-    Kind.OUTAGE: End(JobState.FAILED, 65, 0, "service", "NonZeroExitCode"),
-    Kind.NODE_LOST: End(JobState.NODE_FAIL, 0, 0, "service", "NodeDown"),
-    Kind.HOST: End(JobState.FAILED, 255, 0, "service", "NonZeroExitCode"),
-    Kind.TRANSIENT: End(JobState.FAILED, 65, 0, "service", "NonZeroExitCode"),
-    Kind.MEMORY: End(JobState.OUT_OF_MEMORY, 0, 125, "resource", "OutOfMemory"),
-    Kind.TIME_LIMIT: End(JobState.TIMEOUT, 0, 0, "resource", "TimeLimit"),
-    Kind.CRASH: End(JobState.FAILED, 139, 0, "code", "NonZeroExitCode"),
-    Kind.EXCEPTION: End(JobState.FAILED, 1, 0, "code", "NonZeroExitCode"),
-    Kind.CONFIGURATION: End(JobState.FAILED, 90, 0, "code", "NonZeroExitCode"),
-    Kind.DATA: End(JobState.FAILED, 66, 0, "code", "NonZeroExitCode"),
-    Kind.CANCELLED: End(JobState.CANCELLED, 0, 0, "user"),
-    Kind.NEVER_STARTED: End(JobState.CANCELLED, 0, 0, "user"),
-    Kind.UNEXPLAINED: End(JobState.FAILED, 3, 0, "unknown", "NonZeroExitCode"),
-}
+_DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+ENDS = TypeAdapter(dict[Kind, End]).validate_python(_DATA["ends"])
+#: Templates of the last lines by service and phase; `payload` stands for the experiment's own program.
+SERVICE_LOGS: dict[str, dict[str, str]] = _DATA["services"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """What ended an attempt: its kind, what is to blame (a service, a host, a release), and in which phase.
 
-    `outage` is when the service was out, in seconds of the epoch.
+    `outage` is when the service was out, in seconds since the epoch.
     """
 
     kind: Kind

@@ -1,143 +1,137 @@
-"""The log of a simulated attempt: wrapper, framework, events, reports, and at the end what its cause leaves there."""
+"""The log of a simulated attempt: header, phases with events and reports, and the end that its cause leaves there."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from random import Random
+from typing import Any
 
-from apps.demo.simulation.causes import Kind
-from apps.demo.simulation.endings import ending
+import yaml
+
+from apps.demo.simulation.causes import SERVICE_LOGS, Kind
 from apps.demo.simulation.workload import Attempt, Submission
-from apps.demo.simulation.world import DOMAIN, GIB, Campaign, cpu_of
+from apps.demo.simulation.world import Campaign, cpu_of
 
-_MODULES = {
-    "generation": ("GENIEGen/generator", "SimpleCounter/pot", "EventWeight/genieknobs"),
-    "simulation": ("LArG4/largeant", "DetSim/daq", "PhotonTransport/photrans"),
-    "reconstruction": ("CalHit/calhit", "Slicer/slicer", "Tracker/kalmantrackmerge", "CVN/cvnmap"),
-    "keep-up": ("RawDecoder/tpcrawdecoder", "Wire/caldata", "HitFinder/gaushit"),
-    "merge": ("Concatenate/concat",),
-    "analysis": ("Selection/numucuts", "Spectra/spectra"),
-}
 _LONG_LOG = 0.004  # share of the logs that run to thousands of lines
-_EVENTS = {
-    "generation": 5000,
-    "simulation": 2500,
-    "reconstruction": 2500,
-    "keep-up": 1200,
-    "merge": 20_000,
-    "analysis": 40_000,
-}
+_TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+
+
+class _Ago:
+    """`{ago[60]}` in a template: the moment a minute before the end of the job."""
+
+    def __init__(self, ended: int) -> None:
+        self.ended = datetime.fromtimestamp(ended, UTC)
+
+    def __getitem__(self, seconds: int) -> datetime:
+        return self.ended - timedelta(seconds=seconds)
+
+
+class _Digits:
+    """`{digits[8]}` in a template: eight random digits."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    def __getitem__(self, count: int) -> str:
+        return f"{self.random.randrange(10**count):0{count}d}"
 
 
 def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator[str]:
-    """Yield the lines of the log, each with its line end."""
-    campaign = submission.campaign
-    payload = len(attempt.phases) - 3
-    yield from _header(submission, attempt)
-    if attempt.cause.kind is Kind.HOST:
-        yield from ending(submission, attempt, random)
-        return
+    """Yield the text of the log in whole lines."""
+    campaign, cause = submission.campaign, attempt.cause
+    values = _values(campaign, attempt, random)
+    yield _TEXTS["header"].format_map(values)
     for index, (phase, began) in enumerate(zip(attempt.phases, attempt.marks, strict=False)):
+        if cause.kind is Kind.HOST:
+            break
         yield f"==> {_iso(began)} phase {index + 1}/{len(attempt.phases)}: {phase.name}\n"
         ends = attempt.marks[index + 1] if index + 1 < len(attempt.marks) else attempt.ended
-        failed = index == len(attempt.marks) - 1 and attempt.cause.kind is not Kind.NONE
-        if index == payload:
+        failed = index == len(attempt.marks) - 1 and cause.kind is not Kind.NONE
+        if index == attempt.payload:
             yield from _payload(campaign, attempt, random, began, ends, failed)
         elif not failed:
-            yield from _step(campaign, phase.name, random, began)
+            moment = datetime.fromtimestamp(began + 20, UTC)
+            yield _TEXTS["phases"][phase.name].format_map(values | {"began": moment})
         if not failed:
             cpu = (ends - began) * attempt.cpu_share
             yield f"<== {_iso(ends)} phase {phase.name} done, wall {ends - began} s, cpu {cpu:.1f} s\n"
-    if attempt.cause.kind is Kind.NONE:
+    if cause.kind is Kind.NONE:
         yield f"peak memory {attempt.memory_share * campaign.memory_mb:.0f} MB of {campaign.memory_mb} MB\n"
-        yield f"{_iso(attempt.ended)} cleaning up scratch\njob script exit status 0\n"
+    elif cause.kind in (Kind.OUTAGE, Kind.TRANSIENT):
+        phase_name = "payload" if cause.phase == attempt.payload else attempt.phases[cause.phase].name
+        yield SERVICE_LOGS[cause.blame][phase_name].format_map(values)
     else:
-        yield from ending(submission, attempt, random)
+        yield cause.end.log.format_map(values)
+    if cause.kind is Kind.NONE or cause.end.exit_code:
+        yield f"{_iso(attempt.ended)} cleaning up scratch\njob script exit status {cause.end.exit_code}\n"
 
 
-def _header(submission: Submission, attempt: Attempt) -> Iterator[str]:
-    campaign = submission.campaign
-    started = attempt.started or attempt.ended
-    host = f"{attempt.host}.{DOMAIN}"
-    yield f"Job {attempt.job_id} ({attempt.raw_id}) attempt {attempt.number} on {host} at {_iso(started)}\n"
-    yield f"user {campaign.user}, {campaign.experiment} {campaign.stage}, {campaign.release}, {campaign.config}\n"
-    yield "kernel 5.14.0-427.el9.x86_64, AlmaLinux release 9.4 (Seafoam Ocelot)\n"
-    yield f"model name      : {cpu_of(attempt.host)}\n"
-    yield f"memory limit {campaign.memory_mb} MB, time limit {campaign.limit_seconds // 60} min, 1 cpu\n"
-    yield "Filesystem      Size  Used Avail Use% Mounted on\n/dev/nvme0n1p3  1.8T  612G  1.2T  35% /scratch\n"
-
-
-def _step(campaign: Campaign, name: str, random: Random, began: int) -> Iterator[str]:
-    experiment, stage, run = campaign.experiment.lower(), campaign.stage, random.randrange(11_000, 43_000)
-    if name == "setup":
-        yield f"source /cvmfs/{experiment}.example.org/setup.sh -r {campaign.release}\n"
-        yield f"setting up {experiment}soft {campaign.release} -q e26:prof\n"
-        yield "setting up ifdhc v2_7_2\nsetting up samweb_client v3_4\n"
-    elif name == "fetch input":
-        source = f"root://dcache.{DOMAIN}:1094/pnfs/{experiment}/{stage}/in_r{run:08d}_s{random.randrange(60):02d}.root"
-        yield f"samweb project {experiment}_{stage}_{run} started\nifdh getNextFile: {source}\n"
-        speed = random.uniform(40, 180)
-        yield f"{_iso(began + 20)} fetched 1 file, {random.uniform(0.3, 2.8):.2f} GB, {speed:.1f} MB/s\n"
-    elif name == "store output":
-        target = f"https://dcache.{DOMAIN}:2880/pnfs/{experiment}/{stage}/r{run:08d}_{random.randrange(10**6):06d}.root"
-        size, checksum = int(random.uniform(0.1, 1.9) * GIB), random.getrandbits(32)
-        yield f"ifdh cp ./out.root {target}\n{_iso(began + 30)} {size} bytes copied, adler32 {checksum:08x}\n"
-    else:
-        yield f"samweb declareFile r{run:08d}_{stage}.root: ok, id {random.randrange(10**8, 10**9)}\n"
+def _values(campaign: Campaign, attempt: Attempt, random: Random) -> dict[str, Any]:
+    return campaign.values | {
+        "ago": _Ago(attempt.ended),
+        "digits": _Digits(random),
+        "started": datetime.fromtimestamp(attempt.started or attempt.ended, UTC),
+        "job_id": attempt.job_id,
+        "raw_id": attempt.raw_id,
+        "attempt": attempt.number,
+        "host": attempt.host,
+        "cpu": cpu_of(attempt.host),
+        "script": f"/var/spool/slurmd/job{attempt.raw_id:05d}/slurm_script",
+        "library": f"/cvmfs/{campaign.experiment.lower()}.example.org/{campaign.release}/lib",
+        "limit_minutes": campaign.limit_seconds // 60,
+    }
 
 
 def _payload(
     campaign: Campaign, attempt: Attempt, random: Random, began: int, ends: int, failed: bool
 ) -> Iterator[str]:
-    experiment = campaign.experiment.lower()
-    yield f"{experiment} -c {campaign.config} -n {_EVENTS[campaign.kind]} -o out.root\n"
+    program = _TEXTS["programs"][campaign.kind]
+    total, modules = program["events"], program["modules"]
+    yield f"{campaign.experiment.lower()} -c {campaign.config} -n {total} -o out.root\n"
     if failed and attempt.cause.kind in (Kind.CONFIGURATION, Kind.OUTAGE):
         return
     yield f"%MSG-i MF_INIT_OK:  Early {_art(began)} JobSetup\nMessagelogger initialization complete.\n%MSG\n"
     yield f"{_iso(began + 2)} Initiating opening of input files\n{_iso(began + 3)} Successfully opened input files\n"
-    yield from _events(campaign, random, began, ends, failed)
+    yield from _events(total, modules, random, began, ends, failed)
     if not failed:
-        yield from _reports(campaign, attempt, random, ends - began)
+        memory = attempt.memory_share * campaign.memory_mb
+        yield from _reports(total, modules, random, ends - began, attempt.cpu_share, memory)
 
 
-def _events(campaign: Campaign, random: Random, began: int, ends: int, failed: bool) -> Iterator[str]:
-    """One line for each of some records; the times in them run from the phase's begin to its end."""
-    total = _EVENTS[campaign.kind]
+def _events(total: int, modules: list[str], random: Random, began: int, ends: int, failed: bool) -> Iterator[str]:
+    """One line for each of some records; the times in them run from the start of the phase to its end."""
     count = random.randrange(40, 90) if failed else random.randrange(20, 45)
     if random.random() < _LONG_LOG:
         count *= 200
     run, subrun = random.randrange(11_000, 43_000), random.randrange(60)
     last = total if not failed else max(1, int(total * random.uniform(0.05, 0.95)))
-    modules = _MODULES[campaign.kind]
     for number in range(count):
         record = 1 + number * last // count
         where = f"run: {run} subRun: {subrun} event: {record}"
         moment = _art(began + 4 + int((ends - began - 6) * number / count))
-        yield f"Begin processing the {_ordinal(record)} record. {where} at {moment}\n"
+        suffix = "th" if record % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(record % 10, "th")
+        yield f"Begin processing the {record}{suffix} record. {where} at {moment}\n"
         if number % 17 == 5:
             module = modules[number % len(modules)].replace("/", ":")
             yield f"%MSG-w {module.partition(':')[0]}:  {module} {moment}  {where}\n"
             yield f"  {random.randrange(1, 40)} hits outside the readout window, ignored\n%MSG\n"
 
 
-def _reports(campaign: Campaign, attempt: Attempt, random: Random, seconds: int) -> Iterator[str]:
-    total, memory = _EVENTS[campaign.kind], attempt.memory_share * campaign.memory_mb
+def _reports(
+    total: int, modules: list[str], random: Random, seconds: int, cpu_share: float, memory_mb: float
+) -> Iterator[str]:
     yield "\nTrigReport ---------- Event summary -------------\n"
     yield f"TrigReport Events total = {total} passed = {total} failed = 0\n\n"
-    titles = ("TimeTracker printout (sec)", "Min", "Avg", "Max", "Median", "RMS", "nEvts")
-    yield "".join(f"{title:<{44 if title == titles[0] else 14}}" for title in titles).rstrip() + "\n"
-    for module in ("source:RootInput(read)", *_MODULES[campaign.kind], "[art]:TriggerResults:TriggerResultInserter"):
+    titles = ("Min", "Avg", "Max", "Median", "RMS", "nEvts")
+    yield f"{'TimeTracker printout (sec)':<44}{''.join(f'{title:<14}' for title in titles).rstrip()}\n"
+    for module in ("source:RootInput(read)", *modules, "[art]:TriggerResults:TriggerResultInserter"):
         mean = seconds / total * random.uniform(0.1, 0.9)
         times = "".join(f"{mean * factor:<14.6g}" for factor in (0.4, 1, 9, 0.9, 0.7))
         yield f"{module:<44}{times}{total}\n"
-    yield f"TimeReport CPU = {seconds * attempt.cpu_share:.3f} Real = {float(seconds):.3f}\n"
-    yield f"MemReport VmPeak = {memory * 1.3:.1f} VmHWM = {memory:.1f}\n"
+    yield f"TimeReport CPU = {seconds * cpu_share:.3f} Real = {float(seconds):.3f}\n"
+    yield f"MemReport VmPeak = {memory_mb * 1.3:.1f} VmHWM = {memory_mb:.1f}\n"
     yield "Art has completed and will exit with status 0.\n"
-
-
-def _ordinal(number: int) -> str:
-    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{suffix}"
 
 
 def _iso(moment: int) -> str:

@@ -2,22 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from apps.demo.simulation.seeded import random_of
-from apps.demo.simulation.world import CONDITIONS, CVMFS, DCACHE, HOSTS, NODES, RACKS, SAMWEB
+from apps.demo.simulation.world import HOSTS, NODES, OUTAGES, RACKS, SAMWEB, random_of
 
 WINDOW_SECONDS = 8 * 3600  # one outage in each
 MAX_OUTAGE_SECONDS = 3 * 3600
 BAD_HOST_SECONDS = 12 * 3600  # one failing host in each
-
-_WEIGHTS = {SAMWEB: 4, DCACHE: 4, CVMFS: 2, CONDITIONS: 3, NODES: 2}
-_SUMMARIES = {
-    SAMWEB: "samweb answers 503 to most requests",
-    DCACHE: "dCache doors do not answer; transfers time out",
-    CVMFS: "CVMFS stratum 1 unreachable; clients fail to mount",
-    CONDITIONS: "Conditions database proxies do not answer",
-    NODES: "worker nodes lost power",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +24,13 @@ class Outage:
     minor: bool = False
     rack: int | None = None
 
-    def covers(self, moment: float) -> bool:
-        """Tell whether the service is out at that moment."""
-        return self.started <= moment < self.ended
-
     @property
     def summary(self) -> str:
-        """Say what is seen of it, in a line."""
-        if self.rack is not None:
-            return f"rack {self.rack + 1}: {_SUMMARIES[NODES]}"
-        return f"{self.service} is slow" if self.minor else _SUMMARIES[self.service]
+        """Return the summary of its alert."""
+        if self.minor:
+            return f"{self.service} is slow"
+        summary = OUTAGES[self.service].summary
+        return summary if self.rack is None else f"rack {self.rack + 1}: {summary}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,72 +42,61 @@ class BadHost:
     ended: int
 
 
+@dataclass(frozen=True)
 class Trouble:
     """All planted trouble of a simulation whose first start was at `origin`.
 
     One outage is planted right at the origin, and a loss of nodes half a day before, so that a fresh demo shows both.
     """
 
-    def __init__(self, seed: int, origin: int) -> None:
-        self.seed = seed
-        self.origin = origin
-        self._outages: dict[int, tuple[Outage, ...]] = {}
-        self._bad_hosts: dict[int, BadHost] = {}
+    seed: int
+    origin: int
 
     def outages(self, since: float, until: float) -> Iterator[Outage]:
         """Yield the outages that touch [since, until), in the order of their starts."""
         first = int((since - self.origin - MAX_OUTAGE_SECONDS) // WINDOW_SECONDS)
         for window in range(first, int((until - self.origin) // WINDOW_SECONDS) + 2):
-            for outage in self._outages_of(window):
+            for outage in _outages_of(self.seed, self.origin, window):
                 if outage.ended > since and outage.started < until:
                     yield outage
 
     def outage_at(self, service: str, moment: float) -> Outage | None:
         """Return the outage that fails jobs which need `service` at that moment."""
-        for outage in self.outages(moment, moment + 1):
-            if outage.service == service and not outage.minor:
-                return outage
-        return None
+        found = (one for one in self.outages(moment, moment + 1) if one.service == service and not one.minor)
+        return next(found, None)
 
     def rack_lost(self, rack: int, since: float, until: float) -> Outage | None:
-        """Return the loss of a rack that begins in [since, until)."""
-        for outage in self.outages(since, until):
-            if outage.rack == rack and outage.started >= since:
-                return outage
-        return None
+        """Return the loss of a rack that starts in [since, until)."""
+        return next((one for one in self.outages(since, until) if one.rack == rack and one.started >= since), None)
 
     def bad_host_at(self, moment: float) -> BadHost | None:
         """Return the host that fails every job at that moment."""
-        bad = self._bad_host_of(int((moment - self.origin) // BAD_HOST_SECONDS))
+        bad = _bad_host_of(self.seed, self.origin, int((moment - self.origin) // BAD_HOST_SECONDS))
         return bad if bad.started <= moment < bad.ended else None
 
-    def _outages_of(self, window: int) -> tuple[Outage, ...]:
-        if window not in self._outages:
-            self._outages[window] = tuple(self._plan_outages(window))
-            self._outages.pop(window - 100, None)
-        return self._outages[window]
 
-    def _plan_outages(self, window: int) -> Iterator[Outage]:
-        if window == 0:
-            yield Outage(SAMWEB, self.origin - 41 * 60, self.origin + 35 * 60)
-            yield Outage(DCACHE, self.origin - 25 * 60, self.origin + 90 * 60, minor=True)
-            return
-        random = random_of(self.seed, "outages", window)
-        start = (
-            self.origin + window * WINDOW_SECONDS + random.randrange(1800, WINDOW_SECONDS - MAX_OUTAGE_SECONDS - 1800)
+@lru_cache(maxsize=200)
+def _outages_of(seed: int, origin: int, window: int) -> tuple[Outage, ...]:
+    if window == 0:
+        return (
+            Outage(SAMWEB, origin - 41 * 60, origin + 35 * 60),
+            Outage("dcache", origin - 25 * 60, origin + 90 * 60, minor=True),
         )
-        minutes = min(MAX_OUTAGE_SECONDS / 60, 12 + random.lognormvariate(2.9, 0.6))
-        service = NODES if window == -2 else random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        rack = random.randrange(RACKS) if service == NODES else None
-        yield Outage(service, start, start + int(minutes * 60), minor=random.random() < 0.2 and rack is None, rack=rack)
+    random = random_of(seed, "outages", window)
+    start = origin + window * WINDOW_SECONDS + random.randrange(1800, WINDOW_SECONDS - MAX_OUTAGE_SECONDS - 1800)
+    minutes = min(MAX_OUTAGE_SECONDS / 60, 12 + random.lognormvariate(2.9, 0.6))
+    weights = [one.weight for one in OUTAGES.values()]
+    service = NODES if window == -2 else random.choices(list(OUTAGES), weights)[0]
+    rack = random.randrange(RACKS) if service == NODES else None
+    minor = random.random() < 0.2 and rack is None
+    return (Outage(service, start, start + int(minutes * 60), minor, rack),)
 
-    def _bad_host_of(self, window: int) -> BadHost:
-        if window not in self._bad_hosts:
-            random = random_of(self.seed, "hosts", window)
-            start = self.origin + window * BAD_HOST_SECONDS + random.randrange(BAD_HOST_SECONDS - 3 * 3600)
-            length = random.randrange(3600, 3 * 3600)
-            if window == -1:  # a fresh demo has just seen one
-                start = self.origin - length
-            self._bad_hosts[window] = BadHost(random.choice(HOSTS), start, start + length)
-            self._bad_hosts.pop(window - 100, None)
-        return self._bad_hosts[window]
+
+@lru_cache(maxsize=200)
+def _bad_host_of(seed: int, origin: int, window: int) -> BadHost:
+    random = random_of(seed, "hosts", window)
+    start = origin + window * BAD_HOST_SECONDS + random.randrange(BAD_HOST_SECONDS - 3 * 3600)
+    length = random.randrange(3600, 3 * 3600)
+    if window == -1:  # a fresh demo has just seen one
+        start = origin - length
+    return BadHost(random.choice(HOSTS), start, start + length)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.clusters.schedulers.simulated import PARTITION
-from apps.demo.simulation.scripts import comment_of, job_name
 from apps.demo.simulation.workload import Attempt, Submission
 from apps.demo.simulation.world import DOMAIN
 
@@ -36,8 +35,8 @@ def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
         partition=PARTITION,
         account=campaign.experiment.lower(),
         user=campaign.user,
-        name=job_name(submission),
-        comment=comment_of(submission),
+        name=submission.name,
+        comment=submission.comment,
         reason=end.reason,
         cancelled_by=campaign.user if end.state is JobState.CANCELLED else "",
         work_dir=f"/home/{campaign.user}/production/{campaign.stage}",

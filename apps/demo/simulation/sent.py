@@ -9,16 +9,13 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any
 
 from apps.demo.simulation.causes import Cause, Kind
 from apps.demo.simulation.outages import Trouble
-from apps.demo.simulation.seeded import random_of
-from apps.demo.simulation.workload import Attempt, Submission, Workload
-from apps.demo.simulation.world import DOMAIN, Campaign, Phase
+from apps.demo.simulation.workload import Attempt, Runs, Submission, raw_id_of
+from apps.demo.simulation.world import DOMAIN, Campaign, random_of
 
-_MIB = 1024**2
 #: Which kind of stage a stage is, by a part of its name; the first one that fits.
 _KINDS = (("gen", "generation"), ("keep", "keep-up"), ("merge", "merge"), ("ana", "analysis"), ("sim", "simulation"))
 _USER = "opsportal"
@@ -44,8 +41,7 @@ class SentJobs:
 
     def __init__(self, store: sqlite3.Connection, seed: int, trouble: Trouble, *, pace: float, calm: bool) -> None:
         self.store = store
-        self.seed = seed
-        self.workload = _SentWorkload(seed, trouble, pace=pace, calm=calm)
+        self.runs = Runs(seed=seed, trouble=trouble, pace=pace, calm=calm)
         self._noted: list[tuple[str, tuple[float, int]]] = []
 
     def taken(self) -> Iterator[Sent]:
@@ -92,53 +88,17 @@ class SentJobs:
     ) -> Sent:
         values = json.loads(job)
         campaign = _campaign(values)
-        planned = []
-        for task in range(values["tasks"]):
-            raw_id = spool_id if task == values["tasks"] - 1 else spool_id + task + 1
-            planned.append(self.workload.attempts(raw_id, f"{spool_id}_{task}", int(max(taken, submitted)), campaign))
+        tasks, planned = values["tasks"], []
+        for task in range(tasks):
+            job_id = f"{spool_id}_{task}"
+            random = random_of(self.runs.seed, "sent", job_id)
+            queued = int(max(taken, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
+            raw_id = raw_id_of(spool_id, task, tasks)
+            planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
         attempts, held = _foreseen(planned, told, values.get("most_at_once") or 0)
-        submission = Submission(
-            spool_id,
-            int(submitted),
-            campaign,
-            values["tasks"],
-            True,
-            tuple(attempts),
-            values["name"],
-            values["comment"],
-        )
+        name, comment = values["name"], values["comment"]
+        submission = Submission(spool_id, int(submitted), campaign, tasks, True, tuple(attempts), name, comment)
         return Sent(submission, values["script"], _variables(values, campaign), held, is_new)
-
-
-class _SentWorkload(Workload):
-    """Attempts of sent jobs: as those of the simulation's own, but `pace` times as fast; `calm` ones never fail."""
-
-    def __init__(self, seed: int, trouble: Trouble, *, pace: float, calm: bool) -> None:
-        super().__init__(seed, trouble, rate=lambda _: 0, campaigns=lambda _: (), ids_per_hour=0, first_hour=0)
-        self.pace = pace
-        self.calm = calm
-
-    def attempts(self, raw_id: int, job_id: str, taken: int, campaign: Campaign) -> list[Attempt]:
-        """Return the attempts of one job, the first as soon as there is room."""
-        random = random_of(self.seed, "sent", job_id)
-        queued = taken + 2 + int(random.expovariate(1 / 120) / self.pace)
-        if self.calm:
-            phases = self._stretched(random, campaign)
-            times = [queued, *(queued + sum(phase.seconds for phase in phases[: n + 1]) for n in range(len(phases)))]
-            host = self._place(random, queued)[1]
-            done = Cause(Kind.NONE)
-            marks, end = tuple(times[:-1]), times[-1]
-            return [Attempt(raw_id, job_id, 1, queued, end, host, done, marks, 0.95, 0.6, phases)]
-        found: list[Attempt] = []
-        while not found or (found[-1].cause.kind is Kind.NODE_LOST and len(found) < 3):
-            attempt = self._attempt(random, raw_id, job_id, len(found) + 1, queued, campaign)
-            found.append(attempt)
-            queued = attempt.ended + 120
-        return found
-
-    def _stretched(self, random: Random, campaign: Campaign) -> tuple[Phase, ...]:
-        phases = super()._stretched(random, campaign)
-        return tuple(replace(phase, seconds=max(1, int(phase.seconds / self.pace))) for phase in phases)
 
 
 def _foreseen(planned: list[list[Attempt]], told: Iterable[tuple[float, str]], most: int) -> tuple[list[Attempt], int]:
@@ -223,7 +183,7 @@ def _campaign(values: dict[str, Any]) -> Campaign:
         user=_USER,
         weight=1.0,
         request=request,
-        memory_mb=max(1, values["memory_bytes"] // _MIB),
+        memory_mb=max(1, values["memory_bytes"] // 1024**2),
         limit_seconds=max(60, values["time_limit_seconds"]),
     )
 

@@ -20,14 +20,12 @@ from apps.demo.simulation.causes import Kind
 from apps.demo.simulation.logs import log_of
 from apps.demo.simulation.outages import Trouble
 from apps.demo.simulation.records import record_of, truth_of
-from apps.demo.simulation.scripts import job_name, script_of, spooled_environment, variables_of
-from apps.demo.simulation.seeded import random_of
+from apps.demo.simulation.scripts import script_of, spooled_environment, variables_of
 from apps.demo.simulation.sent import Sent, SentJobs
 from apps.demo.simulation.spool import SpoolWriter
 from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, Submission, Workload
-from apps.demo.simulation.world import CAMPAIGNS, HOUR, Campaign
+from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, random_of
 
-DAY = 24 * HOUR
 _LATE_SECONDS = 1.0  # an entry written later than this after its submission carries its time with it
 _STEP_SECONDS = HOUR  # how much of the past one step makes up for
 
@@ -65,8 +63,8 @@ class Simulator:
         self.trouble = Trouble(self.state["seed"], self.state["origin"])
         self.done = float(self.state["done"])
         workload = Workload(
-            self.state["seed"],
-            self.trouble,
+            seed=self.state["seed"],
+            trouble=self.trouble,
             rate=self._rate,
             campaigns=self._campaigns,
             ids_per_hour=self.state["ids_per_hour"],
@@ -213,7 +211,7 @@ class Simulator:
         return self.logs / _day(submission.submitted) / submission.campaign.experiment.lower() / f"%x-{job}.out"
 
     def _log_path(self, submission: Submission, attempt: Attempt) -> Path:
-        return self._log_pattern(submission).with_name(f"{job_name(submission)}-{attempt.job_id}.out")
+        return self._log_pattern(submission).with_name(f"{submission.name}-{attempt.job_id}.out")
 
     def _commit(self, moment: float, records: list[JobRecord], truths: list[str], spooled: dict[int, float]) -> None:
         with self.truth.open("a", encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 An hour is a function of the seed and its number, whatever came before: so a restart can take it up again.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,8 +11,7 @@ from random import Random
 
 from apps.demo.simulation.causes import DONE, Cause, Kind
 from apps.demo.simulation.outages import Trouble
-from apps.demo.simulation.seeded import random_of
-from apps.demo.simulation.world import HOSTS, HOUR, SAMWEB, STAGES, Campaign, Phase, rack_of
+from apps.demo.simulation.world import HOSTS, HOUR, SAMWEB, STAGES, Campaign, Phase, rack_of, random_of
 
 LONGEST_SECONDS = 24 * HOUR  # from submission to end, whatever happens
 FIRST_ID = 8_400_000
@@ -35,6 +35,11 @@ class Attempt:
     memory_share: float
     phases: tuple[Phase, ...]
 
+    @property
+    def payload(self) -> int:
+        """The index of the experiment's own program: the phase before the output is stored."""
+        return len(self.phases) - 3
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -46,76 +51,21 @@ class Submission:
     tasks: int
     is_array: bool
     attempts: tuple[Attempt, ...]
-    name: str = ""  # where it is not the campaign's
-    comment: str = ""
+    name: str
+    comment: str
 
 
-class Workload:
-    """Submissions of a simulated cluster.
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """How jobs run among planted trouble: `pace` times as fast as usual; `calm` jobs never fail."""
 
-    `rate` says how many jobs a day are submitted in an hour (by the hour's number), `campaigns` which there are.
-    """
+    seed: int
+    trouble: Trouble
+    pace: float = 1
+    calm: bool = False
 
-    def __init__(
-        self,
-        seed: int,
-        trouble: Trouble,
-        *,
-        rate: Callable[[int], float],
-        campaigns: Callable[[int], tuple[Campaign, ...]],
-        ids_per_hour: int,
-        first_hour: int,
-    ) -> None:
-        self.seed = seed
-        self.trouble = trouble
-        self.rate = rate
-        self.campaigns = campaigns
-        self.ids_per_hour = ids_per_hour
-        self.first_hour = first_hour
-
-    def submissions(self, since: float) -> Iterator[Submission]:
-        """Yield submissions from the hour of `since` on, in the order of submission, without end."""
-        hour = max(int(since // HOUR), self.first_hour)
-        while True:
-            yield from self.submissions_of(hour)
-            hour += 1
-
-    def submissions_of(self, hour: int) -> list[Submission]:
-        """Return the submissions of one hour, in order."""
-        random = random_of(self.seed, "hour", hour)
-        day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
-        wanted = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)
-        campaigns = self.campaigns(hour)
-        weights = [campaign.weight / campaign.array for campaign in campaigns]
-        chosen: list[tuple[Campaign, int]] = []
-        while wanted > 0:
-            campaign = random.choices(campaigns, weights)[0]
-            size = min(wanted, random.randint(max(1, campaign.array // 2), campaign.array))
-            chosen.append((campaign, size))
-            wanted -= size
-        moments = sorted(random.randrange(hour * HOUR, (hour + 1) * HOUR) for _ in chosen)
-        next_id = FIRST_ID + (hour - self.first_hour) * self.ids_per_hour
-        result = []
-        for moment, (campaign, size) in zip(moments, chosen, strict=True):
-            result.append(self._submission(random_of(self.seed, "job", next_id), next_id, moment, campaign, size))
-            next_id += size
-        return result
-
-    def _submission(self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int) -> Submission:
-        is_array = size > 1
-        attempts: list[Attempt] = []
-        for task in range(size):
-            # Slurm gives the last task of an array the array's own number.
-            raw_id = spool_id if task == size - 1 else spool_id + task + 1
-            job_id = f"{spool_id}_{task}" if is_array else str(spool_id)
-            attempts += self._attempts(random, raw_id, job_id, submitted, campaign)
-        return Submission(spool_id, submitted, campaign, size, is_array, tuple(attempts))
-
-    def _attempts(
-        self, random: Random, raw_id: int, job_id: str, submitted: int, campaign: Campaign
-    ) -> Iterator[Attempt]:
+    def attempts(self, random: Random, raw_id: int, job_id: str, queued: int, campaign: Campaign) -> Iterator[Attempt]:
         """Yield a job's attempts: a second one only after its node was lost."""
-        queued = submitted + 5 + int(random.expovariate(1 / 400))
         for number in (1, 2, 3):
             attempt = self._attempt(random, raw_id, job_id, number, queued, campaign)
             yield attempt
@@ -126,11 +76,14 @@ class Workload:
     def _attempt(
         self, random: Random, raw_id: int, job_id: str, number: int, queued: int, campaign: Campaign
     ) -> Attempt:
-        if number == 1 and not campaign.request and random.random() < 0.01:
+        if number == 1 and not campaign.request and not self.calm and random.random() < 0.01:
             cause = Cause(Kind.NEVER_STARTED, campaign.user)
             return Attempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
         started, host = self._place(random, queued)
-        phases = self._stretched(random, campaign)
+        phases = tuple(
+            Phase(phase.name, max(1, int(phase.seconds * random.lognormvariate(0, 0.35) / self.pace)), phase.needs)
+            for phase in STAGES[campaign.kind]
+        )
         cause, marks, ended = self._run(random, campaign, host, started, phases)
         share = random.uniform(0.55, 0.98) if random.random() < 0.1 else random.uniform(0.88, 0.98)
         memory = 1.0 if cause.kind is Kind.MEMORY else min(0.97, random.lognormvariate(-0.5, 0.15))
@@ -143,18 +96,15 @@ class Workload:
         if bad is not None and random.random() < 0.04:
             host = bad.host
         lost = next((o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None)
-        return (queued if lost is None else lost.ended + random.randrange(60, 900)), host
-
-    def _stretched(self, random: Random, campaign: Campaign) -> tuple[Phase, ...]:
-        return tuple(
-            Phase(phase.name, max(3, int(phase.seconds * random.lognormvariate(0, 0.35))), phase.needs)
-            for phase in STAGES[campaign.kind]
-        )
+        return (queued if lost is None or self.calm else lost.ended + random.randrange(60, 900)), host
 
     def _run(
         self, random: Random, campaign: Campaign, host: str, started: int, phases: tuple[Phase, ...]
     ) -> tuple[Cause, list[int], int]:
         """Walk through the phases until one fails; return the cause, when each phase began, and the end."""
+        if self.calm:
+            *times, end = itertools.accumulate((phase.seconds for phase in phases), initial=started)
+            return DONE, times, end
         bad = self.trouble.bad_host_at(started)
         if bad is not None and bad.host == host:
             return Cause(Kind.HOST, host), [started], started + _QUICK_END - 2 + random.randrange(5)
@@ -184,7 +134,7 @@ class Workload:
                 return Cause(Kind.OUTAGE, service, index, (outage.started, outage.ended)), wait
         if planned is Kind.TRANSIENT and index == len(STAGES[campaign.kind]) - 1:
             return Cause(Kind.TRANSIENT, SAMWEB, index), 240
-        if index != _payload_index(campaign) or planned in (Kind.NONE, Kind.TRANSIENT):
+        if index != len(STAGES[campaign.kind]) - 3 or planned in (Kind.NONE, Kind.TRANSIENT):
             return DONE, phase.seconds
         if planned is Kind.CONFIGURATION:
             return Cause(planned, campaign.config, index), 4
@@ -215,6 +165,52 @@ class Workload:
         return Kind.NONE
 
 
-def _payload_index(campaign: Campaign) -> int:
-    """Return which phase is the experiment's own program: the one before the output is stored."""
-    return len(STAGES[campaign.kind]) - 3
+@dataclass(frozen=True, kw_only=True)
+class Workload(Runs):
+    """Submissions of a simulated cluster.
+
+    `rate` returns how many jobs a day are submitted in an hour (by the hour's number), `campaigns` the active ones.
+    """
+
+    rate: Callable[[int], float]
+    campaigns: Callable[[int], tuple[Campaign, ...]]
+    ids_per_hour: int
+    first_hour: int
+
+    def submissions(self, since: float) -> Iterator[Submission]:
+        """Yield submissions from the hour of `since` on, in the order of submission, without end."""
+        for hour in itertools.count(max(int(since // HOUR), self.first_hour)):
+            yield from self._hour(hour)
+
+    def _hour(self, hour: int) -> Iterator[Submission]:
+        random = random_of(self.seed, "hour", hour)
+        day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
+        wanted = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)
+        campaigns = self.campaigns(hour)
+        weights = [campaign.weight / campaign.array for campaign in campaigns]
+        chosen: list[tuple[Campaign, int]] = []
+        while wanted > 0:
+            campaign = random.choices(campaigns, weights)[0]
+            size = min(wanted, random.randint(max(1, campaign.array // 2), campaign.array))
+            chosen.append((campaign, size))
+            wanted -= size
+        moments = sorted(random.randrange(hour * HOUR, (hour + 1) * HOUR) for _ in chosen)
+        next_id = FIRST_ID + (hour - self.first_hour) * self.ids_per_hour
+        for moment, (campaign, size) in zip(moments, chosen, strict=True):
+            yield self._submission(random_of(self.seed, "job", next_id), next_id, moment, campaign, size)
+            next_id += size
+
+    def _submission(self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int) -> Submission:
+        is_array = size > 1
+        attempts: list[Attempt] = []
+        for task in range(size):
+            job_id = f"{spool_id}_{task}" if is_array else str(spool_id)
+            queued = submitted + 5 + int(random.expovariate(1 / 400))
+            attempts += self.attempts(random, raw_id_of(spool_id, task, size), job_id, queued, campaign)
+        comment = f"campaign={campaign.request};stage={campaign.stage}" if campaign.request else "analysis"
+        return Submission(spool_id, submitted, campaign, size, is_array, tuple(attempts), campaign.name, comment)
+
+
+def raw_id_of(spool_id: int, task: int, tasks: int) -> int:
+    """Return the number of a task: Slurm gives the last task of an array the array's own number."""
+    return spool_id if task == tasks - 1 else spool_id + task + 1

@@ -44,7 +44,7 @@ class Command(BaseCommand):
         directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
         load(directory, timezone.now())
         for person in LOGINS:
-            self.stdout.write(f"  {person.username:<10} {PASSWORD:<6} {person.words}")
+            self.stdout.write(f"  {person.username:<10} {PASSWORD:<6} {person.position}")
 
 
 def cluster_name() -> str:

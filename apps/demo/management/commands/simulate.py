@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from apps.demo.simulation.alerts import AlertSender
-from apps.demo.simulation.simulator import DAY, Config, Simulator
-from apps.demo.simulation.world import CAMPAIGNS, HOUR, Campaign, read_campaigns
+from apps.demo.simulation.simulator import Config, Simulator
+from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, read_campaigns
 
 _LOOK_SECONDS = 60  # how often old files are removed and new campaigns are looked for
 _LONGEST_SLEEP_SECONDS = 1.0
