@@ -44,16 +44,6 @@ class VerdictKind(models.TextChoices):
     USER = "user", "Cancelled by user"
     UNKNOWN = "unknown", "Unknown cause"
 
-    @property
-    def next_step(self) -> str:
-        """What to do about it, in the words of the pages: `request more`."""
-        return _NEXT_STEPS[self]
-
-    @property
-    def headline(self) -> str:
-        """Verdict and next step in one line: `Resource limit exceeded: request more`."""
-        return f"{self.label}: {self.next_step}"
-
 
 class Confidence(models.TextChoices):
     """How certain a verdict is: decided by a fact or a cause, by a general error, or by weak evidence."""
@@ -125,11 +115,4 @@ ADVICE_OF = {
     VerdictKind.RESOURCE: Advice.HOLD,
     VerdictKind.USER: Advice.HOLD,
     VerdictKind.UNKNOWN: Advice.ESCALATE,
-}
-_NEXT_STEPS = {
-    VerdictKind.SERVICE: "retry",
-    VerdictKind.CODE: "debug",
-    VerdictKind.RESOURCE: "request more",
-    VerdictKind.USER: "do not retry",
-    VerdictKind.UNKNOWN: "needs investigation",
 }

@@ -16,6 +16,7 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed, StaleState
+from apps.diagnosis import wording
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
 from apps.diagnosis.domain.log_access import log_access
@@ -134,7 +135,7 @@ def _fail(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
     _lock_claim(harvest)
     message = clean_text(f"{type(error).__name__}: {error}", 2000)
     move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=message, harvested_at=at)
-    reasons = [Reason(ReasonKind.LOG, "Log analysis failed: internal error of the portal")]
+    reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
     _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), at)
     return HarvestState.FAILED
 
@@ -169,7 +170,7 @@ def _store(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> Harvest
     blocks = [one.block for one in read if one.block]
     reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
     if not read:
-        why = "Log path unknown" if job.started_at else "Job never started, so it has no log"
+        why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
     found = diagnose(facts_of(job), blocks, classifiers=classifiers(), outages=outages_during_job(job), reasons=reasons)
     harvest.excerpts.all().delete()

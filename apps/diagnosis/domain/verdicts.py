@@ -14,6 +14,7 @@ from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.enums import ADVICE_OF, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
+from apps.diagnosis.wording import headline
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
@@ -61,7 +62,7 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "")
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
-    return JobDiagnosis(job, verdict, harvest, VerdictKind(verdict.verdict).headline, reasons)
+    return JobDiagnosis(job, verdict, harvest, headline(VerdictKind(verdict.verdict)), reasons)
 
 
 @transaction.atomic

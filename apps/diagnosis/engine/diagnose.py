@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE_BYTES, read_back
 from apps.diagnosis.engine.verdict import decide
@@ -39,11 +40,7 @@ def diagnose(
     """
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
-    all_reasons.extend(
-        Reason(ReasonKind.LOG, f"Only the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read")
-        for block in blocks
-        if not block.is_whole
-    )
+    all_reasons.extend(Reason(ReasonKind.LOG, wording.only_end_read(block)) for block in blocks if not block.is_whole)
     found = [hit for finding in findings for hit in finding.hits]
     hits = sorted(found, key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
     verdict = decide(facts, hits, outages=outages, reasons=all_reasons, searched=bool(blocks))
@@ -55,4 +52,4 @@ def _classify(name: str, classifier: LogClassifier, facts: JobFacts, block: Bloc
         return classifier.classify(facts, block)
     except Exception:  # a third party's classifier may raise anything
         log.exception("log classifier %s failed", name)
-        return Findings(reasons=(Reason(ReasonKind.PLUGIN, f"Log classifier {name} failed"),))
+        return Findings(reasons=(Reason(ReasonKind.PLUGIN, wording.classifier_failed(name)),))

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from apps.diagnosis.engine.base import Outage, Pattern, Reason
-from apps.diagnosis.enums import Category, Overlap, ReasonKind, Role
+from apps.diagnosis.engine.base import Outage, Pattern
+from apps.diagnosis.enums import Category, Overlap, Role
 
 # Names of one service in error messages: a dCache door may report as xrootd, SRM or GridFTP.
 FAMILIES = (
@@ -33,13 +33,3 @@ def _is_about(pattern: Pattern, service: str) -> bool:
     words = set(re.split(r"[^a-z0-9]+", service.lower()))
     names = {pattern.service.lower()}.union(*(family for family in FAMILIES if pattern.service in family))
     return service.lower() == pattern.service.lower() or bool(words & names)
-
-
-def reason(outage: Outage) -> Reason:
-    """Return an outage, or missing data about one, as a reason; `Overlap.NO` has none."""
-    texts = {
-        Overlap.YES: f"{outage.service} had an outage while the job ran",
-        Overlap.UNKNOWN: f"State of {outage.service} while the job ran is unknown",
-    }
-    detail = f": {outage.text}" if outage.text else ""
-    return Reason(ReasonKind.OUTAGE, texts[outage.overlap] + detail, f"service:{outage.service}")

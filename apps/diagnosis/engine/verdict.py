@@ -1,4 +1,4 @@
-"""Decide the verdict on a failed job from ranked evidence, and word its summary and reasons.
+"""Decide the verdict on a failed job from ranked evidence, in words of `apps.diagnosis.wording`.
 
 Order of evidence: end states that decide alone; known causes, earliest first; a limit at which the job was killed;
 generic errors; any other killing signal; symptoms, then consequences; outages of services it needed; the exit code.
@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.engine import outages as outages_of
+from apps.diagnosis import wording
 from apps.diagnosis.engine import scheduler_facts as facts_of
 from apps.diagnosis.engine.base import Hit, JobFacts, Outage, Reason, Verdict
+from apps.diagnosis.engine.outages import outage_of
 from apps.diagnosis.enums import (
     ADVICE_OF,
     VERDICT_OF,
@@ -19,7 +20,6 @@ from apps.diagnosis.enums import (
     Overlap,
     ReasonKind,
     Role,
-    Stream,
     VerdictKind,
 )
 
@@ -31,16 +31,6 @@ CONFIDENCE_OF = {
     Role.CONSEQUENCE: Confidence.LOW,
 }
 WEIGHT = {role: weight for weight, role in enumerate(Role)}
-FAILURE_OF = {
-    Category.SERVICE: "service failure",
-    Category.SITE: "node or site failure",
-    Category.EXPERIMENT_CODE: "error in the experiment's code",
-    Category.CONFIGURATION: "job or environment misconfigured",
-    Category.DATA: "data missing or corrupt",
-    Category.RESOURCE: "resource limit exceeded",
-    Category.USER: "cancelled by user",
-    Category.UNKNOWN: "unknown failure",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ def decide(
     decision = _apply_outages(facts, decision, ranked, outages)
     all_reasons = [decision.reason, *_other_reasons(facts, decision, ranked, outages)]
     if searched and not ranked:
-        all_reasons.append(Reason(ReasonKind.LOG, "No known error matched in the log"))
+        all_reasons.append(Reason(ReasonKind.LOG, wording.NOTHING_IN_LOG))
     all_reasons.extend(reasons)
     verdict = VERDICT_OF[decision.category]
     return Verdict(
@@ -112,13 +102,20 @@ def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Ou
         _from_fact(facts_of.known_exit_code(facts)),
     )
     decided = next((candidate for candidate in candidates if candidate), None)
-    return decided or _unknown_cause(facts, succeeded)
+    if decided:
+        return decided
+    summary = wording.COMPLETED if succeeded else wording.NOTHING_MATCHED
+    return Candidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))
+
+
+def _end_state(facts: JobFacts) -> Reason:
+    return Reason(ReasonKind.SCHEDULER, wording.end_state(facts))
 
 
 def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
     if fact is None:
         return None
-    return Candidate(fact.category, fact.confidence, fact.summary, Reason(fact.kind, fact.text))
+    return Candidate(fact.category, fact.confidence, fact.wording.summary, Reason(fact.kind, fact.wording.reason))
 
 
 def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
@@ -131,11 +128,10 @@ def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
 
 def _from_hit(hit: Hit) -> Candidate:
     pattern = hit.pattern
-    summary = f"{pattern.service}: {FAILURE_OF[pattern.category]} ({pattern.id})."
     return Candidate(
         category=pattern.category,
         confidence=CONFIDENCE_OF[pattern.role],
-        summary=summary,
+        summary=wording.known_error(hit).summary,
         reason=_hit_reason(hit),
         cause=hit,
         service=pattern.service if VERDICT_OF[pattern.category] is VerdictKind.SERVICE else "",
@@ -143,31 +139,20 @@ def _from_hit(hit: Hit) -> Candidate:
 
 
 def _hit_reason(hit: Hit) -> Reason:
-    pattern = hit.pattern
-    place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
-    place += " of stderr" if hit.stream is Stream.STDERR else ""
-    values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
-    text = f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, {pattern.service}{values}"
-    return Reason(ReasonKind.CATALOGUE, text, f"{hit.stream}:{hit.offset}")
+    return Reason(ReasonKind.CATALOGUE, wording.known_error(hit).reason, f"{hit.stream}:{hit.offset}")
+
+
+def _outage_reason(outage: Outage) -> Reason:
+    return Reason(ReasonKind.OUTAGE, wording.outage(outage).reason, f"service:{outage.service}")
 
 
 def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
     """Without other evidence, an outage of a needed service is the best guess."""
     for outage in outages:
         if outage.overlap is Overlap.YES:
-            summary = f"{outage.service} had an outage while the job ran; no other cause found."
-            return Candidate(
-                Category.SERVICE, Confidence.LOW, summary, outages_of.reason(outage), service=outage.service
-            )
+            summary, reason = wording.outage(outage).summary, _outage_reason(outage)
+            return Candidate(Category.SERVICE, Confidence.LOW, summary, reason, service=outage.service)
     return None
-
-
-def _unknown_cause(facts: JobFacts, succeeded: bool) -> Candidate:
-    if succeeded:
-        summary = "Job completed; no known error matched in its log."
-    else:
-        summary = "No known error matched. Read the log."
-    return Candidate(Category.UNKNOWN, Confidence.LOW, summary, facts_of.end_state(facts))
 
 
 def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
@@ -180,7 +165,7 @@ def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], 
     if facts.state in facts_of.TIME_LIMIT_STATES:
         hits = [hit for hit in ranked if WEIGHT[hit.pattern.role] <= WEIGHT[Role.GENERIC]]
     for hit in hits:
-        outage = outages_of.outage_of(hit.pattern, outages)
+        outage = outage_of(hit.pattern, outages)
         if outage is None or hit.pattern.category in {Category.RESOURCE, Category.USER}:
             continue
         by_service = _from_hit(hit)
@@ -188,7 +173,7 @@ def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], 
             by_service,
             category=Category.SERVICE,
             confidence=Confidence.HIGH,
-            summary=f"{outage.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id}).",
+            summary=wording.outage_confirmed(outage, hit),
             service=outage.service,
         )
     if decision.cause and decision.category is Category.SERVICE and decision.confidence is Confidence.HIGH:
@@ -204,17 +189,16 @@ def _other_reasons(
     Services without an outage are left out; those of unknown state come last.
     """
     out = [outage for outage in outages if outage.overlap is Overlap.YES]
-    yield from (outages_of.reason(outage) for outage in sorted(out, key=lambda each: each.service != decision.service))
-    yield facts_of.end_state(facts)
+    yield from (_outage_reason(outage) for outage in sorted(out, key=lambda each: each.service != decision.service))
+    yield _end_state(facts)
     for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
         if fact:
-            yield Reason(fact.kind, fact.text)
+            yield Reason(fact.kind, fact.wording.reason)
     seen = {decision.cause.pattern.id} if decision.cause else set()
     for hit in ranked:
         if hit.pattern.id not in seen and len(seen) < SHOWN_HITS:
             seen.add(hit.pattern.id)
             yield _hit_reason(hit)
     if decision.cause and decision.cause.pattern.advice != ADVICE_OF[VERDICT_OF[decision.category]]:
-        text = f"Catalogue advice for {decision.cause.pattern.id}: {decision.cause.pattern.advice}"
-        yield Reason(ReasonKind.CATALOGUE, text)
-    yield from (outages_of.reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)
+        yield Reason(ReasonKind.CATALOGUE, wording.catalogue_advice(decision.cause))
+    yield from (_outage_reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)

@@ -24,6 +24,7 @@ from apps.diagnosis.filters import FailedJobs, Failures
 from apps.diagnosis.models import CauseTotals, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
+from apps.diagnosis.wording import headline
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
@@ -109,7 +110,16 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     link = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"} | {
         name: request.GET[name] for name in ("experiment", "cluster") if request.GET.get(name)
     }
-    groups = [_group(kind, [row for row in rows if row.verdict == kind], link) for kind in VerdictKind]
+    groups = []
+    for kind in VerdictKind:
+        of_kind = link | {"verdict": kind.value}
+        causes = [
+            (row, "?" + urlencode(of_kind | {"cause": row.cause or "-", "service": row.service or "-"}))
+            for row in rows
+            if row.verdict == kind
+        ]
+        jobs, wall = sum(row.jobs for row, _ in causes), sum(row.wall_seconds for row, _ in causes)
+        groups.append(Group(kind.value, headline(kind), jobs, wall, "?" + urlencode(of_kind), causes))
     context = {
         "filter": chosen,
         "groups": sorted((group for group in groups if group.jobs), key=lambda group: -group.jobs),
@@ -121,15 +131,6 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "last_decided_at": last_decided_at(),
     }
     return render(request, "diagnosis/failures.html", context)
-
-
-def _group(kind: VerdictKind, rows: list[CauseRow], link: dict[str, str]) -> Group:
-    of_kind = link | {"verdict": kind.value}
-    causes = [
-        (row, "?" + urlencode(of_kind | {"cause": row.cause or "-", "service": row.service or "-"})) for row in rows
-    ]
-    jobs, wall = sum(row.jobs for row in rows), sum(row.wall_seconds for row in rows)
-    return Group(kind.value, kind.headline, jobs, wall, "?" + urlencode(of_kind), causes)
 
 
 @require_safe

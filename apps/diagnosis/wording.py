@@ -1,0 +1,145 @@
+"""Every text of a verdict: its headline and next step, its summary, its reasons. The engine decides, this words it.
+
+A summary is a sentence with a full stop; a reason is a phrase without one.
+"""
+
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.enums import Category, Overlap, Stream, VerdictKind
+
+if TYPE_CHECKING:
+    from apps.diagnosis.engine.base import Block, Hit, JobFacts, Outage
+
+
+class Wording(NamedTuple):
+    """The texts of one piece of evidence: as a reason, and as the summary if it decides."""
+
+    reason: str
+    summary: str
+
+
+NEXT_STEPS = {
+    VerdictKind.SERVICE: "retry",
+    VerdictKind.CODE: "debug",
+    VerdictKind.RESOURCE: "request more",
+    VerdictKind.USER: "do not retry",
+    VerdictKind.UNKNOWN: "needs investigation",
+}
+FAILURES = {
+    Category.SERVICE: "service failure",
+    Category.SITE: "node or site failure",
+    Category.EXPERIMENT_CODE: "error in the experiment's code",
+    Category.CONFIGURATION: "job or environment misconfigured",
+    Category.DATA: "data missing or corrupt",
+    Category.RESOURCE: "resource limit exceeded",
+    Category.USER: "cancelled by user",
+    Category.UNKNOWN: "unknown failure",
+}
+OVER_MEMORY = "Killed for using more memory than requested"
+LIMIT_EXCEEDED = "Resource limit exceeded: request more."
+END_STATES = {
+    JobState.TIMEOUT: Wording(
+        "Killed when it reached its time limit", "Request a longer time limit, or find out why the job is slow."
+    ),
+    JobState.DEADLINE: Wording("Killed when it reached its deadline", "Set a later deadline, or submit a shorter job."),
+    JobState.OUT_OF_MEMORY: Wording(OVER_MEMORY, "Request more memory."),
+    JobState.NODE_FAIL: Wording("The node failed", "Retry: the node failed."),
+    JobState.BOOT_FAIL: Wording("The node failed to boot", "Retry: the node failed to boot."),
+    JobState.PREEMPTED: Wording("Preempted by a higher-priority job", "Retry: the job was preempted."),
+    JobState.REQUEUED: Wording("Requeued by the scheduler", "No action needed: the scheduler restarts the job."),
+}
+EXIT_CODES = {
+    124: Wording("Exit code 124: timeout(1) killed a command", "A time limit inside the job was exceeded."),
+    126: Wording("Exit code 126: command not executable", "Check the command that the job runs."),
+    127: Wording("Exit code 127: command not found", "Check the command that the job runs and its environment setup."),
+}
+NO_OUTPUT = Wording(
+    "Slurm could not open the output file or enter the working directory (signal 53)",
+    "Output or working directory does not exist.",
+)
+CANCELLED_BY_ROOT = Wording("Cancelled by root", "Cancelled by an administrator.")
+COMPLETED = "Job completed; no known error matched in its log."
+NOTHING_MATCHED = "No known error matched. Read the log."
+NOTHING_IN_LOG = "No known error matched in the log"
+LOG_PATH_UNKNOWN = "Log path unknown"
+NEVER_STARTED = "Job never started, so it has no log"
+ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
+
+
+def headline(kind: VerdictKind) -> str:
+    """Return verdict and next step in one line: `Resource limit exceeded: request more`."""
+    return f"{kind.label}: {NEXT_STEPS[kind]}"
+
+
+def end_state(facts: "JobFacts") -> str:
+    """Return the end state, exit code and signal as one reason."""
+    parts = [f"state {facts.state.replace('_', ' ')}"] if facts.state else []
+    parts += [f"exit code {facts.exit_code}"] if facts.exit_code is not None else []
+    parts += [f"signal {_signal(facts.signal)}"] if facts.signal else []
+    return f"Scheduler reports {', '.join(parts)}" if parts else "End state unknown"
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+def cancelled_by_scheduler(reason: str) -> Wording:
+    because = f" ({reason})" if reason else ""
+    summary = "Cancelled by the scheduler: check the jobs it depends on."
+    return Wording(f"Cancelled by the scheduler before it started{because}", summary)
+
+
+def cancelled(by: str) -> Wording:
+    return Wording(f"Cancelled by {by or 'an unknown user'}", "Cancelled by user.")
+
+
+def crashed(number: int) -> Wording:
+    return Wording(f"Crashed with signal {_signal(number)}", "The program crashed.")
+
+
+def cpu_or_file_limit(number: int) -> Wording:
+    return Wording(f"CPU time or file size limit exceeded, signal {_signal(number)}", LIMIT_EXCEEDED)
+
+
+def killed(number: int, *, near: str) -> Wording:
+    """Word a kill by a signal; `near` is the limit that the job was close to: `memory`, `time` or unknown."""
+    limit = f"close to its {near} limit" if near else "most likely for exceeding its memory limit"
+    return Wording(f"Killed by {_signal(number)}{' ' if near else ', '}{limit}", LIMIT_EXCEEDED)
+
+
+def known_error(hit: "Hit") -> Wording:
+    """Word a known error in the log: what it is and where it is."""
+    pattern = hit.pattern
+    place = f"at byte {hit.offset:,}" if hit.line is None else f"at line {hit.line:,}"
+    place += " of stderr" if hit.stream is Stream.STDERR else ""
+    values = "".join(f", {name} {value}" for name, value in sorted(hit.fields.items()))
+    reason = f"Known error {pattern.id} {place}: {pattern.role}, {pattern.category}, {pattern.service}{values}"
+    return Wording(reason, f"{pattern.service}: {FAILURES[pattern.category]} ({pattern.id}).")
+
+
+def catalogue_advice(hit: "Hit") -> str:
+    return f"Catalogue advice for {hit.pattern.id}: {hit.pattern.advice}"
+
+
+def outage(found: "Outage") -> Wording:
+    """Word an outage of a service that the job needed, or that its state is unknown."""
+    had = f"{found.service} had an outage while the job ran"
+    reason = had if found.overlap is Overlap.YES else f"State of {found.service} while the job ran is unknown"
+    return Wording(f"{reason}: {found.text}" if found.text else reason, f"{had}; no other cause found.")
+
+
+def outage_confirmed(found: "Outage", hit: "Hit") -> str:
+    return f"{found.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id})."
+
+
+def only_end_read(block: "Block") -> str:
+    return f"Only the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read"
+
+
+def classifier_failed(name: str) -> str:
+    return f"Log classifier {name} failed"
