@@ -44,9 +44,15 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
     if not DowntimeWindow.objects.exists():
         hour = at.replace(minute=0, second=0, microsecond=0)
         for row in _DATA["windows"]:
-            times = {f"{name}_at": hour + timedelta(hours=row[name]) for name in ("starts", "ends")}
-            values = {"title": row["title"], "text": row["text"], "services": _named(services, row)} | times
-            schedule_window(**values, by=users["shifter"], at=at - timedelta(hours=48))
+            schedule_window(
+                services=_named(services, row),
+                title=row["title"],
+                text=row["text"],
+                starts_at=hour + timedelta(hours=row["starts"]),
+                ends_at=hour + timedelta(hours=row["ends"]),
+                by=users["shifter"],
+                at=at - timedelta(hours=48),
+            )
     if not Announcement.objects.exists():
         for row in _DATA["announcements"]:
             post_announcement(
