@@ -1,4 +1,4 @@
-"""Tells the portal of planted outages as an Alertmanager would: its v4 payloads, in order, until they are accepted."""
+"""Reports planted outages to the portal as Alertmanager does: version 4 payloads, in order, until they are accepted."""
 
 import json
 import logging
@@ -20,14 +20,19 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 60
 REPEAT_SECONDS = 15 * 60
-_NOTICE_SECONDS = 30  # from the begin or end of an outage to the message
-_NEVER = "0001-01-01T00:00:00Z"
+_NOTICE_SECONDS = 30  # from the start or end of an outage to the message
 _LONGEST_BACKOFF_SECONDS = 30
+_REASONS = {
+    "heartbeat": "first notification",
+    "firing": "first notification",
+    "repeat": "repeat interval elapsed",
+    "resolved": "all alerts resolved",
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Notification:
-    """A message due at `due`: an outage that begins, goes on or ends; without an outage, the heartbeat."""
+    """A message due at `due`: an outage that starts, continues or ends; without an outage, the heartbeat."""
 
     due: int
     reason: str
@@ -35,7 +40,7 @@ class Notification:
 
 
 def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Notification]:
-    """Yield what is to be sent in (since, until], in order. Only the newest heartbeat and repeat of each are kept."""
+    """Yield the messages due in (since, until], in order: of heartbeats and of repeats only the newest."""
     found = []
     for outage in trouble.outages(since - _NOTICE_SECONDS, until):
         begins, ends = outage.started + _NOTICE_SECONDS, outage.ended + _NOTICE_SECONDS
@@ -49,50 +54,42 @@ def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Noti
 
 def payload(notification: Notification, origin: int) -> dict[str, Any]:
     """Return the body that Alertmanager's webhook sends for a notification."""
-    outage = notification.outage
-    if outage is None:
-        labels = {"alertname": "Watchdog", "severity": "none"}
-        alert = _alert(labels, "The monitoring of the farm is alive", origin, None)
-        return _message([alert], labels, "first notification")
-    labels = {
-        "alertname": "NodesLost" if outage.rack is not None else "ServiceSlow" if outage.minor else "ServiceDown",
-        "service": outage.service,
-        "severity": "warning" if outage.minor or outage.rack is not None else "critical",
-        "instance": f"rack{outage.rack + 1}.{DOMAIN}" if outage.rack is not None else f"{outage.service}.{DOMAIN}",
-    }
-    resolved = notification.reason == "resolved"
-    alert = _alert(labels, outage.summary, outage.started, outage.ended if resolved else None)
-    reasons = {"firing": "first notification", "repeat": "repeat interval elapsed", "resolved": "all alerts resolved"}
-    return _message([alert], {name: labels[name] for name in ("alertname", "service")}, reasons[notification.reason])
-
-
-def _alert(labels: dict[str, str], summary: str, started: int, ended: int | None) -> dict[str, Any]:
+    outage, ended = notification.outage, None
+    labels = {"alertname": "Watchdog", "severity": "none"}
+    started, summary, group = origin, "The monitoring of the farm is alive", labels
+    if outage is not None:
+        is_rack = outage.rack is not None
+        labels = {
+            "alertname": "NodesLost" if is_rack else "ServiceSlow" if outage.minor else "ServiceDown",
+            "service": outage.service,
+            "severity": "warning" if outage.minor or is_rack else "critical",
+            "instance": f"{outage.service if outage.rack is None else f'rack{outage.rack + 1}'}.{DOMAIN}",
+        }
+        started, summary = outage.started, outage.summary
+        ended = outage.ended if notification.reason == "resolved" else None
+        group = {name: labels[name] for name in ("alertname", "service")}
     text = "\xff".join(f"{name}\xff{value}" for name, value in sorted(labels.items()))
-    return {
+    alert = {
         "status": "firing" if ended is None else "resolved",
         "labels": labels,
         "annotations": {"summary": summary},
         "startsAt": _time(started),
-        "endsAt": _NEVER if ended is None else _time(ended),
+        "endsAt": "0001-01-01T00:00:00Z" if ended is None else _time(ended),
         "generatorURL": f"http://prometheus.{DOMAIN}/graph",
         "fingerprint": blake2b(text.encode(), digest_size=8).hexdigest(),
     }
-
-
-def _message(alerts: list[dict[str, Any]], group: dict[str, str], reason: str) -> dict[str, Any]:
-    labels = ", ".join(f'{name}="{value}"' for name, value in sorted(group.items()))
     return {
         "version": "4",
-        "groupKey": f"{{}}:{{{labels}}}",
+        "groupKey": "{}:{" + ", ".join(f'{name}="{value}"' for name, value in sorted(group.items())) + "}",
         "truncatedAlerts": 0,
-        "status": alerts[0]["status"],
+        "status": alert["status"],
         "receiver": "opsportal",
-        "notification_reason": reason,
+        "notification_reason": _REASONS[notification.reason],
         "groupLabels": group,
-        "commonLabels": alerts[0]["labels"],
-        "commonAnnotations": alerts[0]["annotations"],
+        "commonLabels": labels,
+        "commonAnnotations": alert["annotations"],
         "externalURL": f"http://alertmanager.{DOMAIN}",
-        "alerts": alerts,
+        "alerts": [alert],
     }
 
 
@@ -101,7 +98,7 @@ def _time(moment: int) -> str:
 
 
 class AlertSender(threading.Thread):
-    """Posts notifications in a thread of its own. How far it got is kept in `cursor`, a file."""
+    """A thread that posts notifications; the file `cursor` holds the time of the last one accepted."""
 
     def __init__(self, trouble: Trouble, url: str, token_file: Path, cursor: Path, since: float) -> None:
         super().__init__(name="alerts", daemon=True)
@@ -120,13 +117,16 @@ class AlertSender(threading.Thread):
             self._wait = 1.0 if self.send_due(now) else min(_LONGEST_BACKOFF_SECONDS, self._wait * 2)
 
     def send_due(self, now: float) -> bool:
-        """Send what is due up to `now` in order; at the first that is not accepted stop and return False."""
+        """Send what is due up to `now`, in order; stop and return False at the first that is not accepted."""
         waiting = list(notifications(self.trouble, self.done, now))
         for notification, following in zip_longest(waiting, waiting[1:]):
             if self.stopped.is_set() or not self._post(payload(notification, self.trouble.origin)):
                 return False
             if following is None or following.due > notification.due:
-                self._remember(notification.due)
+                self.done = notification.due
+                part = self.cursor.with_suffix(".part")
+                part.write_text(str(notification.due), encoding="utf-8")
+                part.replace(self.cursor)
         return True
 
     def _post(self, body: dict[str, Any]) -> bool:
@@ -138,11 +138,5 @@ class AlertSender(threading.Thread):
                 return True
         except (OSError, urllib.error.URLError) as error:
             if self._wait >= _LONGEST_BACKOFF_SECONDS:
-                log.warning("alerts are not accepted by %s, trying on: %s", self.url, error)
+                log.warning("%s does not accept alerts, retrying: %s", self.url, error)
             return False
-
-    def _remember(self, due: int) -> None:
-        self.done = due
-        part = self.cursor.with_suffix(".part")
-        part.write_text(str(due), encoding="utf-8")
-        part.replace(self.cursor)

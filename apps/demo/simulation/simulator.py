@@ -5,6 +5,7 @@ All that is kept between two runs lies in the accounting store, and is committed
 
 import heapq
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -77,7 +78,9 @@ class Simulator:
         self._held: dict[int, Sent] = {}
         for sent in self.sent.taken():
             self._line_up(sent)
-        self._truncate_truth()
+        if self.truth.exists() and self.truth.stat().st_size > self.state["truth_bytes"]:
+            # Lines of a step that was killed before its commit: it is done again.
+            os.truncate(self.truth, self.state["truth_bytes"])
 
     def close(self) -> None:
         """Close the store."""
@@ -198,7 +201,7 @@ class Simulator:
 
     def _end(self, submission: Submission, attempt: Attempt) -> JobRecord:
         """Write the log of an attempt and return its accounting record."""
-        log = self._log_path(submission, attempt)
+        log = self._log_pattern(submission).with_name(f"{submission.name}-{attempt.job_id}.out")
         if attempt.started is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             random = random_of(self.state["seed"], "log", attempt.raw_id, attempt.number)
@@ -209,9 +212,6 @@ class Simulator:
     def _log_pattern(self, submission: Submission) -> Path:
         job = "%A_%a" if submission.is_array else "%j"
         return self.logs / _day(submission.submitted) / submission.campaign.experiment.lower() / f"%x-{job}.out"
-
-    def _log_path(self, submission: Submission, attempt: Attempt) -> Path:
-        return self._log_pattern(submission).with_name(f"{submission.name}-{attempt.job_id}.out")
 
     def _commit(self, moment: float, records: list[JobRecord], truths: list[str], spooled: dict[int, float]) -> None:
         with self.truth.open("a", encoding="utf-8") as file:
@@ -272,12 +272,6 @@ class Simulator:
         first, origin = self.state["first_hour"], self.state["origin"] // HOUR
         grown = min(1.0, (hour - first) / max(1, origin - first))
         return float(self.state["jobs_per_day"] * self.state["speed"] ** grown)
-
-    def _truncate_truth(self) -> None:
-        """Take back lines of a step that was killed before its commit: it is done again."""
-        if self.truth.exists() and self.truth.stat().st_size > self.state["truth_bytes"]:
-            with self.truth.open("r+b") as file:
-                file.truncate(self.state["truth_bytes"])
 
     def _put(self, name: str, value: object) -> None:
         self.store.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, json.dumps(value)))

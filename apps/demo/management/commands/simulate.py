@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 from argparse import ArgumentParser
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +13,51 @@ from django.core.management.base import BaseCommand
 
 from apps.demo.simulation.alerts import AlertSender
 from apps.demo.simulation.simulator import Config, Simulator
-from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, read_campaigns
+from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, read_campaigns
 
-_LOOK_SECONDS = 60  # how often old files are removed and new campaigns are looked for
+_LOOK_SECONDS = 60  # how often old files are removed and campaigns are read again
 _LONGEST_SLEEP_SECONDS = 1.0
 
 
 class Command(BaseCommand):
     """Writes a spool in Slurm's format, job logs, accounting records, and the truth about every failure."""
 
-    help = "Simulate a cluster: some days of history first, then live. Stopped and started again, it goes on."
+    help = "Simulate a cluster: some days of history first, then live. A restart resumes where it stopped."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--cluster", required=True, help="name of the cluster")
-        parser.add_argument("--spool", required=True, type=Path, help="spool directory to write, in Slurm's layout")
-        parser.add_argument(
-            "--dir", type=Path, help="logs, accounting and truth; VAR_DIR/simulation/CLUSTER unless given"
+        add = parser.add_argument
+        add("--cluster", required=True, help="name of the cluster")
+        add("--spool", required=True, type=Path, help="spool directory to write, in Slurm's layout")
+        add(
+            "--dir", type=Path, dest="directory", help="logs, accounting and truth; default: VAR_DIR/simulation/CLUSTER"
         )
-        parser.add_argument(
-            "--seed", type=int, default=1, help="what is drawn follows from it; kept from the first start"
-        )
-        parser.add_argument("--days", type=float, default=3, help="days of history to begin with")
-        parser.add_argument("--jobs-per-day", type=float, default=1000, help="how many jobs the history begins with")
-        parser.add_argument("--speed", type=float, default=1, help="so many times more jobs there are by now")
-        parser.add_argument("--min-job-age", type=int, default=6 * HOUR, help="seconds a spool entry outlives its job")
-        parser.add_argument("--keep-days", type=int, default=7, help="days after which logs and records are removed")
-        parser.add_argument("--pace", type=float, default=1, help="so many times as fast run jobs of the portal")
-        parser.add_argument("--calm", action="store_true", help="let no job of the portal fail")
-        parser.add_argument("--once", action="store_true", help="bring it up to now, and end")
-        parser.add_argument("--feed-url", help="where to post alerts: http://HOST:PORT/api/v1/feeds/SOURCE/")
-        parser.add_argument("--token-file", type=Path, help="its token; DIR/feed-token unless given")
+        add("--seed", type=int, default=1, help="seed of everything random; kept from the first start")
+        add("--days", type=float, default=3, help="days of history to start with")
+        add("--jobs-per-day", type=float, default=1000, help="jobs per day at the start of the history")
+        add("--speed", type=float, default=1, help="factor by which the number of jobs has grown by now")
+        help_age = "seconds that a spool entry outlives its job"
+        add("--min-job-age", type=int, default=6 * HOUR, dest="min_job_age_seconds", help=help_age)
+        add("--keep-days", type=int, default=7, help="days after which logs and records are removed")
+        add("--pace", type=float, default=1, help="factor by which jobs submitted by the portal run faster")
+        add("--calm", action="store_true", help="let no job submitted by the portal fail")
+        add("--once", action="store_true", help="catch up to now, and exit")
+        add("--feed-url", help="where to post alerts: http://HOST:PORT/api/v1/feeds/SOURCE/")
+        add("--token-file", type=Path, help="its token; default: DIR/feed-token")
 
     def handle(self, *args: object, **options: Any) -> None:
-        directory = options["dir"] or settings.VAR_DIR / "simulation" / options["cluster"]
-        config = Config(
-            directory=directory,
-            spool=options["spool"],
-            seed=options["seed"],
-            days=options["days"],
-            jobs_per_day=options["jobs_per_day"],
-            speed=options["speed"],
-            min_job_age_seconds=options["min_job_age"],
-            keep_days=options["keep_days"],
-            pace=options["pace"],
-            calm=options["calm"],
-        )
+        directory = options["directory"] or settings.VAR_DIR / "simulation" / options["cluster"]
+        config = Config(**{field.name: options[field.name] for field in fields(Config)} | {"directory": directory})
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
-        campaigns = _Campaigns(directory / "campaigns.json")
-        simulator = Simulator(config, time.time(), campaigns.read())
+        path = directory / "campaigns.json"
+        simulator = Simulator(config, time.time(), read_campaigns(path) if path.exists() else CAMPAIGNS)
         try:
             self._catch_up(simulator, options["cluster"], stopped)
             if not options["once"]:
-                sender = _sender(simulator, config, options)
-                _live(simulator, campaigns, stopped)
+                sender = _sender(simulator, config, options) if options["feed_url"] else None
+                _live(simulator, path, stopped)
                 if sender:
                     sender.stopped.set()
         finally:
@@ -85,26 +75,7 @@ class Command(BaseCommand):
         )
 
 
-class _Campaigns:
-    """The campaigns to submit: from a file where there is one, which may change at any time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.read_at = 0.0
-
-    def read(self) -> tuple[Campaign, ...]:
-        if not self.path.exists():
-            return CAMPAIGNS
-        self.read_at = self.path.stat().st_mtime
-        return read_campaigns(self.path)
-
-    def changed(self) -> bool:
-        return self.path.exists() and self.path.stat().st_mtime != self.read_at
-
-
-def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> AlertSender | None:
-    if not options["feed_url"]:
-        return None
+def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> AlertSender:
     since = simulator.origin - config.days * DAY
     cursor = config.directory / "alerts.cursor"
     token_file = options["token_file"] or config.directory / "feed-token"
@@ -113,7 +84,7 @@ def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> Al
     return sender
 
 
-def _live(simulator: Simulator, campaigns: _Campaigns, stopped: threading.Event) -> None:
+def _live(simulator: Simulator, campaigns: Path, stopped: threading.Event) -> None:
     looked = 0.0
     while not stopped.wait(max(0.0, min(_LONGEST_SLEEP_SECONDS, simulator.next_due() - time.time()))):
         now = time.time()
@@ -122,6 +93,6 @@ def _live(simulator: Simulator, campaigns: _Campaigns, stopped: threading.Event)
                 return
         if now - looked > _LOOK_SECONDS:
             looked = now
-            if campaigns.changed():
-                simulator.use(campaigns.read(), now)
+            if campaigns.exists():  # it may change at any time
+                simulator.use(read_campaigns(campaigns), now)
             simulator.prune(now)
