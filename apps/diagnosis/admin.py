@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.accounts.admin import user_of
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import EMPTY, ReadOnlyAdmin, register_read_only
 from apps.core.errors import DomainError
 from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.models import (
@@ -35,36 +35,30 @@ class LogHarvestAdmin(ReadOnlyAdmin):
                 messages.error(request, str(error))
 
 
-@admin.register(LogExcerpt)
-class LogExcerptAdmin(ReadOnlyAdmin):
-    list_display = ["harvest", "stream", "path", "size_bytes", "first_line_number"]
-    list_select_related = ["harvest__job__cluster"]
-    exclude = ["data"]
-
-
-@admin.register(Evidence)
-class EvidenceAdmin(ReadOnlyAdmin):
-    list_display = ["harvest", "pattern", "role", "category", "service", "stream", "line", "text"]
-    list_filter = ["role", "category"]
-    search_fields = ["pattern"]
-    list_select_related = ["harvest__job__cluster"]
-
-
-@admin.register(Verdict)
-class VerdictAdmin(ReadOnlyAdmin):
-    list_display = ["job", "verdict", "advice", "category", "confidence", "cause", "service", "overridden_by"]
-    list_filter = ["verdict", "category", "confidence", ("overridden_at", admin.EmptyFieldListFilter)]
-    search_fields = ["cause", "service"]
-    list_select_related = ["job__cluster"]
-
-
-@admin.register(CauseTotals)
-class CauseTotalsAdmin(ReadOnlyAdmin):
-    list_display = ["hour", "cluster", "experiment", "verdict", "cause", "service", "jobs", "wall_seconds"]
-    list_filter = ["verdict"]
-    ordering = ["-hour"]
-
-
-@admin.register(DirtyCauseHour)
-class DirtyCauseHourAdmin(ReadOnlyAdmin):
-    list_display = ["hour"]
+register_read_only(
+    LogExcerpt,
+    "harvest stream path size_bytes first_line_number",
+    list_select_related=["harvest__job__cluster"],
+    exclude=["data"],
+)
+register_read_only(
+    Evidence,
+    "harvest pattern role category service stream line text",
+    search="pattern",
+    filters=["role", "category"],
+    list_select_related=["harvest__job__cluster"],
+)
+register_read_only(
+    Verdict,
+    "job verdict advice category confidence cause service overridden_by",
+    search="cause service",
+    filters=["verdict", "category", "confidence", ("overridden_at", EMPTY)],
+    list_select_related=["job__cluster"],
+)
+register_read_only(
+    CauseTotals,
+    "hour cluster experiment verdict cause service jobs wall_seconds",
+    filters=["verdict"],
+    ordering=["-hour"],
+)
+register_read_only(DirtyCauseHour, "hour")

@@ -1,11 +1,11 @@
-"""Messages on their way, to look at and to send again; webhooks and notifications, to look at."""
+"""Admin of notifications: read-only, with an action that resends messages."""
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import ReadOnlyAdmin, register_read_only
 from apps.notifications.domain.delivery import retry_messages
 from apps.notifications.domain.webhook_addresses import host_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
@@ -29,10 +29,10 @@ class MessageAdmin(ReadOnlyAdmin):
     search_fields = ["=user__username"]
     actions = ["send_again"]
 
-    @admin.action(description="Send again what is refused or waits", permissions=["view"])
+    @admin.action(description="Resend messages that are waiting or refused", permissions=["view"])
     def send_again(self, request: HttpRequest, queryset: QuerySet[Message]) -> None:
         count = retry_messages(pks=queryset.values_list("pk", flat=True), at=timezone.now())
-        messages.success(request, f"{count} will be tried again in a moment.")
+        messages.success(request, f"{count} messages will be sent again shortly.")
 
 
 @admin.register(Webhook)
@@ -45,35 +45,23 @@ class WebhookAdmin(ReadOnlyAdmin):
 
     @admin.display(description="host")
     def host(self, webhook: Webhook) -> str:
-        """The rest of the address may be a secret of the person's."""
+        """The rest of the URL may be a secret of the user."""
         return host_of(webhook.url)
 
 
-@admin.register(Notification)
-class NotificationAdmin(ReadOnlyAdmin):
-    list_display = ["at", "user", "event", "group", "read_at", "digest_at", "message"]
-    list_filter = ["group"]
-    search_fields = ["=user__username"]
-    ordering = ["-at", "-id"]
-
-
-@admin.register(Preferences)
-class PreferencesAdmin(ReadOnlyAdmin):
-    list_display = ["user", "digest_hour", "quiet_from", "quiet_until"]
-    list_filter = ["digest_hour"]
-    search_fields = ["=user__username"]
-    exclude = ["feed_name"]
-
-
-@admin.register(Rule)
-class RuleAdmin(ReadOnlyAdmin):
-    list_display = ["user", "group", "channel", "when"]
-    list_filter = ["group", "channel", "when"]
-    search_fields = ["=user__username"]
-
-
-@admin.register(Follow)
-class FollowAdmin(ReadOnlyAdmin):
-    list_display = ["user", "request", "level"]
-    list_filter = ["level"]
-    search_fields = ["=user__username", "request__key"]
+register_read_only(
+    Notification,
+    "at user event group read_at digest_at message",
+    search="=user__username",
+    filters=["group"],
+    ordering=["-at", "-id"],
+)
+register_read_only(
+    Preferences,
+    "user digest_hour quiet_from quiet_until",
+    search="=user__username",
+    filters=["digest_hour"],
+    exclude=["feed_name"],
+)
+register_read_only(Rule, "user group channel when", search="=user__username", filters=["group", "channel", "when"])
+register_read_only(Follow, "user request level", search="=user__username request__key", filters=["level"])

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin, register_read_only
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.payloads import parse_payload
 from apps.statusboard.domain.rules import replay_payloads
@@ -95,34 +95,14 @@ class RawPayloadAdmin(ReadOnlyAdmin):
             parse_payload(payload_id=payload.pk, again=True)
 
 
-@admin.register(Incident)
-class IncidentAdmin(ReadOnlyAdmin):
-    list_display = ["started_at", "ended_at", "service", "state", "title", "source", "resolution"]
-    list_filter = ["state", "resolution", "source", "service"]
-    search_fields = ["title", "dedup_key"]
-
-
-@admin.register(DowntimeWindow)
-class DowntimeWindowAdmin(ReadOnlyAdmin):
-    list_display = ["title", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
-
-
-@admin.register(Announcement)
-class AnnouncementAdmin(ReadOnlyAdmin):
-    list_display = ["title", "starts_at", "ends_at", "do_not_submit", "withdrawn_at", "posted_by"]
-
-
-@admin.register(StateInterval)
-class StateIntervalAdmin(ReadOnlyAdmin):
-    list_display = ["service", "state", "started_at", "ended_at", "cause"]
-    list_filter = ["state", "service"]
-
-
-@admin.register(MonitoringGap)
-class MonitoringGapAdmin(ReadOnlyAdmin):
-    list_display = ["source", "started_at", "ended_at"]
-
-
-@admin.register(UnmappedAlert)
-class UnmappedAlertAdmin(ReadOnlyAdmin):
-    list_display = ["title", "source", "labels", "count", "last_seen_at"]
+register_read_only(
+    Incident,
+    "started_at ended_at service state title source resolution",
+    search="title dedup_key",
+    filters=["state", "resolution", "source", "service"],
+)
+register_read_only(DowntimeWindow, "title starts_at ends_at cancelled_at scheduled_by")
+register_read_only(Announcement, "title starts_at ends_at do_not_submit withdrawn_at posted_by")
+register_read_only(StateInterval, "service state started_at ended_at cause", filters=["state", "service"])
+register_read_only(MonitoringGap, "source started_at ended_at")
+register_read_only(UnmappedAlert, "title source labels count last_seen_at")

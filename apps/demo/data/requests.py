@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from apps.accounts.models import Experiment, User
 from apps.demo.data.quality import report_all_output, report_faulty_output
 from apps.demo.simulation.world import CAMPAIGNS, Campaign
-from apps.production.domain.content.plain import read_plain
+from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
