@@ -1,4 +1,4 @@
-"""The filters of the request list, in its address and in the API."""
+"""Filters of the request list, for page and API."""
 
 from typing import Any
 
@@ -20,17 +20,15 @@ def _experiments(request: Any) -> QuerySet[Experiment]:
 
 
 class RequestFilter(filters.FilterSet):
-    """Which requests to list."""
-
     text = filters.CharFilter(
-        method="by_text", label="Number or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
+        method="by_text", label="Key or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
     )
     state = filters.ChoiceFilter(choices=RequestState, label="State", empty_label="any")
     experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="all")
     mine = filters.ChoiceFilter(
         method="by_person",
         label="Whose",
-        empty_label="anybody's",
+        empty_label="any",
         choices=[("yes", "mine"), ("turn", "my turn")],
     )
 

@@ -1,8 +1,11 @@
 """What the API takes as JSON: nothing that is too large, too deep, or that the database cannot store."""
 
 import json
+import time
 
 import pytest
+
+from apps.core.api.input import _path_of_bad_text
 
 URL = "/api/v1/requests/"
 
@@ -35,6 +38,17 @@ def test_what_is_no_json_is_refused(client, liaison, body):
 def test_too_much_json_is_refused_unread(client, liaison, settings):
     body = json.dumps({"title": "x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE})
     assert answer(client, liaison, body).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body", ["[" + "1," * 1_250_000 + "1]", "[" + "[]," * 800_000 + "1]", '["\\\\u0000"' + ',""' * 800_000 + "]"]
+)
+def test_text_is_checked_in_linear_time(body):
+    """2.5 MB took 6 s."""
+    data = json.loads(body)
+    began = time.process_time()
+    assert _path_of_bad_text(data) is None
+    assert time.process_time() - began < 0.5
 
 
 def test_whole_pairs_are_text(client, liaison):

@@ -310,7 +310,7 @@ def test_combine_page_offers_what_fits_and_says_why_others_do_not(nova, liaison,
     ("others", "words"),
     [
         ("", "Choose 1 to 49 other requests."),
-        ("DUNE-0001", "There is no request DUNE-0001 that you may see."),
+        ("DUNE-0001", "DUNE-0001: not found, or you do not have access."),
         ("NOVA-0001", "Choose from 1 to 49"),
         ("NOVA-0002", "NOVA-0001 and NOVA-0002: Stage 1: other releases"),
     ],
@@ -326,9 +326,9 @@ def test_combine_page_tells_what_is_wrong(others, words, nova, dune, liaison, ot
 def test_approver_combines_no_drafts_of_others(nova, liaison, approver, queued, browse):
     other = draft(liaison, nova)
     client, address = browse(approver), f"/requests/{queued.key}/combine/"
-    assert "its liaisons alone combine" in client.get(address).content.decode()
+    assert "Only its liaisons can combine it." in client.get(address).content.decode()
     answer = client.post(address, {"others": other.key, "reason": "x", "do": "preview"})
-    assert "its liaisons alone combine" in answer.content.decode()
+    assert "Only its liaisons can combine it." in answer.content.decode()
     assert client.get(f"/requests/{other.key}/combine/").status_code == 403
 
 

@@ -332,7 +332,7 @@ def test_api_tells_the_schema_and_takes_the_arguments(liaison, nova, browse):
     told = client.patch(f"/api/v1/requests/{made['key']}/", wrong, content_type="application/json")
     assert (told.status_code, list(told.json())) == (400, ["stages.0.arguments.filter_efficiency"])
     unknown = client.post("/api/v1/requests/", {**sent, "workflow": "x"}, content_type="application/json")
-    assert unknown.json() == {"workflow": ["There is no workflow type “x”."]}
+    assert unknown.json() == {"workflow": ["Workflow type “x” does not exist."]}
 
 
 def test_admin_edits_a_type_and_gets_every_fault(admin, browse):

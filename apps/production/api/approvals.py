@@ -1,4 +1,4 @@
-"""Signatures, inbox and delegations in the API, through the same services as the pages."""
+"""Signatures, inbox and delegations in the API."""
 
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.production.api.routes import RequestRoutes
-from apps.production.api.serializers import ReasonWriter
+from apps.production.api.serializers import ChangeReader, ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.approvals.overview import approval_of
@@ -26,12 +26,12 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.models import ApprovalGroup, Delegation, Request, Signature
 
-#: The inbox tells of no more than this; the list of requests has all.
+#: Maximum number of requests in the inbox; the list of requests has all.
 MAX_SHOWN = 100
 
 
 class SignWriter(ReasonWriter):
-    """Sign for all groups of yours that must, or the one named."""
+    """Sign for all your groups whose signature is missing, or for the group named."""
 
     group = serializers.CharField(required=False, allow_blank=True, default="", max_length=100)
 
@@ -46,19 +46,13 @@ class SignatureReader(serializers.ModelSerializer[Signature]):
         read_only_fields = fields
 
 
-class ChangeReader(serializers.Serializer[Any]):
-    path = serializers.CharField()
-    old = serializers.CharField()
-    new = serializers.CharField()
-
-
 class SlotReader(serializers.Serializer[Slot]):
-    """A signature that is needed. `earlier` holds no more, and `changes` is what was changed since."""
+    """A required signature. `earlier` is one that is no longer valid; `changes` are the changes since then."""
 
     group = serializers.CharField(source="group.name", allow_null=True, default=None, help_text="null: an approver.")
     signature = SignatureReader(allow_null=True)
-    people = serializers.ListField(child=serializers.CharField(), help_text="Who can give it.")
-    mine = serializers.SerializerMethodField(help_text="Whether you can give it.")
+    people = serializers.ListField(child=serializers.CharField(), help_text="Users who can sign.")
+    mine = serializers.SerializerMethodField(help_text="Whether you can sign.")
     earlier = SignatureReader(allow_null=True)
     changes = ChangeReader(many=True)
 
@@ -67,13 +61,13 @@ class SlotReader(serializers.Serializer[Slot]):
 
 
 class WithdrawWriter(ReasonWriter):
-    """Which signature, by its `id`."""
+    """The signature to withdraw, by `id`."""
 
     signature = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
 
 
 class TurnReader(serializers.Serializer[InboxItem]):
-    """What waits for you; `for_users` are away and have handed it over to you."""
+    """A request that waits for you; `for_users` are away and delegated it to you."""
 
     request = serializers.CharField(source="request.key")
     title = serializers.CharField(source="request.title")
@@ -85,7 +79,7 @@ class TurnReader(serializers.Serializer[InboxItem]):
     for_users = serializers.ListField(child=serializers.CharField())
 
 
-@extend_schema(responses=TurnReader(many=True), description="What waits for you, the nearest deadline first.")
+@extend_schema(responses=TurnReader(many=True), description="Requests that wait for you, nearest deadline first.")
 class InboxViewSet(ApiViewSet[Request]):
     """The inbox."""
 
@@ -94,7 +88,7 @@ class InboxViewSet(ApiViewSet[Request]):
     pagination_class = None
 
     def list(self, request: ApiRequest) -> Response:
-        """Answer with the first so many; the list of requests has all."""
+        """List the first 100; the list of requests has all."""
         at = timezone.now()
         waiting = waiting_for(request.user, at).select_related("experiment")[:MAX_SHOWN]
         turns: Any = inbox_items(waiting, request.user, at)
@@ -113,19 +107,19 @@ class DelegationReader(serializers.ModelSerializer[Delegation]):
 
 
 class DelegationWriter(serializers.Serializer[Any]):
-    """Who signs for you; for one group, as an approver, or, with neither, whatever you may sign."""
+    """Your delegate: for one group, as an approver, or, with neither, for everything you can sign."""
 
     to_user = serializers.CharField(max_length=150)
     group = serializers.SlugRelatedField(
         "name", queryset=ApprovalGroup.objects.filter(retired_at=None), required=False, allow_null=True
     )
     role = serializers.ChoiceField(choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True)
-    from_at = serializers.DateTimeField(required=False, help_text="Now, unless given.")
+    from_at = serializers.DateTimeField(required=False, help_text="Default: now.")
     until_at = serializers.DateTimeField()
 
 
 class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[Delegation]):
-    """What you handed over while away, and what was handed over to you."""
+    """Your delegations, given and received."""
 
     queryset = Delegation.objects.none()
     serializer_class = DelegationReader
@@ -136,13 +130,13 @@ class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[De
 
     @command(DelegationWriter, DelegationReader, code=201)
     def create(self, *, to_user: str, at: datetime, **given: Any) -> Delegation:
-        """Let somebody sign for you, from now or later until some moment."""
+        """Let another user sign for you during a period."""
         found = User.objects.filter(username=to_user, is_active=True).first()
         return delegate(to_user=found, at=at, **{"from_at": at, **given})
 
     @command(reader=DelegationReader)
     def revoke(self, delegation: Delegation, **given: Any) -> Delegation:
-        """End it at once; what was signed stays."""
+        """Revoke it now; signatures given under it stay valid."""
         return revoke_delegation(delegation=delegation, **given)
 
 
@@ -152,13 +146,13 @@ class SignatureRoutes(RequestRoutes):
     @extend_schema(responses=SlotReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def signatures(self, request: ApiRequest, key: str) -> Response:
-        """Whose signatures are there, whose are missing, who can give them, and what was changed since."""
+        """Required signatures: given, missing, who can sign, and changes since an earlier signature."""
         return self._slots(self.get_object())
 
     @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True))
     @action(detail=True, methods=["post"], url_path="withdraw-signature")
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
-        """Take back your own signature while others are missing; needs a reason."""
+        """Withdraw your own signature while others are missing. Requires a reason."""
         wanted = self.get_object()
         moves.withdraw_signature(request=wanted, **self.given(WithdrawWriter))
         return self._slots(with_stages(Request.objects.filter(pk=wanted.pk)).get())

@@ -1,4 +1,4 @@
-"""Checks and estimate of content in the API; nothing is saved."""
+"""Checks and estimates in the API, of requests that are not saved."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from apps.production.domain.checks.report import CheckReport, check_report
 
 
 class RangeReader(serializers.Serializer[Any]):
-    """A figure that is not certain: half of what is known lies between low and high."""
+    """An uncertain figure: half of the known values lie between low and high."""
 
     low = serializers.FloatField()
     mid = serializers.FloatField()
@@ -30,83 +30,79 @@ def _range(words: str) -> RangeReader:
 
 class StageEstimateReader(serializers.Serializer[Any]):
     name = serializers.CharField()
-    past_jobs = serializers.IntegerField(help_text="Completed jobs that the figures rest on; 0: no past jobs.")
-    requests = serializers.ListField(child=serializers.CharField(), help_text="Whose jobs those are.")
-    alike = serializers.CharField(help_text="In what those jobs are alike.")
-    scaled = serializers.BooleanField(help_text="Whether times are scaled by events a job.")
-    wall_seconds = _range("Of one job.")
-    memory_bytes = _range("Of one job.")
-    core_seconds = _range("Of all jobs, failed attempts included.")
-    days = _range("At the pace of past jobs.")
-    disk_bytes = _range("Of the output.")
+    past_jobs = serializers.IntegerField(help_text="Completed jobs that the figures are based on; 0: none.")
+    requests = serializers.ListField(child=serializers.CharField(), help_text="Requests of those jobs.")
+    alike = serializers.CharField(help_text="What those jobs have in common.")
+    scaled = serializers.BooleanField(help_text="Whether times are scaled by events per job.")
+    wall_seconds = _range("Per job.")
+    memory_bytes = _range("Per job.")
+    core_seconds = _range("All jobs, including failed attempts.")
+    days = _range("At the rate of past jobs.")
+    disk_bytes = _range("Size of the output.")
     disk_basis = serializers.CharField()
 
 
 class EstimateReader(serializers.Serializer[Any]):
-    """What a request will take; a sum is null unless every stage has its part."""
+    """Cost of a request; a total is null unless known for every stage."""
 
     past_jobs = serializers.IntegerField()
     without = serializers.ListField(child=serializers.CharField(), help_text="Stages without past jobs.")
-    core_seconds = _range("Of all stages.")
-    disk_bytes = _range("Of all outputs.")
-    days = _range("One stage after the other.")
+    core_seconds = _range("All stages.")
+    disk_bytes = _range("All outputs.")
+    days = _range("Stages run one after the other.")
     begins = serializers.ListField(
         child=serializers.DateField(),
         allow_null=True,
-        help_text="Earliest, likeliest and latest day on which it is expected to begin; null where that is not known.",
+        help_text="Expected start: earliest, likely and latest day; null if unknown.",
     )
     finish = serializers.ListField(
         child=serializers.DateField(),
         allow_null=True,
-        help_text="Earliest, likeliest and latest day, from when it begins; where that is null, if it began today.",
+        help_text="Expected end: earliest, likely and latest day; if `begins` is null, for a start today.",
     )
     stages = StageEstimateReader(many=True)
 
 
 class FixReader(serializers.Serializer[Any]):
     text = serializers.CharField(source="label")
-    values = serializers.DictField(child=serializers.JSONField(), help_text="New values by the paths of their fields.")
+    values = serializers.DictField(child=serializers.JSONField(), help_text="New values by field path.")
 
 
 class FindingReader(serializers.Serializer[Any]):
     rule = serializers.CharField()
     severity = serializers.ChoiceField(choices=Severity.choices)
-    blocks = serializers.BooleanField(help_text="Whether it cannot be submitted like this.")
+    blocks = serializers.BooleanField(help_text="Whether it prevents submission.")
     path = serializers.CharField(help_text="Such as `stages.0.memory_bytes`.")
     message = serializers.CharField()
     fix = FixReader(allow_null=True)
 
 
 class CheckedReader(serializers.Serializer[Any]):
-    """What the checks find, gravest first, and the estimate."""
+    """Findings, most severe first, and the estimate."""
 
     findings = FindingReader(many=True)
     estimate = EstimateReader()
 
 
 _REFUSALS = {
-    400: OpenApiResponse(description="Problems by field path: this cannot be read."),
-    403: OpenApiResponse(description="You see nothing of this experiment."),
+    400: OpenApiResponse(description="The body is invalid: problems by field path."),
+    403: OpenApiResponse(description="You do not have access to this experiment."),
 }
 
 
 class CheckRequest(ApiView):
-    """Asks all checks about content."""
-
     @extend_schema(operation_id="requests_check", request=NewRequestWriter, responses={200: CheckedReader, **_REFUSALS})
     def post(self, request: ApiRequest) -> Response:
-        """Check and estimate a request that is not saved by this."""
+        """Check and estimate a request without saving it."""
         return Response(CheckedReader(_checked(request)).data)
 
 
 class EstimateRequest(ApiView):
-    """Estimates content."""
-
     @extend_schema(
         operation_id="requests_estimate", request=NewRequestWriter, responses={200: EstimateReader, **_REFUSALS}
     )
     def post(self, request: ApiRequest) -> Response:
-        """Estimate a request that is not saved by this, from past jobs of its stages."""
+        """Estimate a request from past jobs, without saving it."""
         return Response(EstimateReader(_checked(request).estimate).data)
 
 
@@ -114,5 +110,5 @@ def _checked(request: ApiRequest) -> CheckReport:
     sent = valid(NewRequestWriter(data=request.data))
     experiment = sent.validated_data["experiment"]
     if not scope_of(request.user).sees(experiment.pk):
-        raise NotAllowed(f"Only members of {experiment} and the OPG may check its requests.")
+        raise NotAllowed(f"Only members of {experiment} and the OPG can check its requests.")
     return check_report(sent.content(), experiment=experiment, at=timezone.now())

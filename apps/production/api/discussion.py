@@ -1,4 +1,4 @@
-"""The discussion of a request in the API, through the same services as the page."""
+"""The discussion of a request in the API."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _ID: dict[str, Any] = {"min_value": 1, "max_value": 2**63 - 1}
 
 
 class CommentReader(serializers.ModelSerializer[Comment]):
-    """A comment; with `thread` it answers the one of this id, without it begins a thread, which may be resolved."""
+    """A comment. `thread` is the id of the comment it answers; null for the first of a thread."""
 
     thread = serializers.IntegerField(source="thread_id", allow_null=True)
     by = serializers.CharField(source="by.username")
@@ -43,24 +43,24 @@ class CommentReader(serializers.ModelSerializer[Comment]):
 
 
 class CommentText(serializers.Serializer[Any]):
-    """What is said; `@name` tells people who may see the request."""
+    """Text of a comment. `@name` notifies a user who can see the request."""
 
     text = serializers.CharField(max_length=discussion.MAX_TEXT)
 
 
 class CommentWriter(CommentText):
-    """About the field of this path, or the request as a whole; or an answer in a thread, by the id of any of it."""
+    """A comment on a field (its path) or on the whole request; or an answer (id of any comment of the thread)."""
 
     field = serializers.CharField(required=False, allow_blank=True, default="", max_length=120)
     thread = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)
 
 
-_REFUSED = {403: OpenApiResponse(description="It is somebody else's.")}
+_REFUSED = {403: OpenApiResponse(description="The comment belongs to another user.")}
 
 
 @extend_schema(parameters=[OpenApiParameter("key", str, OpenApiParameter.PATH)])
 class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]):
-    """What is said about a request and its fields, the oldest first."""
+    """Comments on a request and its fields, oldest first."""
 
     queryset = Comment.objects.none()
     serializer_class = CommentReader
@@ -75,30 +75,30 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
 
     @command(CommentWriter, CommentReader, code=201)
     def create(self, wanted: Request, *, field: str, thread: int | None, **given: Any) -> Comment:
-        """Say something about the request or one of its fields, or answer."""
+        """Comment on the request or one of its fields, or answer."""
         first = wanted.comments.filter(pk=thread).first() if thread is not None else None
         if thread is not None and first is None:
-            raise InvalidFields({"thread": ["There is no such comment on this request."]})
+            raise InvalidFields({"thread": ["This request has no such comment."]})
         return discussion.write_comment(request=wanted, path=field, thread=first, **given)
 
     @command(CommentText, CommentReader, refused=_REFUSED)
     def partial_update(self, comment: Comment, **given: Any) -> Comment:
-        """Change what you have said yourself."""
+        """Edit your own comment."""
         return discussion.edit_comment(comment=comment, **given)
 
     @command(reader=CommentReader, refused=_REFUSED)
     def withdraw(self, comment: Comment, **given: Any) -> Comment:
-        """Take back what you have said: its text is gone, its place stays."""
+        """Withdraw your own comment: its text is deleted, its place stays."""
         return discussion.withdraw_comment(comment=comment, **given)
 
     @command(reader=CommentReader, refused=_REFUSED)
     def resolve(self, comment: Comment, **given: Any) -> Comment:
-        """Say that a thread needs nothing more; answers with its first comment."""
+        """Resolve a thread; returns its first comment."""
         return discussion.resolve_thread(comment=comment, resolved=True, **given)
 
     @command(reader=CommentReader, refused=_REFUSED)
     def reopen(self, comment: Comment, **given: Any) -> Comment:
-        """Say that a thread needs something again; answers with its first comment."""
+        """Reopen a thread; returns its first comment."""
         return discussion.resolve_thread(comment=comment, resolved=False, **given)
 
     def _wanted(self) -> Request:

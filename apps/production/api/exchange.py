@@ -27,11 +27,11 @@ class YamlParser(parsers.BaseParser):
         try:
             return {"yaml": stream.read().decode("utf-8-sig")}
         except UnicodeDecodeError:
-            raise InvalidFields({"yaml": ["This is no text in UTF-8."]}) from None
+            raise InvalidFields({"yaml": ["Not valid UTF-8."]}) from None
 
 
 class YamlRenderer(renderers.BaseRenderer):
-    """Text as it is; errors as JSON, of which YAML knows all."""
+    """Text unchanged; errors as JSON, which is valid YAML."""
 
     media_type = "application/yaml"
     format = "yaml"
@@ -51,24 +51,22 @@ class YamlWriter(serializers.Serializer[Any]):
 
 
 class YamlRoutes(RequestRoutes):
-    """Routes of `RequestViewSet`."""
-
     @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY})
     @action(detail=True, methods=["get"], renderer_classes=[YamlRenderer, renderers.JSONRenderer])
     def yaml(self, request: ApiRequest, key: str) -> Response:
-        """Return the request in YAML, as `import/` takes it."""
+        """Return the request in YAML, the format of `import/`."""
         return Response(export_request(self.get_object()), content_type="application/yaml; charset=utf-8")
 
     @extend_schema(
         request={"application/yaml": OpenApiTypes.STR, "application/json": YamlWriter},
         responses={
             201: RequestReader,
-            400: OpenApiResponse(description="Everything that is wrong, by field path and with its line."),
+            400: OpenApiResponse(description="All problems, by field path and line."),
         },
     )
     @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
     def import_yaml(self, request: ApiRequest) -> Response:
-        """Make a draft of a request in YAML; a liaison of its experiment may."""
+        """Create a draft from YAML. Liaisons of the experiment only."""
         given = self.given(YamlWriter)
         made = import_request(text=given.pop("yaml"), **given)
         return self.answer(made, RequestReader, status.HTTP_201_CREATED)

@@ -1,4 +1,4 @@
-"""What happened to a request, and what it held before, in the API."""
+"""Activity and earlier versions of a request in the API."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.api.checks import CheckedReader
 from apps.production.api.routes import RequestRoutes
-from apps.production.api.serializers import RequestWriter
+from apps.production.api.serializers import ChangeReader, RequestWriter
 from apps.production.domain.checks import Severity
 from apps.production.domain.checks.documentation import rules_by_severity
 from apps.production.domain.checks.report import check_report
@@ -26,7 +26,7 @@ from apps.production.domain.content.serialization import plain
 from apps.production.domain.content.stages import content_of
 from apps.production.models import RequestRevision
 
-#: Events of a request that are told, the newest first.
+#: Maximum number of events of a request.
 MAX_EVENTS = 1_000
 
 
@@ -45,7 +45,7 @@ class RevisionReader(serializers.ModelSerializer[RequestRevision]):
 
 
 class RevisionDetail(RevisionReader):
-    """With what the request held."""
+    """With the content of the request at that version."""
 
     content = serializers.SerializerMethodField()
 
@@ -58,18 +58,12 @@ class RevisionDetail(RevisionReader):
         return plain(content_at(revision.request, revision))
 
 
-class ChangedReader(serializers.Serializer[Any]):
-    path = serializers.CharField(help_text="Such as `stages.0.memory_bytes`.")
-    old = serializers.CharField(allow_blank=True)
-    new = serializers.CharField(allow_blank=True)
-
-
 class ComparisonReader(serializers.Serializer[Any]):
-    """What differs between two kept versions; `new` is null for the request as it is now."""
+    """Differences between two versions; `new` is null for the current request."""
 
     old = RevisionReader()
     new = RevisionReader(allow_null=True)
-    changes = ChangedReader(many=True)
+    changes = ChangeReader(many=True)
 
 
 class RuleReader(serializers.Serializer[Any]):
@@ -79,26 +73,24 @@ class RuleReader(serializers.Serializer[Any]):
 
 
 class HistoryRoutes(RequestRoutes):
-    """Routes of `RequestViewSet`."""
-
     @extend_schema(responses=EventReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def events(self, request: ApiRequest, key: str) -> Response:
-        """What happened to it, the newest first; so many that no request reaches the end."""
+        """Activity of the request, newest first."""
         rows: Any = events_of(self.get_object()).order_by("-id")[:MAX_EVENTS]
         return Response(EventReader(rows, many=True).data)
 
     @extend_schema(responses=RevisionReader(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def revisions(self, request: ApiRequest, key: str) -> Response:
-        """The versions that are kept, the newest first."""
+        """Versions of the request, newest first."""
         rows: Any = revisions_of(self.get_object())
         return Response(RevisionReader(rows, many=True).data)
 
     @extend_schema(responses=RevisionDetail, parameters=[OpenApiParameter("number", int, OpenApiParameter.PATH)])
     @action(detail=True, methods=["get"], url_path="revisions/(?P<number>[0-9]{1,18})", pagination_class=None)
     def revision(self, request: ApiRequest, key: str, number: str) -> Response:
-        """What it held at a kept version, by its id."""
+        """Content of the request at a version."""
         found = self.get_object().revisions.select_related("request__workflow__type").filter(pk=number).first()
         if found is None:
             raise NotFound
@@ -106,15 +98,15 @@ class HistoryRoutes(RequestRoutes):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("old", int, description="Id of a kept version; the last submission unless given."),
-            OpenApiParameter("new", int, description="Id of a kept version; the request as it is unless given."),
+            OpenApiParameter("old", int, description="Id of a version. Default: the last submission."),
+            OpenApiParameter("new", int, description="Id of a version. Default: the current request."),
         ],
         responses=ComparisonReader,
         filters=False,
     )
     @action(detail=True, methods=["get"], pagination_class=None)
     def changes(self, request: ApiRequest, key: str) -> Response:
-        """What differs between two versions, field by field."""
+        """Differences between two versions, by field."""
         wanted = self.get_object()
         kept = {str(revision.pk): revision for revision in revisions_of(wanted)}
         old, new = (self._chosen(kept, name) for name in ("old", "new"))
@@ -126,7 +118,7 @@ class HistoryRoutes(RequestRoutes):
     @extend_schema(request=RequestWriter, responses=CheckedReader, filters=False)
     @action(detail=True, methods=["post"], url_name="check-saved", pagination_class=None)
     def check(self, request: ApiRequest, key: str) -> Response:
-        """Check and estimate it as it is, or with what is sent in place of it; nothing is saved."""
+        """Check and estimate the request with the fields sent, without saving it."""
         wanted, sent = self.get_object(), valid(RequestWriter(data=request.data))
         content = sent.content(content_of(wanted))
         found = check_report(content, experiment=wanted.experiment, request=wanted, by=request.user, at=timezone.now())
@@ -137,16 +129,14 @@ class HistoryRoutes(RequestRoutes):
         if not number:
             return None
         if number not in kept:
-            raise NotFound(f"{name}: no such version of this request is kept.")
+            raise NotFound(f"{name}: this request has no such version.")
         return kept[number]
 
 
 class Rules(APIView):
-    """The rules that requests are checked by."""
-
     @extend_schema(operation_id="checks_list", responses=RuleReader(many=True))
     def get(self, request: ApiRequest) -> Response:
-        """List all rules, the gravest first."""
+        """List the rules that requests are checked by, most severe first."""
         found = [
             {"rule": name, "severity": severity, "description": words}
             for severity, _, rules in rules_by_severity()

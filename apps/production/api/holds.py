@@ -1,4 +1,4 @@
-"""Holds in the API: what is held, and placing and lifting by the OPG."""
+"""Holds in the API: list, place and lift."""
 
 from typing import Any
 
@@ -16,8 +16,6 @@ from apps.production.models import Hold
 
 
 class HoldReader(serializers.ModelSerializer[Hold]):
-    """A hold: its level, what is held, why, by whom and since when."""
-
     level = serializers.SerializerMethodField()
     what = serializers.SerializerMethodField()
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
@@ -40,7 +38,7 @@ class HoldReader(serializers.ModelSerializer[Hold]):
 
 
 class HoldWriter(serializers.Serializer[Any]):
-    """What to hold: a stage (with its request), an experiment, or, with neither, all production."""
+    """Scope of the hold: a stage (with its request), an experiment or, with neither, all production."""
 
     experiment = serializers.SlugRelatedField(
         slug_field="key", queryset=Experiment.objects.all(), required=False, allow_null=True, default=None
@@ -51,15 +49,11 @@ class HoldWriter(serializers.Serializer[Any]):
 
 
 class LiftWriter(serializers.Serializer[Any]):
-    """What changed, if there is something to say."""
-
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
 
 
-@extend_schema(description="Holds in force that you may see.")
+@extend_schema(description="Active holds that you can see.")
 class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
-    """Holds."""
-
     serializer_class = HoldReader
 
     def get_queryset(self) -> QuerySet[Hold]:
@@ -67,11 +61,11 @@ class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
 
     @command(HoldWriter, HoldReader, code=201)
     def create(self, *, request: str, stage: int | None, **given: Any) -> Hold:
-        """Let no new jobs start; an approver or a shifter of the OPG may."""
+        """Start no new jobs. OPG approvers and shifters only."""
         named = holds.stage_named(self.request.user, key=request, number=stage)
         return holds.place_hold(stage=named, **given)
 
     @command(LiftWriter, HoldReader)
     def lift(self, hold: Hold, **given: Any) -> Hold:
-        """Let what was held go on."""
+        """Lift the hold."""
         return holds.lift_hold(hold=hold, **given)

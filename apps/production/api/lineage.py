@@ -22,7 +22,7 @@ from apps.production.models import Request
 
 
 class RelatedReader(serializers.Serializer[Any]):
-    """Another request, and what it is to this one."""
+    """A related request and its relation to this one."""
 
     relation = serializers.CharField(source="words", help_text="Such as “Split into”, “Cloned from”.")
     request = serializers.CharField(source="request.key")
@@ -32,61 +32,59 @@ class RelatedReader(serializers.Serializer[Any]):
 
 
 class SplitWriter(ReasonWriter):
-    """By what to split, and how many a part has; the last part has what remains."""
+    """What to split by and the size of a part; the last part has the remainder."""
 
     by = serializers.ChoiceField(choices=[way.value for way in SplitUnit])
     size = serializers.IntegerField(min_value=1, max_value=10**12)
-    preview = serializers.BooleanField(default=False, help_text="Tell only what would come of it.")
+    preview = serializers.BooleanField(default=False, help_text="Only return the result; change nothing.")
 
 
 class CombineWriter(ReasonWriter):
-    """The other requests, by their keys."""
+    """The other requests, by key."""
 
     others = serializers.ListField(
         child=serializers.CharField(max_length=24), min_length=1, max_length=MAX_COMBINED - 1
     )
-    preview = serializers.BooleanField(default=False, help_text="Tell only what would come of it.")
+    preview = serializers.BooleanField(default=False, help_text="Only return the result; change nothing.")
 
 
 class PartReader(serializers.Serializer[Any]):
-    """One request that was made, or would be; `request` is empty in a preview."""
+    """A new request; `request` is empty in a preview."""
 
     request = serializers.CharField(allow_blank=True)
     note = serializers.CharField()
-    content = serializers.JSONField(help_text="All that it holds, as in YAML.")
+    content = serializers.JSONField(help_text="Its content, as in YAML.")
 
 
 class RearrangedReader(serializers.Serializer[Any]):
     """What came of it, or would come."""
 
     requests = PartReader(many=True)
-    notes = serializers.ListField(child=serializers.CharField(), help_text="What you should know of it.")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="Remarks on the result.")
 
 
 _ANSWERS: dict[int, Any] = {
     200: RearrangedReader,
     201: RearrangedReader,
-    400: OpenApiResponse(description="Why it cannot be done so, by field."),
-    403: OpenApiResponse(description="You may not do this."),
-    404: OpenApiResponse(description="No such request that you may see."),
-    409: OpenApiResponse(description="Jobs were sent for it, or somebody else changed it meanwhile; nothing was done."),
+    400: OpenApiResponse(description="Problems by field."),
+    403: OpenApiResponse(description="You do not have permission."),
+    404: OpenApiResponse(description="Not found, or you do not have access."),
+    409: OpenApiResponse(description="Jobs were submitted, or the request has changed. Nothing was changed."),
 }
 
 
 class LinkRoutes(RequestRoutes):
-    """Routes below a request, for its viewset."""
-
     @extend_schema(responses=RelatedReader(many=True))
     @action(detail=True, methods=["get"], pagination_class=None, filterset_class=None)
     def related(self, request: ApiRequest, key: str) -> Response:
-        """Requests that this one came out of, or that came out of it."""
+        """Requests that this one was made from, or that were made from it."""
         related: Any = links.related_to(self.get_object())
         return Response(RelatedReader(related, many=True).data)
 
     @extend_schema(request=SplitWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def split(self, request: ApiRequest, key: str) -> Response:
-        """Split a request of which no job was sent into drafts by runs, files or events; they supersede it."""
+        """Split a request without submitted jobs into drafts by runs, files or events, which supersede it."""
         wanted = self._allowed(self.get_object())
         sent = checked_data(SplitWriter(data=request.data))
         how: dict[str, Any] = {"by_what": SplitUnit(sent["by"]), "size": sent["size"]}
@@ -101,7 +99,7 @@ class LinkRoutes(RequestRoutes):
     @extend_schema(request=CombineWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def combine(self, request: ApiRequest, key: str) -> Response:
-        """Make one draft of this request and others, of which no job was sent; it supersedes them."""
+        """Combine this request with others without submitted jobs into one draft, which supersedes them."""
         wanted = self._allowed(self.get_object())
         sent = self.given(CombineWriter)
         preview, version = sent.pop("preview"), sent.pop("version")
@@ -117,12 +115,12 @@ class LinkRoutes(RequestRoutes):
     def _named(self, keys: list[str]) -> list[Request]:
         found = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
         if unknown := [key for key in keys if key not in found]:
-            raise InvalidFields({"others": [f"There is no request {key} that you may see." for key in unknown]})
+            raise InvalidFields({"others": [f"{key}: not found, or you do not have access." for key in unknown]})
         return [found[key] for key in dict.fromkeys(keys)]
 
     def _allowed(self, wanted: Request) -> Request:
         if not links.may_rearrange(self.request.user, wanted):
-            raise NotAllowed(f"Only a liaison of {wanted.experiment} or, once it was sent, an approver may do this.")
+            raise NotAllowed(f"Only liaisons of {wanted.experiment} and, once it is submitted, approvers can do this.")
         return wanted
 
 

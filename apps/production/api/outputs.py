@@ -1,4 +1,4 @@
-"""What jobs and people report of a stage, by the API: files and events, and that its outputs are located."""
+"""Reports on a stage in the API: files and events of its jobs, and that its outputs are located."""
 
 from typing import Any
 
@@ -13,9 +13,11 @@ from apps.production.models import OutputReport, Request, Stage, StageLocation
 
 
 class OutputWriter(serializers.Serializer[Any]):
-    """What one job has read and written, or one who counts for many. The same `key` again replaces what it said."""
+    """Input and output of one job, or of several counted together. Sending a `key` again replaces its report."""
 
-    key = serializers.CharField(required=False, allow_blank=True, default="", help_text="Such as the job's id; needed.")
+    key = serializers.CharField(
+        required=False, allow_blank=True, default="", help_text="Required. For example the job id."
+    )
     files_in = serializers.IntegerField(required=False, allow_null=True, default=None)
     events_in = serializers.IntegerField(required=False, allow_null=True, default=None)
     files_out = serializers.IntegerField(required=False, allow_null=True, default=None)
@@ -29,8 +31,6 @@ class OutputReader(serializers.ModelSerializer[OutputReport]):
 
 
 class LocatedWriter(serializers.Serializer[Any]):
-    """Where the outputs are, if there is something to say."""
-
     note = serializers.CharField(required=False, allow_blank=True, default="")
 
 
@@ -53,11 +53,9 @@ class _StageView(ApiView):
 
 
 class Outputs(_StageView):
-    """Files and events of a stage, as its jobs report them."""
-
     @extend_schema(request=OutputWriter, responses={200: OutputReader, 201: OutputReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
-        """Report what one job has read and written; 201 for a key that is new, 200 for one that is replaced."""
+        """Report input and output of one job: 201 for a new key, 200 if it replaces a report."""
         stage, given = self.stage(), self.given(OutputWriter)
         quantities = {name: given.pop(name) for name in counts.QUANTITIES}
         report, created = counts.report_output(stage=stage, counts=quantities, **given)
@@ -65,9 +63,7 @@ class Outputs(_StageView):
 
 
 class Located(_StageView):
-    """Whether the outputs of a stage are in the catalogue."""
-
     @extend_schema(request=LocatedWriter, responses={200: LocatedReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
-        """Say that they are; saying it again changes nothing."""
+        """Report that the outputs of the stage are in the catalogue. Repeating it changes nothing."""
         return Response(LocatedReader(counts.mark_located(stage=self.stage(), **self.given(LocatedWriter))).data)

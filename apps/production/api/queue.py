@@ -1,4 +1,4 @@
-"""The queue and the shares in the API, through the same services as the pages."""
+"""The queue and the fair shares in the API."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
 from apps.production.permissions import may_set_shares
 
-_MISSING = {404: OpenApiResponse(description="No such request that you may see, or it has no score.")}
+_MISSING = {404: OpenApiResponse(description="Not found, you do not have access, or it has no score.")}
 MAX_ROWS = 1_000
 
 
@@ -36,7 +36,7 @@ class TermReader(serializers.Serializer[Any]):
 
 
 class StartReader(serializers.Serializer[Any]):
-    """Eight of ten such requests start between `early` and `late`; null where nothing is known, `basis` says why."""
+    """Eight of ten such requests start between `early` and `late`; null if unknown, with the reason in `basis`."""
 
     early = serializers.DateField(allow_null=True)
     likely = serializers.DateField(allow_null=True)
@@ -45,7 +45,7 @@ class StartReader(serializers.Serializer[Any]):
 
 
 class LineReader(serializers.Serializer[Any]):
-    """A request's score, term by term, and its place; `rank` and `expected_start` are null outside the queue."""
+    """Score of a request by term, and its rank; `rank` and `expected_start` are null outside the queue."""
 
     key = serializers.CharField(source="request.key")
     experiment = serializers.CharField(source="request.experiment.key")
@@ -62,7 +62,7 @@ class LineReader(serializers.Serializer[Any]):
 
 @extend_schema_serializer(many=False)
 class QueueReader(serializers.Serializer[Any]):
-    """A part of the queue; `version` is what a move may give, `next_after` where the next part begins."""
+    """A page of the queue; send `version` with a move and `next_after` to read on."""
 
     version = serializers.IntegerField(source="state.version")
     scored_at = serializers.DateTimeField(source="state.scored_at", allow_null=True)
@@ -73,28 +73,28 @@ class QueueReader(serializers.Serializer[Any]):
 
 
 class PartReader(serializers.Serializer[Any]):
-    """Which part of the queue to read."""
+    """The page of the queue to read."""
 
     after = serializers.IntegerField(required=False, default=0, min_value=0, max_value=10**9)
     page_size = serializers.IntegerField(required=False, default=100, min_value=1, max_value=MAX_ROWS)
 
 
 class UndoWriter(serializers.Serializer[Any]):
-    """Why; with `version`, only if nobody changed the queue by hand since."""
+    """The reason. With `version`, refused if the queue was changed manually since."""
 
     reason = serializers.CharField(max_length=MAX_REASON)
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=0)
 
 
 class MoveWriter(UndoWriter):
-    """Where to; with `seen_rank`, only if it is still there."""
+    """The new rank. With `seen_rank`, refused if the request has another rank now."""
 
     to_rank = serializers.IntegerField(min_value=1, max_value=10**9)
     seen_rank = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10**9)
 
 
 class LevelReader(serializers.Serializer[Any]):
-    """A class and a number to try out; what is not given is as it is now."""
+    """A priority to try out; fields not sent keep their current value."""
 
     priority_class = serializers.ChoiceField(choices=RequestedPriority.choices, required=False)
     priority = serializers.IntegerField(required=False, min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
@@ -107,37 +107,35 @@ class WhatIfReader(serializers.Serializer[Any]):
 
 @extend_schema(responses={200: LineReader, **_MISSING})
 class QueueViewSet(OfRequests):
-    """The queue, in order."""
-
     serializer_class = LineReader
 
     @extend_schema(parameters=[PartReader], responses=QueueReader)
     def list(self, request: ApiRequest) -> Response:
-        """Read the queue as you may see it; ranks count the requests of all experiments."""
+        """Read the queue. Ranks count the requests of all experiments."""
         part = checked_data(PartReader(data=request.query_params))
         found = queue_lines(user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"])
         return Response(QueueReader(found).data)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """Read score, rank and expected start of one request."""
+        """Score, rank and expected start of one request."""
         return Response(LineReader(self._line(self.get_object())).data)
 
     @command(MoveWriter, LineReader, refused=_MISSING)
     def move(self, wanted: Request, **given: Any) -> Line:
-        """Move a request to a rank by hand; all others keep their order."""
+        """Move a request to a rank manually; the others keep their order."""
         manual_moves.move_request(request=wanted, **given)
         return self._line(self.get_object())
 
     @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move")
     def undo_move(self, wanted: Request, **given: Any) -> Line:
-        """Let the score alone decide again where a request goes."""
+        """Reset a request to the rank given by its score."""
         manual_moves.undo_move(request=wanted, **given)
         return self._line(self.get_object())
 
     @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
     @action(detail=True, methods=["get"], url_path="what-if")
     def what_if(self, request: ApiRequest, key: str) -> Response:
-        """Read which rank a request would have with another class or number. Nothing is changed."""
+        """Rank of a request with another priority. Changes nothing."""
         line = self._line(self.get_object())
         given = checked_data(LevelReader(data=request.query_params))
         then = shares.what_if_level(
@@ -158,7 +156,7 @@ class QueueViewSet(OfRequests):
 
 
 class ShareReader(serializers.Serializer[Any]):
-    """An experiment's weight, the part of production that it should have, and the part that it used; 0 to 1."""
+    """Weight of an experiment, its share of production and the share it used, 0 to 1."""
 
     experiment = serializers.CharField(source="experiment.key")
     weight = serializers.IntegerField()
@@ -175,13 +173,13 @@ class SharesReader(serializers.Serializer[Any]):
 
 
 class WeightsWriter(serializers.Serializer[Any]):
-    """Weights by key of the experiment; others stay."""
+    """Weights by experiment key; others stay unchanged."""
 
     weights = serializers.DictField(child=serializers.IntegerField(min_value=0, max_value=MAX_WEIGHT))
 
 
 class SharesWriter(WeightsWriter):
-    """With the reason; with `version`, only if nobody changed the queue by hand since."""
+    """With the reason. With `version`, refused if the queue was changed manually since."""
 
     reason = serializers.CharField(max_length=MAX_REASON)
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=0)
@@ -194,7 +192,7 @@ class ShiftReader(serializers.Serializer[Any]):
 
 
 class PreviewReader(serializers.Serializer[Any]):
-    """The shares as they would be, and the requests whose rank would change."""
+    """The resulting shares, and the requests whose rank would change."""
 
     shares = ShareReader(many=True)
     shifts = ShiftReader(many=True)
@@ -204,33 +202,29 @@ class _OfTheOpg(ApiView):
     def initial(self, request: AnyRequest, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if not (is_opg(self.request.user) or may_set_shares(self.request.user)):
-            raise NotAllowed("Shares are a matter of the OPG.")
+            raise NotAllowed("Only the OPG can see all shares.")
 
 
 class SharesView(_OfTheOpg):
-    """Fair shares of the experiments; for the OPG."""
-
     @extend_schema(responses=SharesReader)
     def get(self, request: ApiRequest) -> Response:
-        """Read the shares."""
+        """Fair shares of the experiments. OPG only."""
         now = read_shares()
         told = {"version": queue_state().version, "as_of": now.as_of, "days": now.used_days}
         return Response(SharesReader({**told, "shares": shares.share_rows(now)}).data)
 
     @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:
-        """Set weights; an approver for all experiments or an admin may."""
+        """Set weights. Approvers for all experiments and admins only."""
         given = self.given(SharesWriter)
         shares.set_shares(**{**given, "weights": _by_experiment(given["weights"])})
         return self.get(request)
 
 
 class SharesPreview(_OfTheOpg):
-    """What other shares would change."""
-
     @extend_schema(request=WeightsWriter, responses=PreviewReader)
     def post(self, request: ApiRequest) -> Response:
-        """Read which ranks would change with other weights. Nothing is changed."""
+        """Ranks that would change with other weights. Changes nothing."""
         weights = _by_experiment(checked_data(WeightsWriter(data=request.data))["weights"])
         rows, shifts = shares.what_if_shares(weights, at=timezone.now())
         return Response(PreviewReader({"shares": rows, "shifts": shifts}).data)
@@ -238,6 +232,6 @@ class SharesPreview(_OfTheOpg):
 
 def _by_experiment(weights: dict[str, int]) -> dict[int, int]:
     known = dict(Experiment.objects.values_list("key", "pk"))
-    if unknown := {key: ["There is no such experiment."] for key in weights if key not in known}:
+    if unknown := {key: ["This experiment does not exist."] for key in weights if key not in known}:
         raise InvalidFields(unknown)
     return {known[key]: weight for key, weight in weights.items()}

@@ -1,4 +1,4 @@
-"""Requests in the API: read, write drafts, and every move, through the same services as the pages."""
+"""Requests in the API: read, write and move."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) ->
 
 
 @extend_schema_view(
-    list=extend_schema(description="Requests that you may see, the newest first; without their stages."),
+    list=extend_schema(description="Requests that you can see, newest first, without their stages."),
     retrieve=extend_schema(description="One request with its stages."),
 )
 class RequestViewSet(
@@ -62,8 +62,6 @@ class RequestViewSet(
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,
 ):
-    """Production requests."""
-
     pagination_class = NewestFirst
     filterset_class = RequestFilter
 
@@ -80,7 +78,7 @@ class RequestViewSet(
 
     @extend_schema(request=NewRequestWriter, responses={201: RequestReader})
     def create(self, request: ApiRequest) -> Response:
-        """Make a draft; a liaison of the experiment may."""
+        """Create a draft. Liaisons of the experiment only."""
         sent = valid(NewRequestWriter(data=request.data))
         made = create_draft(
             experiment=sent.validated_data["experiment"],
@@ -92,36 +90,36 @@ class RequestViewSet(
 
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def update(self, request: ApiRequest, key: str) -> Response:
-        """Write a request anew: what is not sent is emptied. A material change is to be signed again."""
+        """Replace a request: fields not sent are emptied. A material change needs new signatures."""
         return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def partial_update(self, request: ApiRequest, key: str) -> Response:
-        """Change some fields of a draft: what is not sent stays; `version` is always needed."""
+        """Change fields of a request; `version` is required."""
         return self._save(None)
 
-    submit = _move_by(Verb.SUBMIT, "Send a complete request to be checked and approved.")
+    submit = _move_by(Verb.SUBMIT, "Submit a complete request for approval.")
     approve = _move_by(Verb.APPROVE, "Sign a request for your groups; the last signature approves it.", SignWriter)
-    request_changes = _move_by(Verb.REQUEST_CHANGES, "Give a request back to its liaisons; needs a reason.")
-    reject = _move_by(Verb.REJECT, "End a request that will not be produced; needs a reason.")
+    request_changes = _move_by(Verb.REQUEST_CHANGES, "Return a request to its liaisons. Requires a reason.")
+    reject = _move_by(Verb.REJECT, "Reject a request. Requires a reason.")
     test = _move_by(Verb.TEST, "Start the test of a queued request.")
-    fail_test = _move_by(Verb.FAIL_TEST, "Put a request back in the queue, as its test failed; needs a reason.")
+    fail_test = _move_by(Verb.FAIL_TEST, "Return a request to the queue after a failed test. Requires a reason.")
     start = _move_by(Verb.START, "Start production.")
-    hold = _move_by(Verb.HOLD, "Start no more jobs for it; needs a reason.")
-    release = _move_by(Verb.RELEASE, "Let a held request go on where it was held.")
-    complete = _move_by(Verb.COMPLETE, "Say that its jobs have ended.")
-    review = _move_by(Verb.REVIEW, "Pass it on to data quality.")
-    resume = _move_by(Verb.RESUME, "Go back to production; needs a reason.")
-    done = _move_by(Verb.DONE, "Close a request that has been produced.")
-    done_partial = _move_by(Verb.DONE_PARTIAL, "Close a request that has been produced in part; needs a reason.")
-    cancel = _move_by(Verb.CANCEL, "End a request that is needed no more; needs a reason once it was submitted.")
+    hold = _move_by(Verb.HOLD, "Put a request on hold: no new jobs start. Requires a reason.")
+    release = _move_by(Verb.RELEASE, "Release a request that is on hold.")
+    complete = _move_by(Verb.COMPLETE, "Mark its jobs as finished.")
+    review = _move_by(Verb.REVIEW, "Pass it to data quality.")
+    resume = _move_by(Verb.RESUME, "Return it to production. Requires a reason.")
+    done = _move_by(Verb.DONE, "Close a request that was produced.")
+    done_partial = _move_by(Verb.DONE_PARTIAL, "Close a request that was produced in part. Requires a reason.")
+    cancel = _move_by(Verb.CANCEL, "Cancel a request. Requires a reason once it is submitted.")
     supersede = _move_by(
-        Verb.SUPERSEDE, "Let another request, the `successor`, take its place; needs a reason.", SuccessorWriter
+        Verb.SUPERSEDE, "Replace it by another request, the `successor`. Requires a reason.", SuccessorWriter
     )
 
     @command(PriorityWriter, RequestReader, url_path="set-priority")
     def set_priority(self, wanted: Request, **given: Any) -> Request:
-        """Set the number that ranks a request in the queue; needs a reason."""
+        """Set the priority in the queue. Requires a reason."""
         return moves.set_priority(request=wanted, **given)
 
     def _save(self, base: RequestContent | None) -> Response:

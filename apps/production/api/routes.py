@@ -1,4 +1,4 @@
-"""What viewsets of requests have in common, here and in the apps above."""
+"""Base classes of viewsets of requests, for this app and those above."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from apps.production.models import Request
 
 
 class OfRequests(ApiViewSet[Request]):
-    """A viewset of the requests that the user may see, by their keys."""
+    """A viewset of the requests visible to the user, by key."""
 
     pagination_class: type[BasePagination] | None = None
     lookup_field = "key"
@@ -23,7 +23,7 @@ class OfRequests(ApiViewSet[Request]):
 
 
 class RequestRoutes(Guarded, OfRequests):
-    """Routes of `RequestViewSet`; a request that was changed is answered as it is now."""
+    """Base of the mix-ins of `RequestViewSet`; a changed request is read again for the answer."""
 
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
         again = self.get_queryset().get(key=done.key) if isinstance(done, Request) else done

@@ -1,4 +1,4 @@
-"""What the API says of requests, and what it takes; writing goes through the services."""
+"""Requests in the API: readers and writers. Writers only parse; domain functions save."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -29,9 +29,9 @@ class StageReader(serializers.ModelSerializer[Stage]):
         read_only_fields = fields
 
     def to_representation(self, stage: Stage) -> dict[str, Any]:
-        """Write the fields as they are: a list has hundreds of stages, and the general way takes most of its time."""
-        told = {name: getattr(stage, name) for name in self.Meta.fields}
-        return {**told, "services": [service.slug for service in stage.services.all()]}
+        """Skip the fields' own conversion, which takes most of the time for a list with hundreds of stages."""
+        shown = {name: getattr(stage, name) for name in self.Meta.fields}
+        return {**shown, "services": [service.slug for service in stage.services.all()]}
 
 
 class RequestRow(serializers.ModelSerializer[Request]):
@@ -48,7 +48,7 @@ class RequestRow(serializers.ModelSerializer[Request]):
     priority_class = serializers.ChoiceField(
         choices=RequestedPriority.choices, read_only=True, allow_blank=True, help_text="Empty until the OPG sets it."
     )
-    rank = serializers.SerializerMethodField(help_text="Place in the queue, 1 is next; null outside of it.")
+    rank = serializers.SerializerMethodField(help_text="Rank in the queue, 1 is next; null outside the queue.")
 
     class Meta:
         model = Request
@@ -95,7 +95,7 @@ class RequestReader(RequestRow):
 
 
 def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:
-    """Return what reads a field that every request or stage has."""
+    """Return the serializer field of a common argument of requests or stages."""
     match argument.type:
         case "count" | "size" | "duration":
             return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=argument.most)
@@ -113,17 +113,17 @@ def _arguments() -> serializers.DictField:
     return serializers.DictField(
         child=serializers.JSONField(allow_null=True),
         required=False,
-        help_text="Arguments that the workflow type declares; `/api/v1/workflow-types/` has their schema.",
+        help_text="Arguments of the workflow type; see `/api/v1/workflow-types/` for their schema.",
     )
 
 
 class StageWriter(serializers.Serializer[Any]):
-    """One step of the chain; without `input_dataset` it reads the output of the one before."""
+    """A stage; without `input_dataset` it reads the output of the previous stage."""
 
     kind = serializers.CharField(
         required=False,
         max_length=40,
-        help_text="Key of a stage of the workflow type; its first one unless given.",
+        help_text="Key of a stage of the workflow type. Default: the first.",
     )
     arguments = _arguments()
 
@@ -131,7 +131,7 @@ class StageWriter(serializers.Serializer[Any]):
         return {**super().get_fields(), **{name: _field(argument) for name, argument in CORE.items()}}
 
     def validate_services(self, slugs: list[str]) -> list[str]:
-        """Look the services up here already, so that a wrong one is told with all else that is wrong."""
+        """Check services here, so that unknown ones are reported together with other problems."""
         root = cast(RequestWriter, self.root)
         if unknown := [slug for slug in slugs if slug not in root.known_services]:
             raise serializers.ValidationError([unknown_service(slug) for slug in unknown])
@@ -139,7 +139,7 @@ class StageWriter(serializers.Serializer[Any]):
 
 
 class RequestWriter(serializers.Serializer[Any]):
-    """A draft, which may be incomplete; everything is needed to submit it. `stages` replaces the whole chain."""
+    """A draft, which may be incomplete until it is submitted. `stages` replaces all stages."""
 
     arguments = _arguments()
     stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
@@ -152,7 +152,7 @@ class RequestWriter(serializers.Serializer[Any]):
         return frozenset(Service.objects.values_list("slug", flat=True))
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
-        """Return what was sent, over `base` for what was not."""
+        """Return the content sent, with the fields of `base` where nothing was sent."""
         kept = base or RequestContent()
         sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
         kind = sent.get("workflow", kept.workflow).stages[0].key
@@ -175,38 +175,43 @@ class NewRequestWriter(RequestWriter):
     workflow = serializers.CharField(
         required=False,
         max_length=40,
-        help_text="Key of the workflow type, in its newest version; general unless given.",
+        help_text="Key of the workflow type, in its newest version. Default: general.",
     )
 
     def validate_workflow(self, key: str) -> Workflow:
-        """Read the newest version of the type."""
         version = newest_version(key)
         if version is None:
-            raise serializers.ValidationError(f"There is no workflow type “{key}”.")
+            raise serializers.ValidationError(f"Workflow type “{key}” does not exist.")
         return workflow_of(version)
 
 
 class ChangedRequestWriter(RequestWriter):
-    """A draft as it shall be; `version` is the one that you have read."""
+    """A draft; `version` is the version you have read."""
 
     version = serializers.IntegerField(min_value=1)
 
 
+class ChangeReader(serializers.Serializer[Any]):
+    path = serializers.CharField(help_text="Such as `stages.0.memory_bytes`.")
+    old = serializers.CharField(allow_blank=True)
+    new = serializers.CharField(allow_blank=True)
+
+
 class ReasonWriter(serializers.Serializer[Any]):
-    """Why a move is made; with `version`, only if nobody changed the request since."""
+    """The reason. With `version`, refused if the request has changed since."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
 
 
 class SuccessorWriter(ReasonWriter):
-    """Which request takes the place, by its key."""
+    """With the key of the request that replaces this one."""
 
     successor = serializers.CharField(max_length=24)
 
 
 class PriorityWriter(ReasonWriter):
-    """A class, a number within it (the higher, the sooner), or both; what is not sent stays."""
+    """A class, a number within it (higher runs sooner), or both. Fields not sent stay unchanged."""
 
     priority_class = serializers.ChoiceField(
         choices=RequestedPriority.choices, required=False, allow_null=True, default=None

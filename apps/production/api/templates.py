@@ -1,4 +1,4 @@
-"""Clones and templates in the API, through the same services as the pages."""
+"""Clones and templates in the API."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,18 +27,18 @@ from apps.production.domain.lineage.templates import (
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request, RequestTemplate
 
-_REFUSED = {403: OpenApiResponse(description="Only a liaison of the experiment or the OPG may.")}
+_REFUSED = {403: OpenApiResponse(description="Only liaisons of the experiment and the OPG can do this.")}
 
 
 class DraftReader(serializers.Serializer[Any]):
-    """The draft that was made, and what could not be kept in it."""
+    """The new draft, with notes on what could not be copied."""
 
     request = RequestReader()
     notes = serializers.ListField(child=serializers.CharField())
 
 
 class NextNamesWriter(serializers.Serializer[Any]):
-    """With `version`, only if nobody changed the request since."""
+    """With `version`, refused if the request has changed since."""
 
     version = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1)
 
@@ -48,7 +48,7 @@ class NameWriter(serializers.Serializer[Any]):
 
 
 class TemplateWriter(NameWriter):
-    """A name, and the key of the request whose content is kept; a name that is there already is written anew."""
+    """A name and the key of the request to copy. An existing template of that name is replaced."""
 
     request = serializers.CharField(max_length=24)
 
@@ -65,7 +65,7 @@ class TemplateReader(serializers.ModelSerializer[RequestTemplate]):
 
 
 class TemplateDetail(TemplateReader):
-    """With what a new request of it begins with, as the workflow type is now, and what could not be kept."""
+    """With the content of a new request under the current workflow type, and notes on what could not be copied."""
 
     content = serializers.SerializerMethodField()
     notes = serializers.SerializerMethodField()
@@ -83,24 +83,20 @@ class TemplateDetail(TemplateReader):
 
 
 class CloneRoutes(RequestRoutes):
-    """Routes of `RequestViewSet`."""
-
     @command(reader=DraftReader, code=201, refused=_REFUSED)
     def clone(self, wanted: Request, **given: Any) -> dict[str, Any]:
-        """Make a draft with what this request holds; a liaison of its experiment may."""
+        """Create a draft with the content of this request. Liaisons of the experiment only."""
         made, notes = clone_request(request=wanted, **given)
         return {"request": made, "notes": notes}
 
     @command(NextNamesWriter, RequestReader, refused=_REFUSED, url_path="next-names")
     def next_names(self, wanted: Request, **given: Any) -> Request:
-        """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
+        """Rename outputs of a clone to the next version where the original request writes the same names."""
         return take_next_names(request=wanted, **given)
 
 
-@extend_schema(description="Templates of experiments that you may see.")
+@extend_schema(description="Templates that you can see.")
 class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet[RequestTemplate]):
-    """Templates."""
-
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[RequestTemplate]:
@@ -111,25 +107,25 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
 
     @command(TemplateWriter, TemplateDetail, code=201, refused=_REFUSED)
     def create(self, *, request: str, **given: Any) -> RequestTemplate:
-        """Keep what a request holds as a template; its deadline is left out."""
+        """Save a request as a template, without its deadline."""
         wanted = Request.objects.visible_to(self.request.user).filter(key=request).first()
         if wanted is None:
-            raise InvalidFields({"request": ["There is no such request that you may see."]})
+            raise InvalidFields({"request": ["Not found, or you do not have access."]})
         return save_template(request=wanted, **given)
 
     @command(NameWriter, TemplateDetail, refused=_REFUSED)
     def partial_update(self, template: RequestTemplate, **given: Any) -> RequestTemplate:
-        """Give it another name."""
+        """Rename it."""
         return rename_template(template=template, **given)
 
     @command(code=204, refused=_REFUSED)
     def destroy(self, template: RequestTemplate, **given: Any) -> None:
-        """Delete it; requests made of it stay."""
+        """Delete it; requests created from it stay."""
         delete_template(template=template, **given)
 
     @command(reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft")
     def make_draft(self, template: RequestTemplate, **given: Any) -> dict[str, Any]:
-        """Make a draft of it; a liaison of its experiment may."""
+        """Create a draft from it. Liaisons of the experiment only."""
         found = content_from(template)
         content = replace(found.content, deadline=None)
         made = create_draft(experiment=template.experiment, content=content, **given)

@@ -1,4 +1,4 @@
-"""Workflow types in the API: what each asks for, as JSON Schema written from its declaration."""
+"""Workflow types in the API, with their arguments as JSON Schema."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -33,10 +33,8 @@ class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
         return {kind.key: {"title": kind.title, **_schema(kind.arguments)} for kind in workflow_of(version).stages}
 
 
-@extend_schema(description="Workflow types that you may see, in their newest version.")
+@extend_schema(description="Newest version of each workflow type that you can see.")
 class WorkflowViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[WorkflowVersion]):
-    """Workflow types."""
-
     serializer_class = WorkflowReader
     pagination_class = None
     lookup_field = "type__key"

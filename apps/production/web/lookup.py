@@ -1,4 +1,4 @@
-"""The request that an address names, for pages and the API of this app and those above."""
+"""The request of a URL, for pages and the API of this app and those above."""
 
 from django.shortcuts import get_object_or_404
 
@@ -8,5 +8,5 @@ from apps.production.models import Request
 
 
 def request_or_404(user: User, key: str) -> Request:
-    """Return a request with its stages and people. Raises `Http404` for one that the person may not see."""
+    """Return a request with its stages and people. Raises `Http404` if the user cannot see it."""
     return get_object_or_404(with_stages(Request.objects.visible_to(user)), key=key)

@@ -208,7 +208,7 @@ def _judged(request: Request, user: User, others: Sequence[Request]) -> list[Can
         late = refusal_to_rearrange(other)
         reasons = [late] if late else obstacles(mine, _named(other))
         if not may_rearrange(user, other):
-            reasons = ["It is a draft, which its liaisons alone combine.", *reasons]
+            reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
         found.append(Candidate(other, reasons))
     return sorted(found, key=lambda candidate: bool(candidate.reasons))
 

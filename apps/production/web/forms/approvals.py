@@ -1,4 +1,4 @@
-"""What people fill in to withdraw a signature and to hand over while away. Times are in the reader's zone."""
+"""Forms to withdraw a signature and to delegate while away. Times are in the user's zone."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ from apps.core.web.moments import LocalMomentField
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import ApprovalGroup
 
-#: The choice "as an approver"; no group has a number like it.
+#: The choice "as an approver", beside the ids of groups.
 AS_APPROVER = "approver"
 
 
 class WithdrawForm(forms.Form):
-    """Why a signature is taken back, and the version that the person has seen."""
+    """The reason, and the version of the request the user has seen."""
 
     reason = forms.CharField(max_length=MAX_REASON)
     version = forms.IntegerField(required=False, min_value=1)
 
 
 class DelegationForm(forms.Form):
-    """Who signs for a person who is away, what, and from when until when."""
+    """The delegate, the scope and the period."""
 
     to_user = forms.CharField(max_length=150, label="Delegate", help_text="Username.")
     what = forms.ChoiceField(required=False, label="Scope")
@@ -38,8 +38,8 @@ class DelegationForm(forms.Form):
         groups = [(str(group.pk), f"Only for {group.name}") for group in own_groups(user)]
         fields["what"].choices = [("", "Everything I can sign"), *roles, *groups]
 
-    def given(self) -> dict[str, Any]:
-        """Return what the service takes."""
+    def delegation(self) -> dict[str, Any]:
+        """Return the arguments of `delegate`."""
         sent = self.cleaned_data
         what = sent["what"]
         return {
@@ -52,12 +52,12 @@ class DelegationForm(forms.Form):
 
 
 def own_groups(user: User) -> list[ApprovalGroup]:
-    """Return the groups of which this person is, by name or by role."""
+    """Return the groups of this user, by membership or by role."""
     roles = {role for role, _ in scope_of(user).roles}
     groups = ApprovalGroup.objects.filter(retired_at=None).prefetch_related("members")
     return [g for g in groups if g.role in roles or user.pk in {member.pk for member in g.members.all()}]
 
 
 def may_hand_over(user: User) -> bool:
-    """Tell whether there is anything that this person may sign."""
+    """Return whether the user can sign anything."""
     return is_approver(user) or scope_of(user).has_anywhere(Role.APPROVER) or bool(own_groups(user))

@@ -1,4 +1,4 @@
-"""Forms of splitting and combining."""
+"""Forms to split and combine requests."""
 
 import re
 from typing import Any
@@ -13,8 +13,6 @@ _REASON = "Shown in the activity of the request."
 
 
 class SplitForm(forms.Form):
-    """By what, and how many of these a part has; the last part has what remains."""
-
     by = forms.ChoiceField(label="Split by")
     size = forms.CharField(label="Size of a part", help_text="Examples: 500, 2 M. The last part gets the remainder.")
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
@@ -34,14 +32,14 @@ class SplitForm(forms.Form):
 
 
 class _Keys(forms.MultipleChoiceField):
-    """Numbers of requests, ticked on any page of the list; what cannot be combined is told by name."""
+    """Keys ticked on any page of the list; the view reports unknown ones by name."""
 
     def valid_value(self, value: Any) -> bool:
         return True
 
 
 class CombineForm(forms.Form):
-    """Which other requests, chosen from those that are listed or named, and why."""
+    """The other requests, ticked in the list or typed, and the reason."""
 
     chosen = _Keys(required=False)
     others = forms.CharField(

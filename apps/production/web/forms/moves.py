@@ -1,4 +1,4 @@
-"""The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
+"""Forms of moves, priority and comments."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from apps.production.models import MAX_PRIORITY, MIN_PRIORITY
 
 
 class ReasonForm(forms.Form):
-    """A move, its reason, and the version that the person has seen."""
+    """The reason of a move, and the version of the request the user has seen."""
 
     reason = forms.CharField(required=False, strip=True, widget=forms.Textarea(attrs={"rows": 3}))
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
@@ -21,14 +21,12 @@ class ReasonForm(forms.Form):
 
 
 class SuccessorForm(ReasonForm):
-    """With the request that takes the place."""
-
     successor = forms.CharField(max_length=24, help_text="Key of the request that replaces it, such as NOVA-0231.")
     field_order = ("successor", "reason")
 
 
 class PriorityForm(ReasonForm):
-    """Class and number for the queue, with the reason; what is left empty stays as it is."""
+    """Class and number, with the reason; an empty field stays unchanged."""
 
     priority_class = forms.TypedChoiceField(
         choices=[("", "not set"), *reversed(RequestedPriority.choices)], required=False, label="Class", empty_value=None
@@ -44,7 +42,7 @@ class PriorityForm(ReasonForm):
 
 
 class CommentForm(forms.Form):
-    """Something to say about a field of a request; without `fields` the text alone."""
+    """A comment, on one of `fields` if given."""
 
     field = forms.ChoiceField(required=False, label="About")
     text = forms.CharField(

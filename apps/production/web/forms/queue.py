@@ -1,4 +1,4 @@
-"""Forms of the queue: a move by hand, and shares."""
+"""Forms of the queue: manual moves and fair shares."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from apps.production.models import MAX_WEIGHT
 
 
 class MoveForm(forms.Form):
-    """Where a request goes, why, and the queue as the person saw it."""
+    """The new rank, the reason, and the queue as the user saw it."""
 
     to_rank = forms.IntegerField(min_value=1, label="To rank")
     reason = forms.CharField(max_length=MAX_REASON)
@@ -19,14 +19,14 @@ class MoveForm(forms.Form):
 
 
 class UndoForm(forms.Form):
-    """Why the score decides again; who may not move it is refused before a reason is missed."""
+    """The reason is optional here: permission is checked before a missing reason is reported."""
 
     reason = forms.CharField(required=False)
     version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
 
 
 class SharesForm(forms.Form):
-    """A weight for each experiment, and why; a preview needs no reason."""
+    """A weight per experiment and the reason, which a preview does not need."""
 
     reason = forms.CharField(required=False, max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
     version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
@@ -46,10 +46,10 @@ class SharesForm(forms.Form):
 
     @property
     def lines(self) -> list[tuple[ShareRow, forms.BoundField]]:
-        """Return each experiment with its field."""
+        """Return each experiment's share with its field."""
         return [(row, self[self.name_of(row)]) for row in self._rows]
 
     @property
     def weights(self) -> dict[int, int]:
-        """Return what a valid form asks for, by experiment."""
+        """Return the weights of a valid form by experiment id."""
         return {row.experiment.pk: self.cleaned_data[self.name_of(row)] for row in self._rows}

@@ -1,8 +1,8 @@
-"""The request form: fields, the formset of stages, moves of its rows without JavaScript, and back to content."""
+"""The request form: fields, the formset of stages, moving rows without JavaScript, and conversion to content."""
 
 import re
 from collections.abc import Container, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import forms
 from django.db.models import Q
@@ -24,12 +24,12 @@ from apps.statusboard.models import Service
 
 TOO_MANY = f"A request has at most {MAX_STAGES} stages. Split it into several requests."
 BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the page."
-#: Rows of a form that claims to have more than it may are read no further than this.
+#: Rows read of a form that claims to have more.
 READ_AT_MOST = 2 * MAX_STAGES
 
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
-    """Return the form field of an argument. What is typed into it `read_plain` reads, with all else."""
+    """Return the form field of an argument; `read_plain` parses and checks its text."""
     words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
     own = argument is REQUEST.get(argument.name) or argument.name in CORE
     match argument.kind.widget:
@@ -53,7 +53,7 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
 
 
 class RequestForm(forms.Form):
-    """A request without its stages. Nothing is required here: a draft may be incomplete."""
+    """A request without its stages. No field is required: a draft may be incomplete."""
 
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
@@ -63,8 +63,6 @@ class RequestForm(forms.Form):
 
 
 class NewRequestForm(RequestForm):
-    """With the choice of the experiment, which stays what it is."""
-
     experiment = forms.ModelChoiceField(
         queryset=Experiment.objects.none(),
         to_field_name="key",
@@ -87,7 +85,7 @@ class NewRequestForm(RequestForm):
 
 
 def writable_experiments(user: User) -> Any:
-    """Return the experiments for which this person is a liaison."""
+    """Return the experiments for which the user is a liaison."""
     scope = scope_of(user)
     if scope.has(Role.LIAISON):
         return Experiment.objects.all()
@@ -96,19 +94,19 @@ def writable_experiments(user: User) -> Any:
 
 
 def workflow_choices(user: User) -> list[tuple[str, str]]:
-    """Return key and title of the types that this person's new requests may have, the general one first."""
+    """Return key and title of the workflow types for the user's new requests, the general one first."""
     types = visible_types(user).filter(Q(experiment=None) | Q(experiment__in=writable_experiments(user)))
     return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
 
 
 def chosen_workflow(user: User, key: str) -> Workflow:
-    """Return the newest version of the type that is asked for; the general one where it may not be had."""
+    """Return the newest version of the type of this key; the general one if the user cannot choose it."""
     version = newest_version(key) if key in dict(workflow_choices(user)) else None
     return workflow_of(version) if version else general()
 
 
 class StageForm(forms.Form):
-    """One stage of the chain, with the arguments of its kind."""
+    """A stage, with the arguments of its kind."""
 
     kind = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
 
@@ -118,7 +116,7 @@ class StageForm(forms.Form):
         self.fields.update({argument.name: field_of(argument, services) for argument in self.type.arguments})
 
     def ticks(self) -> list[tuple[str, str, bool]]:
-        """Return slug, name and whether it is ticked, for each service."""
+        """Return slug, name and whether ticked for each service."""
         chosen = set(self["services"].value() or [])
         return [(slug, name, slug in chosen) for slug, name in self.fields["services"].choices]  # type: ignore[attr-defined]
 
@@ -126,15 +124,8 @@ class StageForm(forms.Form):
 StageFormSet = formset_factory(StageForm, extra=0, max_num=MAX_STAGES, absolute_max=READ_AT_MOST, validate_max=True)
 
 
-class Moved(NamedTuple):
-    """What was typed with its rows in the new order, and the row that takes the focus."""
-
-    data: MultiValueDict[str, Any]
-    focus: int | None
-
-
 class RequestForms:
-    """Request form and stage forms as one, always bound to what was typed, so that nothing typed is ever lost."""
+    """Request form and stage forms as one, always bound to the input, so that no input is lost."""
 
     def __init__(self, data: MultiValueDict[str, Any], *, workflow: Workflow, new_for: User | None = None) -> None:
         self.data = data
@@ -156,12 +147,12 @@ class RequestForms:
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
         stages = [{"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments)} for form in self.stages.forms]
         whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments)), "stages": stages}
-        #: What was typed, without what cannot be read.
+        #: The input without unreadable values.
         self.content, problems = read_plain(whole, workflow)
         self.add_problems(problems)
 
     def problems(self) -> list[tuple[str, str, str]]:
-        """Return every problem as anchor, words for the place, and message, in the order of the form."""
+        """Return every problem as anchor, label and message, in the order of the form."""
         found = [
             (form[name].auto_id, f"{place}{form[name].label}", str(message))
             for place, form in self._places()
@@ -178,7 +169,7 @@ class RequestForms:
         return self.main.is_valid() and self.stages.is_valid() and not self.is_damaged
 
     def add_problems(self, problems: Problems) -> None:
-        """Put problems that checks or services found beside their fields; a field that has some already keeps those."""
+        """Add problems to their fields, except to fields that already have some."""
         marked = {(id(form), name) for _, form in self._places() for name in form.errors}
         for path, messages in problems.items():
             form, name = self._field(path)
@@ -188,7 +179,7 @@ class RequestForms:
                 form.add_error(name, messages)
 
     def place_of(self, path: str) -> tuple[str, str]:
-        """Return the anchor and the words for the place of a path; those of the stages where no field has it."""
+        """Return anchor and label of a path; those of the stages if there is no field."""
         form, name = self._field(path)
         words = next((place for place, one in self._places() if one is form), "")
         if form is None or name not in form.fields:
@@ -196,7 +187,7 @@ class RequestForms:
         return form[name].auto_id, f"{words}{form[name].label}"
 
     def add_advice(self, path: str, message: str) -> None:
-        """Put a warning beside its field, where it stands in nobody's way."""
+        """Show a warning beside its field; it does not make the form invalid."""
         form, name = self._field(path)
         if form is not None and name in form.fields:
             field: Any = form.fields[name]
@@ -211,14 +202,14 @@ class RequestForms:
         form = self.stages.forms[position] if position < len(self.stages.forms) else None
         return (form, name) if form is not None and name in form.fields else (None, name)
 
-    def move_rows(self, action: str) -> "Moved | None":
-        """Do `add`, `remove-2`, `up-2`, `down-2` (rows from 0) or `workflow`, which begins anew with the chosen type.
+    def move_rows(self, action: str) -> tuple[MultiValueDict[str, Any], int | None] | None:
+        """Return the input after `add`, `remove-2`, `up-2`, `down-2` (rows from 0) or `workflow`, and the row to focus.
 
-        None for any other action, or a damaged form.
+        `workflow` starts over with the chosen type. None for any other action or a damaged form.
         """
         if action == "workflow" and "workflow" in self.main.fields:
             begun = blank(self.workflow)
-            return Moved(self._with(_typed_arguments(begun), _typed_stages(begun)), None)
+            return self._with(_typed_arguments(begun), _typed_stages(begun)), None
         verb, _, place = action.partition("-")
         if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
             return None
@@ -234,7 +225,7 @@ class RequestForms:
         elif to != position and 0 <= min(to, position) <= max(to, position) < len(rows):
             rows.insert(to, rows.pop(position))
             focus = to
-        return Moved(self._with({}, rows), focus)
+        return self._with({}, rows), focus
 
     def _rows(self) -> list[dict[str, list[str]]]:
         rows: list[dict[str, list[str]]] = [{} for _ in range(self.stages.total_form_count())]
@@ -245,18 +236,18 @@ class RequestForms:
         return rows
 
     def _with(self, new: dict[str, list[str]], rows: list[dict[str, list[str]]]) -> MultiValueDict[str, Any]:
-        """Return what was typed with other stages, and with new values where there were none."""
+        """Return the input with these stages, and with `new` values for missing fields."""
         kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
         return MultiValueDict(new | kept | _stage_data(rows))
 
 
 def _typed_in(form: forms.Form, own: Container[str], arguments: Iterable[Argument]) -> dict[str, Any]:
-    """Return what was typed as plain data, but for what is empty; `own` are the names that are fields there."""
+    """Return the non-empty input as plain data; fields not in `own` are arguments."""
     form.is_valid()
     values: dict[str, Any] = {}
     for argument in arguments:
         value = form.cleaned_data.get(argument.name, "")
-        # Browsers send lines with CR LF; one text must not differ from itself.
+        # Browsers send lines with CR LF, which would look like a change.
         values[argument.name] = value.replace("\r\n", "\n") if isinstance(value, str) else value
     given = {name: value for name, value in values.items() if value not in ("", [])}
     others = {name: value for name, value in given.items() if name not in own}
@@ -271,7 +262,7 @@ def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
 
 
 def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
-    """Write content as if a person had typed it into the form."""
+    """Return content as form input."""
     values = {name: getattr(content, name) for name in FIELDS} | more
     data = {name: ["" if value is None else str(value)] for name, value in values.items()}
     return MultiValueDict(data | _typed_arguments(content) | _stage_data(_typed_stages(content)))
@@ -291,13 +282,13 @@ def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:
 
 
 def blank(workflow: Workflow) -> RequestContent:
-    """Return what a new request of this type begins with: its first stages, and every default."""
+    """Return a new request of this type: its initial stages and all defaults."""
     stages = tuple(_blank_stage(workflow, workflow.stage(key)) for key in workflow.begins_with)
     return RequestContent(workflow=workflow, arguments=_defaults(workflow.arguments), stages=stages)
 
 
 def _blank_stage(workflow: Workflow, kind: StageType) -> StageContent:
-    """Return a stage with its defaults, under the name of its kind where there are several."""
+    """Return a stage with its defaults, named by its kind if the type has several."""
     defaults = _defaults(kind.arguments)
     own: dict[str, Any] = {name: defaults.pop(name) for name in list(defaults) if name in CORE}
     name = {} if len(workflow.stages) == 1 else {"name": kind.key}

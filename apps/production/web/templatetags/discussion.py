@@ -1,4 +1,4 @@
-"""What is said about a field, shown beside it."""
+"""Comments on a field, shown beside it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def field_talk(context: Any, field: Any, position: int | None = None) -> str:
-    """Write what `_field_talk.html` shows of a field of the form; `position` is that of its stage."""
+    """Render the threads about a field of the form; `position` is that of its stage."""
     own = field.name in (FIELDS if position is None else CORE)
     inner = field.name if own else f"arguments.{field.name}"
     path = inner if position is None else f"stages.{position}.{inner}"
@@ -22,7 +22,7 @@ def field_talk(context: Any, field: Any, position: int | None = None) -> str:
 
 @register.simple_tag(takes_context=True)
 def stage_talk(context: Any, position: int) -> str:
-    """Write what `_field_talk.html` shows of a stage, with all its fields."""
+    """Render the threads about a stage and its fields."""
     path = f"stages.{position}"
     threads = [thread for thread in context.get("threads", ()) if f"{thread.first.field}.".startswith(f"{path}.")]
     return _shown(context, threads)

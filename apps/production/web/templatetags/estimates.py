@@ -1,4 +1,4 @@
-"""How figures that are not certain are written: the likely one, and between which it lies."""
+"""Uncertain figures: the likely value with its range."""
 
 from collections.abc import Callable
 from datetime import date
@@ -19,7 +19,7 @@ def _span(figure: Range | None, write: Callable[[float], str]) -> str:
 
 
 def _round(number: float) -> str:
-    """Write a number to two or three digits: no estimate is better."""
+    """Write a number with the two or three significant digits that an estimate has."""
     if number >= 100:
         return f"{round(number, 2 - len(str(int(number)))):,.0f}"
     return f"{number:.2g}" if number < 10 else f"{number:.0f}"
@@ -37,7 +37,7 @@ def span_days(figure: Range | None) -> str:
 
 @register.filter
 def span_dates(days: tuple[date, date, date] | None) -> str:
-    """Write the likely day, and in brackets the early and the late one."""
+    """Write the likely day, with the range in brackets."""
     if days is None:
         return "–"
     early, likely, late = (f"{day:%-d %b %Y}" for day in days)

@@ -1,4 +1,4 @@
-"""How the queue and its scores are written on pages."""
+"""Ranks, scores and shares on pages."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ register = template.Library()
 
 @register.filter
 def changed_place(event: Event) -> str:
-    """Say what an event of the queue did to its request, as the request follows."""
+    """The verb of an event of the queue; the request follows."""
     if event.kind == "request.priority_set":
         return "set"
     return "reset the position of" if event.data.get("by_score") else "moved"
@@ -21,7 +21,7 @@ def changed_place(event: Event) -> str:
 
 @register.filter
 def to_level(event: Event) -> str:
-    """Say to which level an event set its request; empty where it moved it."""
+    """The priority that an event set; empty for a move."""
     if event.kind != "request.priority_set":
         return ""
     return f" to {event.old} → {event.new}" if event.old else f" to {event.new}"
@@ -29,13 +29,13 @@ def to_level(event: Event) -> str:
 
 @register.filter
 def request_url(key: str) -> str:
-    """Return the address of the page of the request of this number."""
+    """The URL of the request of this key."""
     return Request(key=key).get_absolute_url()
 
 
 @register.filter
 def share_change(event: Event) -> str:
-    """Say from which part of production to which an event changed a share."""
+    """The old and new share of production of an event."""
     return f"{percent(event.data['share_old'])} → {percent(event.data['share_new'])}"
 
 
@@ -62,5 +62,5 @@ def whole_hours(seconds: int) -> str:
 
 @register.filter
 def of(values: Mapping[int, float], key: int) -> float | None:
-    """Return what a table holds under a key."""
+    """The value of a mapping for a key."""
     return values.get(key)

@@ -1,4 +1,4 @@
-"""How requests are written on pages: ranks, quantities, and what an event did."""
+"""Requests on pages: ranks, quantities, and details of events."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from apps.production.enums import RequestState
 
 register = template.Library()
 
-#: A line of the timeline names no more changed fields than this.
+#: Maximum number of changed fields in a line of the timeline.
 SHOWN_CHANGES = 6
 
 
 @register.filter
 def todo(state: str) -> str:
-    """Write what those for whom a request of this state waits do with it."""
+    """The next step of a request in this state."""
     return NEXT_STEPS[RequestState(state)]
 
 
@@ -33,7 +33,7 @@ def ordinal(rank: int | None) -> str:
 
 @register.filter
 def brief_count(count: int | None) -> str:
-    """`20,000,000` as `20 M`, where that loses nothing."""
+    """`20,000,000` as `20 M` where that is exact."""
     if count is None:
         return "–"
     for unit, factor in (("G", 10**9), ("M", 10**6)):
@@ -44,14 +44,14 @@ def brief_count(count: int | None) -> str:
 
 @register.filter
 def count_in(one: Any, name: str) -> str:
-    """The argument of a request's or stage's content, where it is a count."""
+    """A count among the arguments of a request or stage."""
     found = declared.number(one, name)
     return "–" if found is None else quantities.format_count(int(found))
 
 
 @register.filter
 def exact_size(count: int | None) -> str:
-    """Bytes as they were typed, or as close as a unit allows."""
+    """Bytes in the largest exact unit."""
     return "–" if count is None else quantities.format_size(count)
 
 
@@ -62,7 +62,7 @@ def exact_duration(seconds: int | None) -> str:
 
 @register.filter
 def details(event: Event) -> str:
-    """Say more of what was done to a request than its kind does: for which groups, with how many warnings, ranks."""
+    """Details of an event of a request: groups, warnings, ranks."""
     match event.kind:
         case "request.pass":
             return _warnings(event)
@@ -71,23 +71,19 @@ def details(event: Event) -> str:
         case "request.priority_set":
             return f" {f'{event.old} → ' if event.old else ''}{event.new}{_ranks(event)}"
         case "request.stage_accepted" | "request.stage_not_accepted":
-            return _missing_jobs(event)
+            missing = event.data.get("missing", 0)
+            return f", {missing:,} job{'s' * (missing != 1)} missing"
         case _:
             return _rearranged(event) or _signed_for(event)
 
 
-def _missing_jobs(event: Event) -> str:
-    missing = event.data.get("missing", 0)
-    return f", {missing:,} job{'s' * (missing != 1)} missing"
-
-
 @register.filter
 def moved(event: Event) -> str:
-    """Say from which rank of the queue to which an event moved its request; empty if it did not."""
+    """The old and new rank of an event; empty if it moved nothing."""
     return _ranks(event).removeprefix(", ")
 
 
-#: What was done to requests that were split or combined, by what their events hold.
+#: Words for requests that were split or combined, by the key in the event's data.
 _REARRANGED = {
     "split_from": ", split from {}",
     "combined_from": ", combined from {}",
@@ -105,14 +101,13 @@ def _rearranged(event: Event) -> str:
 
 
 def _signed_for(event: Event) -> str:
-    """Say for which groups, and for whom who is away, somebody signed."""
+    """The groups signed for, and the absent users on whose behalf."""
     groups, absent = event.data.get("groups", []), event.data.get("for", [])
     whose = [*groups, *([f"on behalf of {' and '.join(absent)}"] if absent else [])]
     return f" for {', '.join(whose)}" if groups else "".join(f", {words}" for words in whose)
 
 
 def _warnings(event: Event) -> str:
-    """Say how many warnings the checks gave when a request passed them."""
     if "checks_count" not in event.data:
         return ""
     count = event.data["checks_count"]
@@ -130,13 +125,13 @@ def _ranks(event: Event) -> str:
 
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
-    """Return the first changes of an event, each with words for its place."""
+    """The first changes of an event, each with the name of its place."""
     return [{**change, "place": place(change["path"])} for change in event.data.get("changes", [])[:SHOWN_CHANGES]]
 
 
 @register.filter
 def more_changes(event: Event) -> int:
-    """Return how many changes `changed_fields` leaves out."""
+    """The number of changes that `changed_fields` omits."""
     count: int = event.data.get("count", 0)
     return max(0, count - SHOWN_CHANGES)
 
@@ -154,7 +149,7 @@ def place(path: str) -> str:
 
 @register.filter
 def places(paths: list[str]) -> str:
-    """Paths of the same field in several stages as `stages 1–3, 5 › services`; other paths one by one."""
+    """Paths as places; one field in several stages as `stages 1–3, 5 › services`."""
     stages: dict[str, list[int]] = {}
     for path in paths:
         before, number, field = [*path.split(".", 2), "", ""][:3]

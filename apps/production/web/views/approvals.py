@@ -1,4 +1,4 @@
-"""The inbox, handing over while away, and withdrawing a signature. Signing is a move like others, in `views`."""
+"""The inbox, delegations, and withdrawing a signature. Signing is a move, in `portal`."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from apps.production.domain.lifecycle import moves
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm, may_hand_over
 
-#: Requests and delegations that the inbox lists; lists, back office and API have more.
+#: Maximum numbers of requests and delegations in the inbox.
 MAX_SHOWN, MAX_DELEGATIONS = 50, 20
 
 
@@ -28,18 +28,17 @@ def inbox(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def hand_over(request: AuthenticatedRequest) -> HttpResponse:
-    """Let somebody sign for the person who asks."""
+    """Create a delegation."""
     form = DelegationForm(request.POST, user=request.user)
     if form.is_valid():
         with show_errors(request, form):
-            made = delegate(by=request.user, at=timezone.now(), **form.given())
+            made = delegate(by=request.user, at=timezone.now(), **form.delegation())
             messages.success(request, f"{made.to_user} can sign for you in this period, under their own name.")
     return _inbox(request, form) if form.errors else redirect("production:inbox")
 
 
 @require_POST
 def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """End a delegation."""
     given = get_object_or_404(delegations_of(request.user), pk=pk)
     revoke_delegation(delegation=given, by=request.user, at=timezone.now())
     messages.success(request, f"{given.to_user} can no longer sign for {given.from_user}.")
@@ -48,7 +47,7 @@ def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> HttpResponse:
-    """Take back one's own signature; what is wrong comes back as a message."""
+    """Withdraw the user's own signature."""
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     form = WithdrawForm(request.POST)
     if not form.is_valid():

@@ -1,4 +1,4 @@
-"""The page of the rules, and checks and estimate of a form as it is typed."""
+"""The page of the rules, and checks and estimate during typing."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def rule_list(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def check_new(request: AuthenticatedRequest) -> HttpResponse:
-    """Check and estimate a new request as it is typed; nothing is saved."""
+    """Check and estimate a new request during typing; nothing is saved."""
     experiments, key = writable_experiments(request.user), request.POST.get("experiment", "")
     experiment = experiments.filter(key=key).first() if key else experiments.first()
     if experiment is None:
@@ -40,7 +40,7 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Check and estimate a request as it is typed; nothing is saved."""
+    """Check and estimate a request during typing; nothing is saved."""
     wanted = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, wanted):
         raise PermissionDenied("Only liaisons of the experiment can edit this request.")
@@ -56,12 +56,12 @@ def _panel(
 
 
 def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> CheckReport:
-    """Check what can be read of a form."""
+    """Check the readable part of a form."""
     return check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
 
 
 def panel_context(forms: RequestForms, found: CheckReport | None) -> dict[str, Any]:
-    """Return what the panel shows: each severity with its findings and where in the form these are."""
+    """Return the context of the panel: each severity with its findings and their fields."""
     if found is None:
         return {"checked": None}
     groups = [(severity, len(found.of(severity)), _lines(forms, found.of(severity))) for severity in Severity]
@@ -69,7 +69,7 @@ def panel_context(forms: RequestForms, found: CheckReport | None) -> dict[str, A
 
 
 def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:
-    """Return each finding with where it is in the form; what is said of several fields, without a mend, is one line."""
+    """Return each finding with its fields; one message about several fields is one line unless it has a fix."""
     lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
     for finding in findings:
         key = (finding.message, finding.path if finding.fix else "")

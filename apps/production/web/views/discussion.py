@@ -1,4 +1,4 @@
-"""Writing, editing, withdrawing and resolving in the discussion of a request."""
+"""The discussion of a request: write, edit, withdraw and resolve comments."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from apps.production.web.lookup import request_or_404
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Write about a field, `?about=stages.0.jobs`, or answer in a thread, `?thread=7`."""
+    """Comment on a field, `?about=stages.0.jobs`, or answer in a thread, `?thread=7`."""
     wanted = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
     number = number_in(sent, "thread")
@@ -59,7 +59,7 @@ def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpRe
 
 @require_POST
 def change_comment(request: AuthenticatedRequest, key: str, number: int, verb: str) -> HttpResponse:
-    """`resolve` or `reopen` a thread, `withdraw` one's own comment."""
+    """`resolve` or `reopen` a thread, `withdraw` the user's own comment."""
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     found, by, at = _comment(wanted, number), request.user, timezone.now()
     with show_errors(request):
@@ -77,11 +77,13 @@ def _comment(wanted: Request, number: int) -> Comment:
 
 
 def _written(request: AuthenticatedRequest, made: Comment) -> HttpResponse:
-    """Go to the comment, and tell who was mentioned in vain; whether there is such a person is not told."""
+    """Go to the comment; name mentioned users who are not notified, without revealing whether they exist."""
     named = discussion.mentions_in(made.text)
     known = {person.username for person in discussion.people_for(made.request, named)}
-    if lost := [name for name in named if name not in known]:
-        messages.warning(request, f"Not notified, because they do not have access to this request: {', '.join(lost)}.")
+    if missed := [name for name in named if name not in known]:
+        messages.warning(
+            request, f"Not notified, because they do not have access to this request: {', '.join(missed)}."
+        )
     return redirect(made)
 
 

@@ -1,4 +1,4 @@
-"""Requests as YAML on pages: a download of each, and one page that takes text or a file."""
+"""Requests as YAML: download, and import from text or a file."""
 
 from typing import Any
 
@@ -17,19 +17,17 @@ from apps.production.domain.yaml_text import MAX_BYTES, Fault
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
-#: A page lists no more faults than this.
+#: Maximum number of faults on a page.
 SHOWN_FAULTS = 200
 
 
 class ImportForm(forms.Form):
-    """Text, or a file in its place."""
-
     text = forms.CharField(
         required=False,
         strip=False,
         label="Request in YAML",
         widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "mono"}),
-        help_text="As “Download YAML” on the page of a request writes it.",
+        help_text="The format of “Download YAML” on the page of a request.",
     )
     file = forms.FileField(required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes.")
 
@@ -38,14 +36,14 @@ class ImportForm(forms.Form):
         file = given.get("file")
         if file is not None:
             if file.size > MAX_BYTES:
-                self.add_error("file", f"At most {MAX_BYTES:,} bytes; this has {file.size:,}. It is no request.")
+                self.add_error("file", f"At most {MAX_BYTES:,} bytes; this file has {file.size:,}.")
                 return given
             try:
                 given["text"] = file.read().decode("utf-8-sig")
             except UnicodeDecodeError:
-                self.add_error("file", "This is no text in UTF-8.")
+                self.add_error("file", "Not valid UTF-8.")
         elif "file" not in self.errors and not given.get("text", "").strip():
-            self.add_error("text", "Paste a request here, or choose a file.")
+            self.add_error("text", "Paste a request or choose a file.")
         return given
 
 
@@ -59,7 +57,7 @@ def download(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_page(request: AuthenticatedRequest) -> HttpResponse:
-    """Make a draft of what is given; all faults come back at once, with the text, and nothing is made."""
+    """Create a draft, or show all faults with the text."""
     if not writable_experiments(request.user).exists():
         raise PermissionDenied("Only liaisons can create requests.")
     if request.method != "POST":

@@ -1,4 +1,4 @@
-"""The request form: write, add and move stages, save and submit; works without JavaScript."""
+"""The request form: edit, add and move stages, save and submit; works without JavaScript."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Change a draft; `?check=1` shows at once what stands between it and its submission."""
+    """Edit a request; `?check=1` runs the checks."""
     wanted = request_or_404(request.user, key)
     content = content_of(wanted)
     closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
@@ -77,7 +77,7 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 class FormPage:
-    """The form of a request, or without `wanted` of a new one, and what its buttons do."""
+    """The form of a request (a new one without `wanted`) and the actions of its buttons."""
 
     def __init__(
         self, request: AuthenticatedRequest, data: Any, workflow: Workflow, wanted: Request | None = None
@@ -86,17 +86,17 @@ class FormPage:
         self.forms = RequestForms(data, workflow=workflow, new_for=None if wanted else request.user)
 
     def act(self) -> HttpResponse:
-        """Do what the pressed button says."""
+        """Run the action of the button."""
         action = self.request.POST.get("do", "save")
         if action == "autosave":
             return self._autosave()
         moved = self.forms.move_rows(action)
         if moved is not None:
-            return FormPage(self.request, moved.data, self.forms.workflow, self.wanted).show(focus=moved.focus)
+            return FormPage(self.request, moved[0], self.forms.workflow, self.wanted).show(focus=moved[1])
         return self.check() if action == "check" else self._write(action)
 
     def check(self, status: int = 200) -> HttpResponse:
-        """Show the form with what the checks say of it, beside the fields and in whole."""
+        """Show the form with the findings of the checks, beside the fields and in the panel."""
         experiment = self._experiment()
         if experiment is None or self.forms.is_damaged:
             return self.show(status=400)
@@ -129,9 +129,9 @@ class FormPage:
         return render(self.request, "production/request_form.html", context, status=status)
 
     def _write(self, action: str) -> HttpResponse:
-        """Save what was typed, with the fix whose button was pressed, and submit it if that was asked for.
+        """Save the input, apply a fix or submit.
 
-        Who wanted to submit what cannot be saved sees everything else that is wrong as well.
+        If submitting fails because the input cannot be saved, the findings of the checks are shown too.
         """
         version = self.wanted.version if self.wanted else 0
         saved = self._save(action)
@@ -151,7 +151,7 @@ class FormPage:
         return redirect(edit)
 
     def _autosave(self) -> JsonResponse:
-        """Save while somebody types, and say how it went; nothing of anybody else is ever overwritten."""
+        """Save during typing and report the result as JSON; a change by another user is never overwritten."""
         saved = self._save("autosave")
         if self.conflict:
             return JsonResponse({"conflict": f"{self.conflict} Your input is kept here."})
@@ -169,7 +169,7 @@ class FormPage:
         )
 
     def _save(self, action: str) -> Request | None:
-        """Save what was typed; where it cannot be saved, `forms` has its problems, or `conflict` says why."""
+        """Save the input; on failure return None, with problems in `forms` or the reason in `conflict`."""
         if not self.forms.is_valid():
             return None
         try:
@@ -203,8 +203,8 @@ class FormPage:
         return self.wanted.experiment if self.wanted else self.forms.main.cleaned_data.get("experiment")
 
     def _changed(self, saved: Request, version: int) -> HttpResponse:
-        """Say what a change of a request past its draft came to, which was at `version` before."""
-        if not version:  # the form was sent twice
+        """Report the effect of a change to a request past its draft that was at `version` before."""
+        if not version:  # the form was submitted twice
             messages.info(self.request, f"{saved} is already submitted.")
         elif saved.version == version:
             messages.info(self.request, f"No changes to {saved}.")

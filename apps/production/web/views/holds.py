@@ -1,4 +1,4 @@
-"""The page of holds: what is held, by whom and why; placing and lifting them."""
+"""The page of holds: list, place and lift them."""
 
 from django import forms
 from django.contrib import messages
@@ -16,16 +16,16 @@ from apps.production.domain.reasons import MAX_REASON
 
 
 class HoldForm(forms.Form):
-    """What to hold. A stage is chosen by its request's number and its own."""
-
     experiment = forms.ModelChoiceField(
         Experiment.objects.all(),
         to_field_name="key",
         required=False,
         empty_label="All production",
-        help_text="Not needed where a request is named.",
+        help_text="Not needed with a request.",
     )
-    request = forms.CharField(required=False, max_length=24, help_text="To hold one stage: its request, as NOVA-0231.")
+    request = forms.CharField(
+        required=False, max_length=24, help_text="To hold one stage, the key of its request. Example: NOVA-0231."
+    )
     stage = forms.IntegerField(
         required=False, min_value=1, max_value=10_000, label="Stage", help_text="Its number: 1, 2, …"
     )
@@ -34,7 +34,7 @@ class HoldForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def hold_list(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the holds, those placed last first; POST places one."""
+    """List the holds, newest first; POST places one."""
     user = request.user
     form = HoldForm(request.POST if request.method == "POST" else None, initial=request.GET.dict())
     if form.is_valid():

@@ -1,4 +1,4 @@
-"""Splitting a request, and combining it with others: what would come of it is shown before anything is done."""
+"""Splitting a request and combining it with others, each with a preview."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ from apps.production.web.lookup import request_or_404
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Show the parts of a request; make them once those that were shown are confirmed."""
+    """Preview the parts of a request; create them once the preview is confirmed."""
     wanted = _wanted(request, key)
     content = content_of(wanted)
     known, refusal = split_counts(content), links.refusal_to_rearrange(wanted) or refusal_to_split(content)
     form = SplitForm(request.POST or None, ways=known)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
     if request.method != "POST" or refusal or not form.is_valid():
-        return _asked(request, "production/split.html", context)
+        return _form_page(request, "production/split.html", context)
     given = form.cleaned_data
     how: dict[str, Any] = {"by_what": SplitUnit(given["by"]), "size": given["size"]}
     seen = f"{given['by']} {given['size']}"
@@ -45,12 +45,12 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
         made = links.split_request(request=wanted, by=request.user, at=timezone.now(), **how)
         names = ", ".join(part.key for part in made)
         messages.success(request, f"Split {wanted} into {names}. Review and submit each draft.")
-    return _asked(request, "production/split.html", context) if form.errors else redirect(wanted)
+    return _form_page(request, "production/split.html", context) if form.errors else redirect(wanted)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Offer the requests that fit, with why others do not; show what they would be together; then make it."""
+    """List matching requests and why others do not match; preview the combined request; then create it."""
     wanted = _wanted(request, key)
     refusal = links.refusal_to_rearrange(wanted)
     form = CombineForm(request.POST or None)
@@ -61,7 +61,7 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         context["form"] = CombineForm(initial=request.POST.dict())
         return render(request, "production/combine.html", context)
     if request.method != "POST" or refusal or not form.is_valid():
-        return _asked(request, "production/combine.html", context)
+        return _form_page(request, "production/combine.html", context)
     with show_errors(request, form):
         requests = [wanted, *_named(request, [one for one in form.cleaned_data["keys"] if one != wanted.key])]
         planned = links.plan_combined(requests=requests)
@@ -74,11 +74,11 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         made = links.combine_requests(requests=requests, by=request.user, at=timezone.now(), **how)
         messages.success(request, f"Combined {len(requests)} requests into {made}. Review and submit the draft.")
         return redirect(made)
-    return _asked(request, "production/combine.html", context) if form.errors else redirect(wanted)
+    return _form_page(request, "production/combine.html", context) if form.errors else redirect(wanted)
 
 
 def _offered(request: AuthenticatedRequest, wanted: Request) -> dict[str, Any]:
-    """Return the requests that are listed: what was ticked, and those that are looked for."""
+    """Return the list of candidates: those ticked, and the search results."""
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
     text = sent.get("text", "")[:200].replace("\0", "").strip()
@@ -88,18 +88,18 @@ def _offered(request: AuthenticatedRequest, wanted: Request) -> dict[str, Any]:
 
 
 def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
-    """Return these requests in this order. Raises `InvalidFields` for those that the person cannot see."""
+    """Return these requests in this order. Raises `InvalidFields` for those the user cannot see or combine."""
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
     found: dict[str, Request] = {row.key: row for row in rows}
     if unknown := [key for key in keys if key not in found]:
-        raise InvalidFields({"others": [f"There is no request {key[:24]} that you may see." for key in unknown[:5]]})
+        raise InvalidFields({"others": [f"{key[:24]}: not found, or you do not have access." for key in unknown[:5]]})
     if drafts := [key for key in keys if not links.may_rearrange(request.user, found[key])]:
-        raise InvalidFields({"others": [f"{key} is a draft, which its liaisons alone combine." for key in drafts[:5]]})
+        raise InvalidFields({"others": [f"{key} is a draft. Only its liaisons can combine it." for key in drafts[:5]]})
     return [found[key] for key in keys]
 
 
-def _asked(request: AuthenticatedRequest, template: str, context: dict[str, Any]) -> HttpResponse:
-    """Show the form: empty, with its problems, or with why nothing can be done."""
+def _form_page(request: AuthenticatedRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Show the form: empty, with its problems, or with the refusal."""
     status = 200 if request.method != "POST" else 409 if context["refusal"] else 400
     return render(request, template, context, status=status)
 

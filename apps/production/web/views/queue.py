@@ -1,4 +1,4 @@
-"""The queue and the page of shares: to look at, to move requests, to set shares."""
+"""The queue, manual moves in it, and the page of fair shares."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ from apps.production.models import Request
 from apps.production.permissions import may_set_shares
 from apps.production.web.forms.queue import MoveForm, SharesForm, UndoForm
 
-#: A preview lists no more requests than this.
+#: Maximum number of requests in a preview.
 MOST_SHIFTS = 200
 
 
@@ -34,7 +34,7 @@ def queue(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Move a request to a rank; problems come back in its row, a lost race as a message."""
+    """Move a request to a rank; problems show in its row, a conflict as a message."""
     wanted, form = _wanted(request, key), MoveForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
@@ -46,7 +46,7 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Let the score decide again where a request goes."""
+    """Reset a request to the rank given by its score."""
     wanted, form = _wanted(request, key), UndoForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
@@ -59,7 +59,7 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def share_page(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the shares; POST shows what would become of others (`do=preview`), or saves them."""
+    """Show the shares; POST previews others (`do=preview`) or saves them."""
     if not (is_opg(request.user) or may_set_shares(request.user)):
         raise PermissionDenied("Only the OPG can see all shares. Your requests show the share of your experiment.")
     if request.method == "POST" and not may_set_shares(request.user):

@@ -1,4 +1,4 @@
-"""The list of requests. The page of one is in `portal`, its form in `form`."""
+"""The list of requests, and the changes of one. Its page is in `portal`, its form in `form`."""
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -6,9 +6,11 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
+from apps.production.domain.content.revisions import compare, last_submission, revisions_of
 from apps.production.filters import RequestFilter
-from apps.production.models import Request
+from apps.production.models import Request, RequestRevision
 from apps.production.web.forms.request import writable_experiments
+from apps.production.web.lookup import request_or_404
 
 
 @require_safe
@@ -23,3 +25,22 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         "may_write": writable_experiments(request.user).exists(),
     }
     return render(request, "production/request_list.html", context)
+
+
+@require_safe
+def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """Compare version `?old=` (default: last submission, else oldest) with `?new=` (default: current)."""
+    wanted = request_or_404(request.user, key)
+    kept = revisions_of(wanted)
+    old = _chosen(kept, request.GET.get("old", "")) or last_submission(wanted) or (kept[-1] if kept else None)
+    new = _chosen(kept, request.GET.get("new", ""))
+    context = {
+        "object": wanted,
+        "revisions": kept,
+        "comparison": compare(wanted, old=old, new=new) if old else None,
+    }
+    return render(request, "production/changes.html", context)
+
+
+def _chosen(kept: list[RequestRevision], sent: str) -> RequestRevision | None:
+    return next((revision for revision in kept if str(revision.pk) == sent), None)

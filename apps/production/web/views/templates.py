@@ -1,4 +1,4 @@
-"""Clones and templates on pages."""
+"""Clones and templates of requests."""
 
 from typing import Any
 
@@ -26,16 +26,12 @@ PAGE = 50
 
 
 class NameForm(forms.Form):
-    """The name of a template."""
-
-    name = forms.CharField(
-        max_length=MAX_NAME, help_text="One that is there already in this experiment is written anew."
-    )
+    name = forms.CharField(max_length=MAX_NAME, help_text="An existing template of this name is replaced.")
 
 
 @require_POST
 def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Make a draft of what another request holds, and open it."""
+    """Create a draft from another request and open it."""
     wanted = request_or_404(request.user, key)
     with show_errors(request):
         made, notes = clone_request(request=wanted, by=request.user, at=timezone.now())
@@ -48,7 +44,7 @@ def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def next_names(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Give the outputs of a clone the names of the next version, where the request it came from writes these."""
+    """Rename outputs of a clone to the next version where the original writes the same names."""
     wanted = request_or_404(request.user, key)
     with show_errors(request):
         take_next_names(request=wanted, by=request.user, at=timezone.now())
@@ -58,7 +54,7 @@ def next_names(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_safe
 def templates(request: AuthenticatedRequest) -> HttpResponse:
-    """The templates that this person may see, some at a time: those that follow the one named by `?after=`."""
+    """List the templates visible to the user, by page: those after the template `?after=`."""
     mine = set(writable_experiments(request.user).values_list("pk", flat=True))
     found = templates_for(request.user)
     last = found.filter(pk=number_in(request.GET, "after") or 0).first()
@@ -74,7 +70,7 @@ def templates(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Keep what a request holds as a template."""
+    """Save a request as a template."""
     wanted = request_or_404(request.user, key)
     if not may_manage(request.user, wanted.experiment_id):
         raise PermissionDenied("Only liaisons of the experiment and the OPG can create its templates.")
@@ -84,7 +80,7 @@ def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
             made = save_template(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, f"Saved the template “{made}” of {made.experiment}.")
             return redirect("production:templates")
-    return _name_page(request, form, f"Keep {wanted} as a template")
+    return _name_page(request, form, f"Save {wanted} as a template")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -96,7 +92,7 @@ def rename_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
         with show_errors(request, form):
             templates_module.rename_template(template=template, by=request.user, at=timezone.now(), **form.cleaned_data)
             return redirect("production:templates")
-    return _name_page(request, form, "Rename the template")
+    return _name_page(request, form, "Rename template")
 
 
 @require_POST

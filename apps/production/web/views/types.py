@@ -1,4 +1,4 @@
-"""What each workflow type asks for, written from its declaration."""
+"""Workflow types and their arguments."""
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -20,7 +20,6 @@ def workflow_list(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def workflow_page(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """One type in its newest version."""
     version = get_object_or_404(newest_versions(visible_types(request.user)), type__key=key)
     may_write = writable_experiments(request.user).exists() and key in dict(workflow_choices(request.user))
     context = {"version": version, "workflow": workflow_of(version), "may_write": may_write}
