@@ -44,15 +44,6 @@ class Capture:
     problems: list[str]
 
 
-@dataclass(frozen=True)
-class PluginKind:
-    """Plugins of one kind, and their problems by name."""
-
-    group: str
-    names: list[str]
-    problems: dict[str, str]
-
-
 def health_page(*, at: datetime) -> dict[str, Any]:
     """Return the context of the health page."""
     failing = Delivery.objects.filter(delivered_at=None, attempts__gt=0)
@@ -65,24 +56,24 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "failing": failing.count(),
         "channels": channels_health(at),
         "collections": collections(),
-        "plugins": plugin_kinds(),
+        "plugins": loaded_plugins(),
     }
 
 
-def plugin_kinds() -> list[PluginKind]:
-    """Load all plugins and return their names and problems."""
+def loaded_plugins() -> tuple[Registry[Any], ...]:
+    """Load all plugins and return their registries, which then know all problems."""
     for registry in PLUGINS:
         registry.working()
     classifiers()
-    return [PluginKind(each.group, each.names(), dict(sorted(each.problems.items()))) for each in PLUGINS]
+    return PLUGINS
 
 
 def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
     """Warn about duplicate or broken plugins; the portal works without them."""
     return [
         checks.Warning(f"{name}: {problem}", obj=kind.group, id="opsportal.W001")
-        for kind in plugin_kinds()
-        for name, problem in kind.problems.items()
+        for kind in loaded_plugins()
+        for name, problem in sorted(kind.problems.items())
     ]
 
 

@@ -1,4 +1,4 @@
-"""Everything that the home page shows, from the apps that know it; roll-ups only, no raw jobs."""
+"""The home page: everything it shows, from several apps; from roll-ups, without raw jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from apps.progress.domain.stage_counts import production_now
 from apps.statusboard.domain.announcements import announcements_for
 from apps.statusboard.domain.board import Row, board
 
-#: How many causes the home page names; the rest is one line.
+#: Maximum number of causes on the home page; the others are one line.
 CAUSES = 6
 HOURS = 24
 
@@ -43,7 +43,7 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Cause:
-    """One line of "why jobs failed": label, number, next step, and the list behind it."""
+    """One line of "why jobs failed", with the URL of its list."""
 
     label: str
     jobs: int
@@ -54,7 +54,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ServiceRow:
-    """A service of the board, with how many of today's failed jobs have a verdict that names it, and their list."""
+    """A service of the board, the number of today's failed jobs whose verdict names it, and their list."""
 
     row: Row
     jobs_hit: int
@@ -62,7 +62,7 @@ class ServiceRow:
 
 
 def home_page(*, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the home page, for its own template and for the parts it includes."""
+    """Return the context of the home page."""
     services = services_today(user=user, at=at)
     return {
         "at": at,
@@ -81,7 +81,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
 
 
 def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
-    """Return the board, and for each service the jobs that failed by it since the hour in which today began."""
+    """Return the board, with the jobs that each service made fail since the first hour of today."""
     zone = timezone.get_current_timezone()
     midnight = datetime.combine(at.astimezone(zone), time(), zone)
     start, end = hour_of(midnight), hour_of(at) + timedelta(hours=1)
@@ -95,16 +95,13 @@ def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
 
 
 def _failed_jobs(start: datetime, end: datetime, **filters: str) -> str:
-    """Return the address of the list of jobs that failed in [start, end)."""
+    """Return the URL of the list of jobs that failed in [start, end)."""
     window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"}
     return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**filters, **window})}"
 
 
 def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the largest causes of the last 24 whole hours, this one included, and of how many jobs.
-
-    `names` are those of the services, by slug.
-    """
+    """Return the top causes of the last 24 whole hours including this one; `names` of services are by slug."""
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)

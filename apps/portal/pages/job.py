@@ -1,6 +1,6 @@
-"""Everything that the page of one job shows, from the apps that know it."""
+"""The page of one job: everything it shows, from several apps."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,6 @@ from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
-from apps.core.models import Event
 from apps.diagnosis.domain.facts import needed_services
 from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
@@ -24,7 +23,7 @@ from apps.statusboard.domain.outages import ServiceOutage, outages_during
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happened to the job: when, what, and in whose words if in somebody's."""
+    """An entry of the job's activity; `by` and `reason` only for actions of users."""
 
     at: datetime
     text: str
@@ -32,34 +31,17 @@ class Step:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class JobPage:
-    """One job for one reader. `request` is None where its request is unknown or not the reader's to see."""
-
-    job: Job
-    request: Request | None
-    diagnosis: JobDiagnosis
-    archived: ArchivedJob | None
-    outages: list[ServiceOutage]
-    steps: list[Step] = field(default_factory=list)
-
-
 def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
-    """Return the context of the job page, for its own template and for the parts it includes."""
+    """Return the context of the job page; `job_request` is None if unknown or not visible to the user."""
     archived = archived_job_for(job)
     diagnosis = job_diagnosis(job)
     initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
-    page = JobPage(
-        job=job,
-        request=_request(job, user),
-        diagnosis=diagnosis,
-        archived=archived,
-        outages=_outages(job, at),
-        steps=_steps(job, archived, diagnosis),
-    )
+    requests = Request.objects.visible_to(user).filter(key=job.request_key, experiment=job.experiment_id)
     context: dict[str, Any] = {
-        "page": page,
         "job": job,
+        "job_request": requests.first(),
+        "outages": _outages(job, at),
+        "steps": _steps(job, archived, diagnosis),
         "diagnosis": diagnosis,
         "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
         "correction": CorrectionForm(initial=initial),
@@ -75,12 +57,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     return context
 
 
-def _request(job: Job, user: User) -> Request | None:
-    return Request.objects.visible_to(user).filter(key=job.request_key, experiment=job.experiment_id).first()
-
-
 def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
-    """Return for each service that the job needs whether it was out; for a job that never ran, nothing."""
+    """Return for each required service whether it was out while the job ran; nothing if it never ran."""
     if job.started_at is None:
         return []
     ids = [service.pk for service in needed_services(job)]
@@ -97,9 +75,5 @@ def _steps(job: Job, archived: ArchivedJob | None, diagnosis: JobDiagnosis) -> l
     steps.append(Step(job.collected_at, "collected from accounting"))
     if diagnosis.verdict:
         steps.append(Step(diagnosis.verdict.decided_at, f"verdict: {diagnosis.headline.lower()}"))
-    steps += [_said(event) for event in events_of(job)[:50]]
+    steps += [Step(event.at, what_was_done(event), event.actor, event.reason) for event in events_of(job)[:50]]
     return sorted(steps, key=lambda step: step.at)
-
-
-def _said(event: Event) -> Step:
-    return Step(event.at, what_was_done(event), event.actor, event.reason)

@@ -1,4 +1,4 @@
-"""What the health page shows, as numbers in Prometheus' text format. No jobs are counted for it."""
+"""The figures of the health page in Prometheus' text format. No jobs are counted for it."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -11,7 +11,7 @@ from apps.archive.handover.report import CaptureReport
 from apps.core.domain.health import readiness
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.domain.jobs import collections
-from apps.portal.pages.health import CAPTURE, plugin_kinds
+from apps.portal.pages.health import CAPTURE, loaded_plugins
 
 _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
@@ -28,56 +28,50 @@ _OF_SINK = {
 
 
 def metrics_text(*, at: datetime) -> bytes:
-    """Return the text."""
     registry = CollectorRegistry()
     registry.register(_Health(at))
     return generate_latest(registry)
 
 
 class _Health:
-    """Collects anew each time it is asked."""
-
     def __init__(self, at: datetime) -> None:
         self._at = at
 
     def describe(self) -> list[Metric]:
-        """Keep the registry from asking the database when this is registered."""
+        """Keep the registry from querying the database on registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         hearts = list(Heartbeat.objects.order_by("name"))
-        yield from self._parts(hearts)
-        yield from _captures(
-            {heart.name.removeprefix(CAPTURE): heart for heart in hearts if heart.name.startswith(CAPTURE)}
-        )
-        yield from _deliveries()
-        yield from self._collections()
-
-    def _parts(self, hearts: list[Heartbeat]) -> Iterator[Metric]:
-        well = GaugeMetricFamily("opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"])
+        ok = GaugeMetricFamily("opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"])
         for check in readiness(self._at):
-            well.add_metric([check.name], check.ok)
+            ok.add_metric([check.name], check.ok)
         age = GaugeMetricFamily(
             "opsportal_heartbeat_age_seconds", "Time since the last heartbeat of a process.", labels=["process"]
         )
         for heart in hearts:
             age.add_metric([heart.name], (self._at - heart.at).total_seconds())
         plugins = GaugeMetricFamily("opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"])
-        for kind in plugin_kinds():
+        for kind in loaded_plugins():
             plugins.add_metric([kind.group], len(kind.problems))
-        yield from (well, age, plugins)
-
-    def _collections(self) -> Iterator[Metric]:
-        well = GaugeMetricFamily("opsportal_accounting_ok", "Whether accounting is reachable.", labels=["cluster"])
-        age = GaugeMetricFamily("opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"])
-        for each in collections():
-            well.add_metric([each.cluster.name], not each.last_error)
-            age.add_metric([each.cluster.name], (self._at - each.collected_until).total_seconds())
-        yield from (well, age)
+        yield from (ok, age, plugins, *_captures(hearts), *_deliveries(), *_collections(self._at))
 
 
-def _captures(hearts: dict[str, Heartbeat]) -> Iterator[Metric]:
-    reports = {cluster: CaptureReport.from_detail(heart.detail) for cluster, heart in hearts.items()}
+def _collections(at: datetime) -> Iterator[Metric]:
+    ok = GaugeMetricFamily("opsportal_accounting_ok", "Whether accounting is reachable.", labels=["cluster"])
+    age = GaugeMetricFamily("opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"])
+    for each in collections():
+        ok.add_metric([each.cluster.name], not each.last_error)
+        age.add_metric([each.cluster.name], (at - each.collected_until).total_seconds())
+    yield from (ok, age)
+
+
+def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
+    reports = {
+        heart.name.removeprefix(CAPTURE): CaptureReport.from_detail(heart.detail)
+        for heart in hearts
+        if heart.name.startswith(CAPTURE)
+    }
     for name, (text, family) in _OF_CAPTURE.items():
         metric = family(f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster"])
         for cluster, report in reports.items():
@@ -86,8 +80,8 @@ def _captures(hearts: dict[str, Heartbeat]) -> Iterator[Metric]:
     for name, (text, family) in _OF_SINK.items():
         metric = family(f"opsportal_sink_{name}", text, labels=["cluster", "sink"])
         for cluster, report in reports.items():
-            for sink, said in report.sinks.items():
-                metric.add_metric([cluster, sink], getattr(said, name))
+            for sink, state in report.sinks.items():
+                metric.add_metric([cluster, sink], getattr(state, name))
         yield metric
 
 

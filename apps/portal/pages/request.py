@@ -1,4 +1,4 @@
-"""Everything that the page of one request shows, from the apps that know it."""
+"""The page of one request: everything it shows, from several apps."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,19 +37,19 @@ from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import Standing as QualityStanding
 from apps.quality.domain.standing import standing_of as quality_of
 
-#: What `?do=` opens beside the moves: the form of the priority.
+#: The value of `?do=` that opens the priority form.
 PRIORITY = "priority"
-#: From here on there is output to judge; and once its checks have run they come first on the page.
-_JUDGED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestState.DONE_PARTIAL})
-_WITH_OUTPUT = _JUDGED | {RequestState.RUNNING, RequestState.COMPLETING}
+#: States in which data quality comes first on the page, and states with output.
+_REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestState.DONE_PARTIAL})
+_WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
 @dataclass(frozen=True)
 class RequestPage:
-    """One request for one reader; the fields are what its template and the parts that it includes call them.
+    """One request for one user; the fields are the context of the template.
 
-    `step` is the move whose form is open, if this person may make it. `progress` is known once the request is
-    approved, `quality` once it has output. `level` and `feeds` are how the person follows it.
+    `step` is the move whose form is open, if the user can make it. `progress` is set once the request is approved,
+    `quality` once it has output. `level` and `feeds` say how the user follows it.
     """
 
     object: Request
@@ -87,7 +87,7 @@ class RequestPage:
 
 
 def request_page(*, request: Request, user: User, at: datetime, asked: str = "") -> RequestPage:
-    """Return the page of a request; `asked` is the verb of the move, or `PRIORITY`, whose form is to be open."""
+    """Return the page of a request; `asked` is the verb of the move whose form is open, or `PRIORITY`."""
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
     prioritises = may_prioritise(user, request)
@@ -124,7 +124,7 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
         related=related_to(request),
         progress=progress_now(request, at=at) if request.approved_at else None,
         quality=quality_of(request) if request.state in _WITH_OUTPUT else None,
-        is_judged=request.state in _JUDGED,
+        is_judged=request.state in _REVIEWED,
         level=level_of(user, request),
         feeds=addresses_of(getattr(user, "notification_preferences", None), request),
     )

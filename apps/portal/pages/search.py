@@ -1,10 +1,8 @@
-"""What the pages of the portal read from several apps at once."""
+"""Search over jobs, requests, services and clusters."""
 
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import User
@@ -13,13 +11,13 @@ from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.models import Service
 
-#: How many of each kind a search shows; the rest is in that kind's own list.
+#: Maximum number of results of each kind.
 SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found, by kind; `jobs_url` leads to the whole list of jobs, where there is one."""
+    """Results by kind; `jobs_url` is the list of all jobs found, if there are more."""
 
     jobs: list[Job] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -27,25 +25,20 @@ class Found:
     clusters: list[Cluster] = field(default_factory=list)
     jobs_url: str = ""
 
-    def only(self) -> str:
-        """Return the address of the one thing found, or nothing when there is none or more."""
-        everything: list[Any] = [*self.jobs, *self.requests, *self.services]
-        if len(everything) != 1 or self.clusters:
+    def single_url(self) -> str:
+        """Return the URL of the result if there is exactly one that has a page, else an empty text."""
+        found: list[Job | Request | Service] = [*self.jobs, *self.requests, *self.services]
+        if len(found) != 1 or self.clusters:
             return ""
-        return address(everything[0])
-
-
-def address(thing: Job | Request | Service) -> str:
-    """Return where the page of a thing is."""
-    if isinstance(thing, Service):
-        return reverse("statusboard:service-detail", args=[thing.slug])
-    return thing.get_absolute_url()
+        if isinstance(found[0], Service):
+            return reverse("statusboard:service-detail", args=[found[0].slug])
+        return found[0].get_absolute_url()
 
 
 def find(*, words: str, user: User) -> Found:
-    """Look `words` up as a job's id, host, user, a request's key or title, a service's or cluster's name.
+    """Search ids, hosts and users of jobs, keys and titles of requests, names of services and clusters.
 
-    Every look-up is bounded and uses an index, whatever the words are.
+    Every query is limited and uses an index.
     """
     words = words.strip()
     if not words:
@@ -55,8 +48,9 @@ def find(*, words: str, user: User) -> Found:
         return Found(requests=[exact])
     jobs = Job.objects.visible_to(user).select_related("cluster", "experiment").order_by("-ended_at", "-pk")
     found, jobs_url = list(jobs.filter(job_id=words)[:SHOWN]), ""
-    if not found:
-        found, jobs_url = _jobs_of(jobs, words)
+    for name in ("host", "user"):
+        if not found and (found := list(jobs.filter(**{name: words})[:SHOWN])):
+            jobs_url = f"{reverse('jobs:list')}?{urlencode({name: words})}"
     return Found(
         jobs=found,
         requests=list(requests.filter(title__icontains=words).order_by("-pk")[:SHOWN]),
@@ -64,11 +58,3 @@ def find(*, words: str, user: User) -> Found:
         clusters=list(Cluster.objects.filter(name__iexact=words)),
         jobs_url=jobs_url,
     )
-
-
-def _jobs_of(jobs: QuerySet[Job], words: str) -> tuple[list[Job], str]:
-    for name in ("host", "user"):
-        found = list(jobs.filter(**{name: words})[:SHOWN])
-        if found:
-            return found, f"{reverse('jobs:list')}?{urlencode({name: words})}"
-    return [], ""

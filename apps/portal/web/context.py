@@ -1,4 +1,4 @@
-"""What the frame of every page needs: places, links across apps, the strip that speaks when something is wrong."""
+"""The context of every page: places, links across apps, and the strip shown when something is wrong."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ PLACES = [
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Reports", "jobs:reports", ("/reports/",)),
 ]
-#: Pages of higher apps to which a page of a lower app leads: by that page, name and URL name.
+#: Links from a page of a lower app to pages of higher apps: names and URL names.
 PAGE_LINKS = {
     "account": [("Notifications", "notifications:settings"), ("Portal health", "portal:health")],
     "requests": [("Data quality", "quality:waiting")],
@@ -28,13 +28,17 @@ PAGE_LINKS = {
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the places and, read only where a template asks for it, the strip, what is unread, and links."""
+    """Return the places and, queried only if a template uses them, links, strip and unread notifications."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
     return {
         "places": [
-            {"name": name, "url": url, "current": _is_current(request.path, url, prefixes)}
+            {
+                "name": name,
+                "url": url,
+                "current": request.path.startswith(prefixes) or (url == "portal:home" and request.path == "/"),
+            }
             for name, url, prefixes in PLACES
         ],
         "page_links": SimpleLazyObject(lambda: _page_links(user)),
@@ -44,13 +48,9 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def _page_links(user: User) -> dict[str, list[dict[str, str]]]:
-    """Return the links of each page that this person may follow: health is for the OPG."""
+    """Return the links of each page, without health for users outside the OPG."""
     hidden = set() if is_opg(user) else {"portal:health"}
     return {
         page: [{"name": name, "url": url} for name, url in links if url not in hidden]
         for page, links in PAGE_LINKS.items()
     }
-
-
-def _is_current(path: str, url: str, prefixes: tuple[str, ...]) -> bool:
-    return path.startswith(prefixes) or (url == "portal:home" and path == "/")

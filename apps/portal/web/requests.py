@@ -1,4 +1,4 @@
-"""The page of a request, and the moves made there."""
+"""The page of a request, and its moves."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ from apps.production.web.lookup import request_or_404
 
 @require_safe
 def request_detail(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """The page of a request; `?do=approve` opens the form of a move that this person may make now."""
+    """The page of a request; `?do=approve` opens the form of a move that the user can make now."""
     return _page(request, request_or_404(request.user, key), asked=request.GET.get("do", ""))
 
 
 @require_POST
 def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
-    """Make one move; problems come back beside the form, a lost race as a message on the request as it is now."""
+    """Make one move; problems show beside the form, a conflict as a message on the current request."""
     if verb not in SERVICES:
         raise Http404
     wanted, form = request_or_404(request.user, key), _form_of(verb)(request.POST)
@@ -44,7 +44,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
         messages.success(request, move_message(wanted, verb))
     if form.errors.keys() & form.fields.keys():
         return _page(request, wanted, asked=verb, form=form)
-    if form.errors:  # of what the request holds
+    if form.errors:  # in the content of the request
         return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
     return redirect(wanted)
 
@@ -60,7 +60,7 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
-    """Answer with the page and the form that is open; one that was sent comes back with its problems."""
+    """Render the page with the open form; a submitted one with its problems."""
     page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked)
     if form is None:
         return render(request, "portal/request.html", {**vars(page), "form": _empty_form(page)})

@@ -9,7 +9,7 @@ urlpatterns = [
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/<int:pk>/", views.job, name="job"),
-    # After the pages of production, whose addresses begin so too.
+    # After the pages of production, which have the same prefix.
     path("requests/<str:key>/", requests.request_detail, name="request"),
     path("requests/<str:key>/priority/", requests.prioritise, name="request-priority"),
     path("requests/<str:key>/<str:verb>/", requests.move_request, name="request-move"),

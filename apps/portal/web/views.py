@@ -15,7 +15,6 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.jobs import jobs_for_list
-from apps.jobs.models import Job
 from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
@@ -33,30 +32,25 @@ def home(request: AuthenticatedRequest) -> HttpResponse:
 def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(jobs_for_list(request.user), pk=pk)
     context = job_page(job=found, user=request.user, at=timezone.now())
-    return render(request, "portal/job.html", {**context, "job_ending": _ending(found)})
-
-
-def _ending(job: Job) -> str:
-    """Return how the job ended: `failed · exit 65`, `failed · signal 11`."""
-    words = job.state.replace("_", " ")
-    if job.signal:
-        return f"{words} · signal {job.signal}"
-    return f"{words} · exit {job.exit_code}" if job.exit_code else words
+    ending = found.state.replace("_", " ")  # "failed · exit 65", "failed · signal 11"
+    if found.signal or found.exit_code:
+        ending += f" · signal {found.signal}" if found.signal else f" · exit {found.exit_code}"
+    return render(request, "portal/job.html", {**context, "job_ending": ending})
 
 
 @require_safe
 def search(request: AuthenticatedRequest) -> HttpResponse:
-    """Show what is found; a single thing at once."""
+    """Show the results; redirect to a single one."""
     words = request.GET.get("q", "")[:200]
     found = find(words=words, user=request.user)
-    if only := found.only():
-        return redirect(only)
+    if url := found.single_url():
+        return redirect(url)
     return render(request, "portal/find.html", {"words": words.strip(), "found": found})
 
 
 @require_safe
 def health(request: AuthenticatedRequest) -> HttpResponse:
-    """Show how the portal's own parts do, to the OPG: paths and messages of hosts are not for everybody."""
+    """Show the health of the portal to the OPG only: it contains paths and error messages of hosts."""
     if not is_opg(request.user):
         raise PermissionDenied
     return render(request, "portal/health.html", health_page(at=timezone.now()))
@@ -65,7 +59,7 @@ def health(request: AuthenticatedRequest) -> HttpResponse:
 @login_not_required  # a monitoring system has a token and no session
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Tell Prometheus what the health page shows, by METRICS_TOKEN or to the OPG."""
+    """Return the figures of the health page for Prometheus, with METRICS_TOKEN or to the OPG."""
     token = bearer_token(request.headers.get("Authorization", ""))
     by_token = settings.METRICS_TOKEN and hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
     if by_token or is_opg(request.user):

@@ -1,4 +1,4 @@
-"""What a process of the web server loads before its first visitor, who would wait for it."""
+"""What the web server loads before the first request, which would wait for it."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ from django.template import Engine, TemplateSyntaxError
 from django.template.loader import get_template
 from django.urls import reverse
 
-from apps.portal.pages.health import plugin_kinds
+from apps.portal.pages.health import loaded_plugins
 
 
 def load_ahead() -> None:
-    """Load plugins, addresses and templates; one that is broken is told of by its own page."""
-    plugin_kinds()
+    """Load plugins, URLs and templates; a broken template fails on its own page."""
+    loaded_plugins()
     reverse("portal:home")
     for directory in Engine.get_default().dirs:
         for path in sorted(Path(directory).rglob("*.html")):

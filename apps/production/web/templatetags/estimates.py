@@ -11,28 +11,11 @@ register = template.Library()
 HOUR = 3600
 
 
-def _span(figure: Range | None, write: Callable[[float], str]) -> str:
-    if figure is None:
-        return "–"
-    low, mid, high = write(figure.low), write(figure.mid), write(figure.high)
-    return mid if low == high else f"{mid} ({low} to {high})"
-
-
 def _round(number: float) -> str:
     """Write a number with the two or three significant digits that an estimate has."""
     if number >= 100:
         return f"{round(number, 2 - len(str(int(number)))):,.0f}"
     return f"{number:.2g}" if number < 10 else f"{number:.0f}"
-
-
-@register.filter
-def core_hours(figure: Range | None) -> str:
-    return _span(figure, lambda seconds: _round(seconds / HOUR))
-
-
-@register.filter
-def span_days(figure: Range | None) -> str:
-    return _span(figure, _round)
 
 
 @register.filter
@@ -42,16 +25,6 @@ def span_dates(days: tuple[date, date, date] | None) -> str:
         return "–"
     early, likely, late = (f"{day:%-d %b %Y}" for day in days)
     return f"{likely} ({early} to {late})"
-
-
-@register.filter
-def span_time(figure: Range | None) -> str:
-    return _span(figure, _time)
-
-
-@register.filter
-def span_size(figure: Range | None) -> str:
-    return _span(figure, _size)
 
 
 def _time(seconds: float) -> str:
@@ -66,3 +39,20 @@ def _size(count: float) -> str:
         if count >= size:
             return f"{_round(count / size)} {unit}"
     return f"{count:.0f} B"
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "core-hours": lambda seconds: _round(seconds / HOUR),
+    "days": _round,
+    "time": _time,
+    "size": _size,
+}
+
+
+@register.filter
+def span(figure: Range | None, unit: str) -> str:
+    """Write the likely value, with the range in brackets: `3.1 TB (2.8 TB to 3.6 TB)`."""
+    if figure is None:
+        return "–"
+    low, mid, high = map(_UNITS[unit], (figure.low, figure.mid, figure.high))
+    return mid if low == high else f"{mid} ({low} to {high})"
