@@ -1,4 +1,4 @@
-"""Views of the API: a call has a user, and one that changes something is one domain function."""
+"""Base views of the API: a call has a user, and one that changes something calls one domain function."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -20,36 +20,36 @@ from apps.core.api.input import checked_data
 M = TypeVar("M", bound=Model)
 Serializer = type[BaseSerializer[Any]]
 
-#: Names of methods that have a route without being declared as an action.
+#: Methods that have a route without `action`.
 _STANDARD = frozenset({"create", "update", "partial_update", "destroy"})
 
 
 class ApiRequest(Request):
-    """What views of the API take: a call of a user, as nobody else is let in."""
+    """A call of an authenticated user."""
 
     user: User
 
 
 class ApiView(APIView):
-    """A view of the API, for users."""
+    """A view for users."""
 
     request: ApiRequest
 
     def given(self, writer: Serializer | None) -> dict[str, Any]:
-        """Return what was sent, checked, with who sends it and when: what a domain function takes."""
+        """Return the checked body with `by` and `at`: the arguments of a domain function."""
         sent = checked_data(writer(data=self.request.data)) if writer else {}
         return {**sent, "by": self.request.user, "at": timezone.now()}
 
 
 class ApiViewSet(ApiView, GenericViewSet[M]):
-    """A viewset of the API, for users."""
+    """A viewset for users."""
 
     def about(self) -> Any:
-        """Return what a command is about: the object of the address, or None if it names none."""
+        """Return the target of a command: the object of the URL, or None."""
         return self.get_object() if self.detail else None
 
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
-        """Answer a command with what it returned."""
+        """Return the response of a command."""
         return Response(reader(done, context=self.get_serializer_context()).data if reader else None, status=code)
 
 
@@ -63,9 +63,8 @@ def command(
 ) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
     """Declare a call that changes something: `create`, `update`, `destroy`, or a POST with the method's name.
 
-    The method takes what the call is `about`, if that is anything, and, by keyword, what `writer` reads of the body,
-    `by` and `at`. What it returns, or else what the call is about, is answered as `reader` writes it.
-    `refused` describes refusals in the schema.
+    The method takes the target (`about`), if any, and by keyword the body as read by `writer`, `by` and `at`. The
+    response is its result, or else the target, as written by `reader`. `refused` documents errors in the schema.
     """
     answers = {code: reader, **(refused or {})}
 

@@ -1,4 +1,4 @@
-"""Who may do what: one place that every page, route and service asks."""
+"""Roles of users, the basis of every permission check."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -10,36 +10,36 @@ if TYPE_CHECKING:
 
     from apps.accounts.models import User
 
-#: Whose rights are asked for; a stranger has none, nor has a part of the portal, which is named by a text.
+#: Anonymous users have no roles, nor have parts of the portal, which are named by a text.
 Anyone: TypeAlias = "User | AnonymousUser | str | None"
 
 
 @dataclass(frozen=True)
 class Scope:
-    """All roles of one person: pairs of role and experiment id, None for all experiments."""
+    """All roles of a user: pairs of role and experiment id, None for all experiments."""
 
     roles: frozenset[tuple[str, int | None]]
 
     @property
     def sees_all(self) -> bool:
-        """Tell whether this person belongs to the OPG, whose work spans all experiments."""
+        """Whether the user belongs to the OPG, which works for all experiments."""
         return any(role in OPG_ROLES and experiment is None for role, experiment in self.roles)
 
     @property
     def experiments(self) -> frozenset[int]:
-        """Return the ids of the experiments with a role of any kind."""
+        """Ids of the experiments in which the user has any role."""
         return frozenset(experiment for _, experiment in self.roles if experiment is not None)
 
     def has(self, role: Role, experiment_id: int | None = None) -> bool:
-        """Tell whether the role is held for this experiment, or for all."""
+        """Return whether the user has the role for this experiment or for all."""
         return (role, None) in self.roles or (experiment_id is not None and (role, experiment_id) in self.roles)
 
     def has_anywhere(self, role: Role) -> bool:
-        """Tell whether the role is held for at least one experiment."""
+        """Return whether the user has the role for at least one experiment."""
         return any(held == role for held, _ in self.roles)
 
     def sees(self, experiment_id: int | None) -> bool:
-        """Tell whether what belongs to this experiment (None: to none) may be seen."""
+        """Return whether the user can see objects of this experiment (None: of no experiment)."""
         return self.sees_all or experiment_id in self.experiments
 
 
@@ -47,7 +47,7 @@ NOBODY = Scope(frozenset())
 
 
 def scope_of(user: Anyone) -> Scope:
-    """Return the person's roles, read once per user object; a stranger or inactive user has none."""
+    """Return the user's roles, read once per user object; anonymous and inactive users have none."""
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return NOBODY
     if not hasattr(user, "_scope"):
@@ -56,7 +56,7 @@ def scope_of(user: Anyone) -> Scope:
 
 
 def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
-    """Return the person's own logins: pairs of login and the cluster's name, which is empty for every cluster."""
+    """Return the user's cluster logins as pairs of login and cluster name, empty for every cluster."""
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return frozenset()
     if not hasattr(user, "_logins"):
@@ -65,7 +65,7 @@ def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
 
 
 def is_opg(user: Anyone) -> bool:
-    """Tell whether the person is of the Offline Production Group."""
+    """Return whether the user belongs to the Offline Production Group."""
     return scope_of(user).sees_all
 
 
@@ -78,7 +78,7 @@ def is_liaison(user: Anyone, experiment_id: int | None = None) -> bool:
 
 
 def is_shifter(user: Anyone) -> bool:
-    """Tell whether the person may run operations: services, announcements, retries. Approvers and admins may too."""
+    """Return whether the user can run operations: services, announcements, retries."""
     return is_opg(user)
 
 

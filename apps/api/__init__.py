@@ -1,1 +1,1 @@
-"""The API's router, version and schema, and the keys of calls that are to be made once."""
+"""Router, version and schema of the API, and idempotency keys."""

@@ -1,91 +1,78 @@
-"""`Idempotency-Key`: a call that is sent again with its key is answered as before, and changes nothing a second time.
+"""`Idempotency-Key`: a call repeated with its key gets the same response and changes nothing a second time.
 
-As draft-ietf-httpapi-idempotency-key-header has it. Key, change and answer are one transaction: whoever is killed on
-the way has changed nothing and kept nothing.
+Follows draft-ietf-httpapi-idempotency-key-header. Key, change and response are one transaction, so a killed process
+leaves neither.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 
 from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
 from apps.api.models import KeyedCall
-from apps.core.errors import DomainError
+from apps.core.errors import DomainError, NotAllowed
 
-#: A string as RFC 8941 writes it, or the same without quotes.
+#: A string as in RFC 8941, or the same without quotes.
 _KEY = re.compile(r'"(?P<quoted>[\x20\x21\x23-\x5b\x5d-\x7e]{1,255})"|(?P<bare>[\x21\x23-\x7e]{1,255})')
 
 
 class CallInProgress(DomainError):
-    """The same call, with this key, is being made at this moment."""
+    """The same call is in progress with this key."""
 
 
 class KeyReused(DomainError):
     """The key was used for another call."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call with a key. `route` is method and path, `fingerprint` a digest of everything else of the call."""
+
+    user: User
+    route: str
+    key: str
+    fingerprint: str
+    at: datetime
+
+    def earlier(self) -> KeyedCall | None:
+        """Return the earlier call with this key; None for the first, which locks the key until the transaction ends.
+
+        Raises `CallInProgress`, `KeyReused`, and `NotAllowed` if the user has lost a role since: the stored response
+        may show what the user can no longer see.
+        """
+        digest = hashlib.sha256(f"{self.user.pk} {self.route} {self.key}".encode()).digest()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [int.from_bytes(digest[:8], signed=True)])
+            if not cursor.fetchone()[0]:
+                raise CallInProgress("The same call is in progress with this key. Try again in a moment.")
+        calls = KeyedCall.objects.filter(user=self.user, route=self.route, key=self.key)
+        calls.filter(at__lte=self.at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()
+        found = calls.first()
+        if found is not None and found.fingerprint != self.fingerprint:
+            raise KeyReused("This key was used for another call: the body differs. Use a new key for each change.")
+        if found is not None and not {tuple(role) for role in found.roles} <= scope_of(self.user).roles:
+            raise NotAllowed(
+                "This change was made before. You have lost a role since, so its response is not repeated."
+            )
+        return found
+
+    def keep(self, **response: Any) -> None:
+        """Store the call with `status`, `headers` and `body` of its response, in the transaction of the change."""
+        KeyedCall.objects.create(**vars(self), roles=[list(role) for role in scope_of(self.user).roles], **response)
+
+
 def key_of(header: str) -> str | None:
-    """Return the key that a header holds; None where it is none."""
+    """Return the key in a header; None if it is malformed."""
     found = _KEY.fullmatch(header.strip())
     return (found["quoted"] or found["bare"]) if found else None
 
 
-def call_before(*, user: User, route: str, key: str, fingerprint: str, at: datetime) -> KeyedCall | None:
-    """Return the call that was made with this key; None for the first, which has the key until the transaction ends.
-
-    `route` is method and path, `fingerprint` a digest of all else that makes one call differ from another. Raises
-    `CallInProgress` and `KeyReused`.
-    """
-    if not _alone(f"{user.pk} {route} {key}"):
-        raise CallInProgress("The same call, with this key, is being made just now. Ask again in a moment.")
-    calls = KeyedCall.objects.filter(user=user, route=route, key=key)
-    calls.filter(at__lte=at - _kept_for()).delete()
-    before = calls.first()
-    if before is not None and before.fingerprint != fingerprint:
-        raise KeyReused("This key was used for another call: the body differs. Take a new key for each change.")
-    return before
-
-
-def keep_call(
-    *,
-    user: User,
-    route: str,
-    key: str,
-    fingerprint: str,
-    at: datetime,
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-) -> KeyedCall:
-    """Keep a call and its answer, in the transaction that changed something."""
-    return KeyedCall.objects.create(
-        user=user,
-        route=route,
-        key=key,
-        fingerprint=fingerprint,
-        at=at,
-        status=status,
-        headers=dict(headers),
-        body=body,
-    )
-
-
 def drop_old_calls(*, at: datetime) -> int:
-    """Forget calls that are older than IDEMPOTENCY_HOURS; return how many."""
-    return KeyedCall.objects.filter(at__lte=at - _kept_for()).delete()[0]
-
-
-def _kept_for() -> timedelta:
-    return timedelta(hours=settings.IDEMPOTENCY_HOURS)
-
-
-def _alone(name: str) -> bool:
-    """Take the lock of this call until the transaction ends, however it does, or tell that another has it."""
-    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])
-        return bool(cursor.fetchone()[0])
+    """Delete calls older than IDEMPOTENCY_HOURS; return how many."""
+    return KeyedCall.objects.filter(at__lte=at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()[0]

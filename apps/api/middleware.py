@@ -1,9 +1,8 @@
-"""What holds for every call of the API, whichever view answers it: `Idempotency-Key`, `ETag`, `If-None-Match`."""
+"""Headers that every call of the API supports: `Idempotency-Key`, `ETag`, `If-None-Match`."""
 
 import hashlib
 import json
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -17,20 +16,20 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.accounts.models import User
-from apps.api.domain import CallInProgress, KeyReused, call_before, keep_call, key_of
-from apps.api.models import KeyedCall
+from apps.api.domain import Call, CallInProgress, KeyReused, key_of
 from apps.core.api.conditional import SAFE
+from apps.core.errors import NotAllowed
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
-#: What else of the sender makes one call differ from another.
+#: Headers that make calls differ.
 _OF_THE_CALL = ("Content-Type", "If-Match", "If-None-Match", "Accept")
 _KEPT_HEADERS = ("Content-Type", "ETag", "Location")
-_NOT_KEPT = "This was done before. Its answer held a secret, which is told once and not kept."
-_UNKNOWN = "This address knows no If-Match: nothing was changed."
+_NOT_KEPT = "This change was made before. Its response contained a secret and is not repeated."
+_UNKNOWN = "This resource does not support If-Match. Nothing was changed."
 
 
 class ETagMiddleware:
-    """Tag what is read, say 304 for what the reader has already, and let no `If-Match` pass unheeded."""
+    """Add ETags to reads, answer 304 to a matching `If-None-Match`, and refuse an `If-Match` that is not supported."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -50,7 +49,7 @@ class ETagMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Refuse a condition that the view would not look at."""
+        """Refuse a condition that the view would ignore."""
         cls = getattr(view, "cls", None)
         if cls is None or request.method in SAFE or "If-Match" not in request.headers:
             return None
@@ -58,7 +57,7 @@ class ETagMiddleware:
 
 
 class IdempotencyMiddleware:
-    """Let a change that is sent again with its key be made once. Last in the list, as it calls the view itself."""
+    """Makes a change once however often it is sent with its key. Last in the list because it calls the view."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -69,81 +68,62 @@ class IdempotencyMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Call the view where a key came with a change by a known person; else leave all to the view."""
+        """Call the view if an authenticated user sent a change with a key; else do nothing."""
         header, cls = request.headers.get(HEADER), getattr(view, "cls", None)
         if header is None or request.method in SAFE or cls is None or not issubclass(cls, APIView):
             return None
-        user = _who(request, cls)
+        user = _authenticated_user(request, cls)
         if user is None:
             return None
         key = key_of(header)
         if key is None:
-            return JsonResponse({"detail": f"{HEADER}: 1 to 255 printable ASCII characters, in quotes."}, status=400)
+            return _refuse(400, f"{HEADER}: 1 to 255 printable ASCII characters, in quotes.")
         try:
-            request.body  # noqa: B018 - what is too large, or breaks off, the view refuses as always
+            request.body  # noqa: B018 - the view refuses a body that is too large or cut off
         except (RequestDataTooBig, OSError):
             return None
-        return _answer_once(request, user, key, timezone.now(), lambda: view(request, *args, **kwargs))
+        headers = [request.headers.get(name, "") for name in _OF_THE_CALL]
+        described = json.dumps([request.META.get("QUERY_STRING", ""), *headers]).encode()
+        fingerprint = hashlib.sha256(described + b"\0" + request.body).hexdigest()
+        call = Call(user, f"{request.method} {request.path}"[:300], key, fingerprint, timezone.now())
+        return _answer_once(call, lambda: view(request, *args, **kwargs))
 
 
-def _answer_once(
-    request: HttpRequest, user: User, key: str, at: datetime, answer: Callable[[], HttpResponseBase]
-) -> HttpResponseBase:
-    """Answer as before if this call was made before with this key; else make it, and keep its answer if it succeeds.
+def _answer_once(call: Call, answer: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    """Repeat the response of an earlier call with this key; else make the call, and keep a successful response.
 
-    409 while the same call is made elsewhere, 422 where the key was used for another. What is refused is not kept, so
-    it can be tried again with its key. Whatever `answer` raises, nothing is changed.
+    409 while the same call is in progress, 422 if the key was used for another. A refused call is not kept, so it can
+    be retried with its key.
     """
-    route, fingerprint = f"{request.method} {request.path}"[:300], _fingerprint(request)
     with transaction.atomic():
         try:
-            before = call_before(user=user, route=route, key=key, fingerprint=fingerprint, at=at)
-        except CallInProgress as error:
-            return _refuse(409, str(error))
-        except KeyReused as error:
-            return _refuse(422, str(error))
-        if before is not None:
-            return _again(before)
+            earlier = call.earlier()
+        except (CallInProgress, KeyReused, NotAllowed) as error:
+            return _refuse({CallInProgress: 409, KeyReused: 422}.get(type(error), 403), str(error))
+        if earlier is not None:
+            repeated = HttpResponse(bytes(earlier.body), status=earlier.status)
+            del repeated["Content-Type"]
+            for name, value in (earlier.headers | {REPLAYED: "true"}).items():
+                repeated[name] = value
+            return repeated
         response = answer()
         if not isinstance(response, HttpResponse) or not 200 <= response.status_code < 300:
             transaction.set_rollback(True)
             return response
-        keep_call(user=user, route=route, key=key, fingerprint=fingerprint, at=at, **_kept(response))
+        if hasattr(response, "render"):
+            response.render()
+        kept = _refuse(409, _NOT_KEPT) if "no-store" in response.get("Cache-Control", "") else response
+        headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}
+        call.keep(status=kept.status_code, headers=headers, body=kept.content)
         return response
-
-
-def _fingerprint(request: HttpRequest) -> str:
-    headers = [request.headers.get(name, "") for name in _OF_THE_CALL]
-    told = json.dumps([request.META.get("QUERY_STRING", ""), *headers]).encode()
-    return hashlib.sha256(told + b"\0" + request.body).hexdigest()
-
-
-def _again(before: KeyedCall) -> HttpResponse:
-    response = HttpResponse(bytes(before.body), status=before.status)
-    del response["Content-Type"]
-    for name, value in before.headers.items():
-        response[name] = value
-    response[REPLAYED] = "true"
-    return response
-
-
-def _kept(response: HttpResponse) -> dict[str, Any]:
-    """Return what is kept of an answer: all, unless it forbids to store it."""
-    if "no-store" in response.get("Cache-Control", ""):
-        refusal = _refuse(409, _NOT_KEPT)
-        return {"status": 409, "headers": {"Content-Type": refusal["Content-Type"]}, "body": refusal.content}
-    if hasattr(response, "render"):
-        response.render()
-    headers = {name: response[name] for name in _KEPT_HEADERS if name in response}
-    return {"status": response.status_code, "headers": headers, "body": response.content}
 
 
 def _refuse(status: int, detail: str) -> HttpResponse:
     return JsonResponse({"detail": detail}, status=status)
 
 
-def _who(request: HttpRequest, cls: type[APIView]) -> User | None:
-    """Return who asks, as the view will find; None for machines, strangers, and whom the view will refuse."""
+def _authenticated_user(request: HttpRequest, cls: type[APIView]) -> User | None:
+    """Return the user as the view will see it; None for machines, anonymous and refused users."""
     try:
         user = Request(request, authenticators=cls().get_authenticators()).user
     except APIException:

@@ -1,4 +1,4 @@
-"""What the OpenAPI schema says of every route alike, so that no view has to: how things are refused."""
+"""Error responses and headers that the OpenAPI schema has for every route."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ from drf_spectacular.openapi import AutoSchema
 from rest_framework.views import APIView
 
 _REFUSED = {
-    "400": "What was sent cannot be read, or has problems: `detail`, or messages by the field's path.",
-    "401": "Who asks is not known: a token is missing, wrong or expired.",
-    "403": "You may not do this.",
-    "404": "There is none such that you may see.",
-    "406": "No answer can be given in the format that is wanted.",
-    "409": "It is past this, somebody else changed it meanwhile, or the same call runs just now; nothing was changed.",
-    "413": "Too much was sent.",
-    "415": "A format that is not read here.",
-    "422": "What was sent cannot be taken like this.",
+    "400": "Invalid body: `detail`, or messages by field path.",
+    "401": "The token is missing, wrong or expired.",
+    "403": "You do not have permission.",
+    "404": "Not found, or you do not have access.",
+    "406": "The format requested is not available.",
+    "409": "Conflict with the state, another user's change or the same call in progress. Nothing was changed.",
+    "413": "The body is too large.",
+    "415": "The format of the body is not supported.",
+    "422": "The body cannot be processed.",
 }
-#: Refusals of every call, and more of those that send something.
+#: Errors of every call, and more of calls with a body.
 _ALWAYS, _SENDING = ("400", "401", "403", "404", "406"), ("409", "413", "415", "422")
 PROBLEM = {
     "type": "object",
-    "description": "`detail` says what is wrong; where fields are wrong, messages by the path of each instead.",
+    "description": "`detail`, or messages by field path.",
     "additionalProperties": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
 }
 
@@ -29,28 +29,27 @@ _KEY = {
     "in": "header",
     "name": "Idempotency-Key",
     "schema": {"type": "string", "maxLength": 257},
-    "description": "Any text that you use for this one change: sent again with it, the change is made once.",
+    "description": "A text unique to this change. Repeating the call with it makes the change once.",
 }
 
 _IF_MATCH = {
     "in": "header",
     "name": "If-Match",
     "schema": {"type": "string"},
-    "description": "The ETag of what was read: nothing is changed if it is another now.",
+    "description": "The ETag you have read. Nothing is changed if the resource has another one now.",
 }
 _IF_NONE_MATCH = {
     "in": "header",
     "name": "If-None-Match",
     "schema": {"type": "string"},
-    "description": "The ETag of what was read: 304 and no body if it still is the same.",
+    "description": "The ETag you have read: 304 without a body if it is unchanged.",
 }
 
 
 class Schema(AutoSchema):
-    """drf-spectacular's schema of a view, with what all views have in common."""
+    """drf-spectacular's schema with the errors and headers of every view."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        """Add the refusals that the view itself says nothing of."""
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
@@ -65,9 +64,9 @@ class Schema(AutoSchema):
             operation.setdefault("parameters", []).append(_KEY)
             if getattr(self.view, "takes_if_match", False) and getattr(self.view, "detail", False):
                 operation["parameters"].append(_IF_MATCH)
-                answers.setdefault("412", {"description": "It is not as If-Match says; nothing was changed."})
+                answers.setdefault("412", {"description": "The ETag does not match If-Match. Nothing was changed."})
         if self.method == "GET":
             operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
-            answers["304"] = {"description": "It is as If-None-Match says."}
+            answers["304"] = {"description": "The ETag matches If-None-Match."}
         operation["responses"] = dict(sorted(answers.items()))
         return operation

@@ -1,4 +1,4 @@
-"""Celery tasks: forgetting keys of calls."""
+"""Celery tasks: deleting old idempotency keys."""
 
 from celery import shared_task
 from django.utils import timezone

@@ -1,4 +1,4 @@
-"""What the API says of itself: the OpenAPI schema and the versions."""
+"""The OpenAPI schema and the versions."""
 
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 
 
 class SchemaView(SpectacularAPIView):
-    """The schema. It tells nothing of anybody, and tools fetch it before they have a token."""
+    """The schema, without login: it contains no data, and tools read it before they have a token."""
 
     permission_classes = [AllowAny]
 
@@ -29,32 +29,30 @@ class SchemaView(SpectacularAPIView):
 
 
 class VersionSerializer(serializers.Serializer[dict[str, str]]):
-    """The versions of the portal and of its API."""
-
     portal = serializers.CharField(help_text="Version of the portal, such as `0.1.0`.")
     api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
 
 
 class VersionView(APIView):
-    """The versions, for tools that work with several portals. It needs no login, as the schema needs none."""
+    """The versions, without login, for tools that work with several portals."""
 
     permission_classes = [AllowAny]
 
     @extend_schema(responses=VersionSerializer)
     def get(self, request: Request) -> Response:
-        """Return the versions of the portal and of its API."""
+        """Versions of the portal and of its API."""
         versions = {"portal": str(settings.PORTAL_VERSION), "api": str(settings.SPECTACULAR_SETTINGS["VERSION"])}
         return Response(VersionSerializer(versions).data)
 
 
 def write_ahead() -> None:
-    """Write the schema in the format of who asks for none, who would wait for it."""
+    """Write the schema in the default format before the first request."""
     _written(SchemaView.renderer_classes[0].media_type)
 
 
 @lru_cache
 def _written(media_type: str) -> str | bytes:
-    """Return it in one of four formats, each written once: it is long, and nothing in it depends on data."""
+    """Return the schema in one of four formats, written once each: it is long and does not depend on data."""
     renderer = next(form() for form in SchemaView.renderer_classes if form.media_type == media_type)
     schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
     text: str | bytes = renderer.render(schema, media_type, {})

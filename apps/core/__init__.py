@@ -1,1 +1,1 @@
-"""Events, outbox, plugin registry, health: what every other app builds on. Imports no app."""
+"""Events, outbox, plugin registry, health: the base of every other app. Imports no app."""

@@ -13,5 +13,5 @@ class CoreConfig(AppConfig):
 
             subscriptions.defer_to_workers()
             return
-        # Each app's subscribers register themselves; services enqueue tasks by name, so these must be known too.
+        # Subscribers register themselves; tasks are enqueued by name, so they must be imported too.
         autodiscover_modules("subscribers", "tasks")

@@ -1,4 +1,4 @@
-"""Words that every app uses of events: groups of kinds, and audiences."""
+"""Groups and audiences of events."""
 
 from enum import StrEnum
 
@@ -6,21 +6,20 @@ from django.db import models
 
 
 class Group(models.TextChoices):
-    """What an event is to a person. Who is notified of one for two reasons gets the first group in this order."""
+    """What an event means to a user. With several reasons for a notification, the first group in this order counts."""
 
-    TURN = "turn", "Your turn: a request waits for you, or somebody names you"
+    TURN = "turn", "Your turn: a request waits for you, or you are mentioned"
     OUTCOME = "outcome", "Outcome: approved, rejected, cancelled, done"
-    TROUBLE = "trouble", "Trouble: held, a test failed, a webhook of yours does not answer"
-    PROGRESS = "progress", "Progress: submitted, testing, running, looked at"
+    TROUBLE = "trouble", "Trouble: on hold, a test failed, a webhook of yours fails"
+    PROGRESS = "progress", "Progress: submitted, testing, running, reviewed"
     CHANGE = "change", "Changes: edited, priority"
     OTHER = "other", "Everything else"
 
 
 class Audience(StrEnum):
-    """Whom an event concerns; `notifications` finds the people.
+    """Whom an event concerns; `notifications` finds the users.
 
-    Most are of a request: signers can give a signature that is missing, mentioned are those whom the event names. The
-    owner is that of a webhook.
+    Signers can give a missing signature, mentioned users are named in the event, the owner is that of a webhook.
     """
 
     REQUESTER = "requester"

@@ -1,26 +1,26 @@
-"""What services raise. Every message is fit to be shown to the person who asked."""
+"""Errors of domain functions. Every message can be shown to the user."""
 
 from django.core.exceptions import PermissionDenied
 
 
 class DomainError(Exception):
-    """The request makes no sense for the portal's rules; the message says why and what to do."""
+    """A call that breaks the portal's rules; the message says why and what to do."""
 
 
 class NotAllowed(DomainError, PermissionDenied):
-    """This person may not do this to this object. A page answers 403, as Django does to every `PermissionDenied`."""
+    """The user does not have permission. Pages answer 403, as for every `PermissionDenied`."""
 
 
 class InvalidTransition(DomainError):
-    """The object cannot move from the state it is in to the one asked for."""
+    """The object cannot move from its state to the requested one."""
 
 
 class StaleState(DomainError):
-    """Somebody else changed the object meanwhile; nothing was overwritten."""
+    """The object was changed by another user; nothing was overwritten."""
 
 
 class InvalidFields(DomainError):
-    """Fields with problems, all at once: `problems` maps a field's path (`stages.0.events`) to its messages."""
+    """Problems by field path: `{"stages.0.events": ["…"]}`."""
 
     def __init__(self, problems: dict[str, list[str]]) -> None:
         self.problems = problems

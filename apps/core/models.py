@@ -6,8 +6,8 @@ from django.db import models
 class Event(models.Model):
     """Something that happened: audit trail, timeline and outbox in one.
 
-    It names its target and actor by text and holds no foreign key, so that it outlives both. Rows are written by
-    `core.services.publish` alone; a database trigger refuses any change.
+    Target and actor are text without foreign keys, so that the event outlives them. Only `core.domain.events.publish`
+    writes rows; a database trigger refuses changes.
     """
 
     kind = models.CharField(max_length=64)
@@ -32,7 +32,7 @@ class Event(models.Model):
 
 
 class Delivery(models.Model):
-    """One event on its way to one subscriber; done exactly once as far as the database can see."""
+    """Delivery of one event to one subscriber, exactly once as far as the database is concerned."""
 
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
     subscriber = models.CharField(max_length=100)
@@ -53,7 +53,7 @@ class Delivery(models.Model):
 
 
 class Heartbeat(models.Model):
-    """The last sign of life of a long-running process, such as `beat` or `capture hepcloud`."""
+    """The last heartbeat of a long-running process, such as `beat` or `capture hepcloud`."""
 
     name = models.CharField(max_length=100, unique=True)
     at = models.DateTimeField()

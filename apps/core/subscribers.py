@@ -1,4 +1,4 @@
-"""What the event log does with events of processes that do not know the subscribers, such as capture's."""
+"""Creates the deliveries of events from processes without subscribers, such as capture."""
 
 from apps.core.domain.outbox import create_deliveries
 from apps.core.domain.subscriptions import SPREAD, subscribe

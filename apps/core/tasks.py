@@ -14,7 +14,7 @@ def deliver(*, delivery_id: int) -> None:
 
 @shared_task
 def deliver_waiting() -> None:
-    """Deliver what is due: messages lost with a broker, and failed attempts whose time has come."""
+    """Deliver everything due: lost messages and retries."""
     now = timezone.now()
     due = Delivery.objects.filter(delivered_at=None, due_at__lte=now).order_by("due_at")
     for pk in list(due.values_list("pk", flat=True)[:500]):
@@ -28,5 +28,5 @@ def drop_old_deliveries() -> None:
 
 @shared_task
 def beat_heart() -> None:
-    """Sent by beat, done by a worker: so its age tells that both live."""
+    """Sent by beat and run by a worker, so that its age covers both."""
     health.beat_heart(name="beat", at=timezone.now())

@@ -11,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from knox.models import AuthToken
 
+from apps.accounts.domain import revoke_role
 from apps.api.models import KeyedCall
 from apps.api.tasks import drop_old_calls
 from apps.core.domain.events import events_of
@@ -45,6 +46,16 @@ def test_the_second_is_answered_as_the_first_and_changes_nothing(as_liaison, nov
     assert first["Content-Type"] == again["Content-Type"]
     assert "Idempotency-Replayed" not in first
     assert again["Idempotency-Replayed"] == "true"
+    assert Request.objects.count() == 1
+
+
+def test_response_is_not_repeated_to_a_user_who_lost_the_role(as_liaison, nova, liaison):
+    body = {"experiment": "NOVA", "title": "Rock muons"}
+    assert send(as_liaison, DRAFTS, body, key="k").status_code == 201
+    revoke_role(membership=liaison.memberships.get(), by="test", at=timezone.now())
+    refused = send(as_liaison, DRAFTS, body, key="k")
+    assert refused.status_code == 403
+    assert "Rock muons" not in refused.content.decode()
     assert Request.objects.count() == 1
 
 
@@ -139,7 +150,7 @@ def test_while_one_runs_the_other_is_told_to_wait(nova, liaison, approver):
             until_somebody_waits()
             second = send(Client(), url, body, key="k", method="patch", **headers)
         assert (first.result(timeout=60).status_code, second.status_code) == (200, 409)
-    assert "just now" in second.json()["detail"]
+    assert "in progress" in second.json()["detail"]
     assert call().json() == first.result().json()
     assert [event.kind for event in events_of(obj)] == ["request.created", "request.edited"]
 

@@ -1,4 +1,4 @@
-"""Login, and one's own settings."""
+"""Forms of the account: settings and tokens."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -9,12 +9,12 @@ from django.conf import settings
 
 
 def typed_username(request: object, credentials: Mapping[str, str] | None) -> str | None:
-    """Return the name under which failed logins are counted: as much of it as a name may have."""
+    """Return the name under which failed logins are counted, cut to the maximum length of a username."""
     name = (credentials or {}).get("username")
     return None if name is None else name[:150]
 
 
-@cache  # else hundreds of files are looked at for every page
+@cache  # reading the list opens hundreds of files
 def _zones() -> tuple[tuple[str, str], ...]:
     return tuple((name, name) for name in sorted(available_timezones()))
 
@@ -24,10 +24,8 @@ class SettingsForm(forms.Form):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.fields["time_zone"].choices = [("", f"The portal's own ({settings.TIME_ZONE})"), *_zones()]  # type: ignore[attr-defined]
+        self.fields["time_zone"].choices = [("", f"Portal default ({settings.TIME_ZONE})"), *_zones()]  # type: ignore[attr-defined]
 
 
 class TokenForm(forms.Form):
-    """A new API token; how long it lives."""
-
     days = forms.IntegerField(min_value=1, max_value=365, initial=90, label="Valid for days")

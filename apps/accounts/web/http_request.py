@@ -1,4 +1,4 @@
-"""A request of a page: it has a user, as nobody else gets past the login."""
+"""Requests of pages after login."""
 
 from django.http import HttpRequest
 from django_htmx.middleware import HtmxDetails
@@ -7,7 +7,7 @@ from apps.accounts.models import User
 
 
 class AuthenticatedRequest(HttpRequest):
-    """What views of pages take, unless they are for strangers too."""
+    """A request of an authenticated user."""
 
     user: User
     htmx: HtmxDetails

@@ -1,4 +1,4 @@
-"""Who may see pages at all, and in which time zone."""
+"""Login and time zone of pages."""
 
 import zoneinfo
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 
 class LoginMiddleware(LoginRequiredMiddleware):
-    """Django's own; but for a view that needs no login it does not ask who is there: health needs no database."""
+    """Does not load the user for views without login, so that health checks need no database."""
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
@@ -20,7 +20,7 @@ class LoginMiddleware(LoginRequiredMiddleware):
 
 
 class TimeZoneMiddleware:
-    """Activate the user's zone, or the portal's own; views that need no login tell the same to everybody."""
+    """Activate the user's zone or the portal's default, which views without login always use."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -32,5 +32,5 @@ class TimeZoneMiddleware:
     def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
         name = getattr(request.user, "time_zone", "") if getattr(view, "login_required", True) else ""
         if name:
-            with suppress(LookupError, OSError, ValueError):  # a zone that has gone from the list since it was chosen
+            with suppress(LookupError, OSError, ValueError):  # a zone removed from the list since it was chosen
                 timezone.activate(zoneinfo.ZoneInfo(name))

@@ -1,4 +1,4 @@
-"""Login, one's own settings and API tokens."""
+"""Settings of the account and API tokens."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def my_settings(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def create_token(request: AuthenticatedRequest) -> HttpResponse:
-    """Make a token and show it once: only its hash is stored."""
+    """Create a token and show it once; only its hash is stored."""
     user, form = request.user, TokenForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):

@@ -1,4 +1,4 @@
-"""`ETag` and `If-Match` of the API: nothing is changed that is not as the sender has seen it."""
+"""`ETag` and `If-Match` of the API: a change applies only to the version the client has read."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from apps.core.errors import InvalidFields
 
-#: One of a list of tags; of weak ones it is not said that every byte is the same, so they match nothing.
+#: A tag of a list. Weak tags do not promise equal bytes, so they never match.
 _TAG = re.compile(r'(?P<weak>W/)?"(?P<tag>[^"]*)"')
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -23,7 +23,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 class PreconditionFailed(APIException):
     status_code = status.HTTP_412_PRECONDITION_FAILED
-    default_detail = "It is not as the ETag in If-Match says: it was changed meanwhile. Nothing was changed now."
+    default_detail = "The resource has changed: its ETag does not match If-Match. Nothing was changed."
 
 
 def digest_of(data: Any) -> str:
@@ -36,11 +36,11 @@ def strong_tags(header: str) -> list[str]:
 
 
 class Guarded(GenericViewSet[Any]):
-    """A viewset whose objects have an ETag of all that is told of them, and may be changed under `If-Match`.
+    """A viewset whose objects have an ETag of their representation and can be changed under `If-Match`.
 
-    The ETag of what has a `version` begins with it, and the version alone decides: a rank, for example, may change
-    meanwhile. Services compare it under a lock. Of all else the whole is compared, and its row is locked until the
-    answer is there, so that nobody comes between.
+    For objects with a `version`, the ETag begins with it and only the version is compared, under a lock of the domain
+    function: a rank, for example, may have changed. For others the whole representation is compared, with the row
+    locked until the response.
     """
 
     takes_if_match = True
@@ -52,12 +52,12 @@ class Guarded(GenericViewSet[Any]):
             return super().dispatch(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Compare, once it is known who asks."""
+        """Compare after authentication."""
         super().initial(request, *args, **kwargs)
         if not _is_condition(request):
             return
         if not self.detail:
-            raise PreconditionFailed("If-Match is for changes of one thing that is there already.")
+            raise PreconditionFailed("If-Match needs a single existing resource.")
         found, header = self.get_object(), request.headers["If-Match"]
         if hasattr(found, "version"):
             _compare_version(request, header, found.version)
@@ -67,21 +67,21 @@ class Guarded(GenericViewSet[Any]):
             raise PreconditionFailed
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Tag one object, also after a change, so that the next change can be made under it."""
-        told = getattr(response, "data", None)
-        if status.is_success(response.status_code) and isinstance(told, Mapping) and {"id", "version"} & set(told):
-            head = f"{told['version']}-" if "version" in told else ""
-            response["ETag"] = f'"{head}{digest_of(told)}"'
+        """Add the ETag of a single object, also after a change, for the next change."""
+        data = getattr(response, "data", None)
+        if status.is_success(response.status_code) and isinstance(data, Mapping) and {"id", "version"} & set(data):
+            head = f"{data['version']}-" if "version" in data else ""
+            response["ETag"] = f'"{head}{digest_of(data)}"'
         return super().finalize_response(request, response, *args, **kwargs)
 
 
 def _compare_version(request: Request, header: str, version: int) -> None:
-    """Refuse another version, and hand this one on as if it had been sent in the body."""
+    """Refuse another version, and pass this one on as if it had been sent in the body."""
     if header.strip() == "*":
         return
     heads = [tag.partition("-")[0] for tag in strong_tags(header)]
     if version not in {int(head) for head in heads if head.isascii() and head.isdecimal() and len(head) < 10}:
-        raise PreconditionFailed(f"It was changed meanwhile, to version {version}. Nothing was overwritten.")
+        raise PreconditionFailed(f"The resource has changed to version {version}. Nothing was overwritten.")
     sent = request.data
     if isinstance(sent, Mapping):
         if sent.get("version") not in {None, version}:

@@ -1,4 +1,4 @@
-"""What the API reads, and how it answers errors of the domain."""
+"""Error responses of the API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ class TooLarge(APIException):
 
 
 def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
-    """Flatten nested errors to one message list by field path, such as `stages.0.memory_bytes`."""
+    """Flatten nested errors to lists of messages by field path, such as `stages.0.memory_bytes`."""
     if isinstance(errors, Mapping):
         parts = errors.items()
     elif any(isinstance(error, Mapping | list) for error in errors):
@@ -41,7 +41,7 @@ def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
 
 
 def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Answer a `DomainError` with 403, 409 or 400 and its message, too much with 413; all else as DRF does."""
+    """Map a `DomainError` to 403, 409 or 400 and a large body to 413; leave other errors to DRF."""
     if isinstance(error, InvalidFields):
         error = ValidationError(error.problems)
     elif isinstance(error, DomainError):
@@ -55,6 +55,6 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
     response = exception_handler(error, context)
     if response is not None and isinstance(error, ValidationError):
         found = problems(response.data)
-        # Told of nothing in particular, it is about the call as a whole.
+        # Problems without a field are about the call as a whole.
         response.data = found if "" not in found else {"detail": " ".join(found[""])}
     return response

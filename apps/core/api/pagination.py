@@ -1,4 +1,4 @@
-"""Pages through long lists by the last row seen, not by number: no count, and as fast at the end as at the start."""
+"""Cursor pagination of the API: no count, and as fast at the end as at the start."""
 
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import Cursor, CursorPagination
@@ -14,7 +14,7 @@ class NewestFirst(CursorPagination):
     max_page_size = 1000
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """Read the place in the list; one that is no number of a row is as bad as one that cannot be read."""
+        """Refuse a cursor whose position is not a row id, like an unreadable one."""
         cursor = super().decode_cursor(request)
         position = "0" if cursor is None or cursor.position is None else str(cursor.position)
         if not (position.isascii() and position.isdigit() and len(position) < 20):

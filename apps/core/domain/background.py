@@ -1,4 +1,4 @@
-"""The one way to start a background task from a service."""
+"""Starting background tasks from domain functions."""
 
 from typing import Any
 
@@ -6,15 +6,14 @@ from django.db import transaction
 
 
 def enqueue(task: str, *, countdown: float = 0, **arguments: Any) -> None:
-    """Send the task of this full name once the current transaction is committed.
+    """Send the task of this full name on commit of the current transaction.
 
-    A message lost on the way (no broker just then) is not the end of the work: whatever must be done has a row with
-    its state, and a beat task sends what waits again.
+    A message may be lost, for example without a broker: all work has a row with its state, and beat sends it again.
     """
-    transaction.on_commit(lambda: _send(task, countdown, arguments), robust=True)
 
+    def send() -> None:
+        from celery import current_app  # imported late: only senders need it
 
-def _send(task: str, countdown: float, arguments: dict[str, Any]) -> None:
-    from celery import current_app  # only who sends needs what it takes
+        current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False)
 
-    current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False)
+    transaction.on_commit(send, robust=True)

@@ -1,4 +1,4 @@
-"""What can happen, in which words, and who is notified. Each app declares its kinds of events in its `events.py`."""
+"""Kinds of events: their wording and who is notified. Each app declares its kinds in its `events.py`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from apps.core.enums import Audience, Group
 from apps.core.models import Event
 
-#: Those who work on a request in its experiment.
+#: The people who work on a request in its experiment.
 TEAM = (Audience.REQUESTER, Audience.LIAISONS)
 
 
@@ -14,10 +14,9 @@ TEAM = (Audience.REQUESTER, Audience.LIAISONS)
 class EventKind:
     """One kind of event.
 
-    `did` follows the name of the actor in a timeline, and `{old}`, `{new}` or a key of the event's data in it are
-    filled in: `okafor approved the request`. `words` follow the target in a notification or feed: `NOVA-0219 was
-    approved`; `words_for` replaces them for other types of target. `notifies` says who is notified, as which group.
-    Mentioned are the usernames in the event's data under `mentions`.
+    `did` follows the actor in a timeline (`okafor approved the request`); `{old}`, `{new}` and keys of the event's data
+    are filled in. `words` follow the target in a notification or feed (`NOVA-0219 was approved`); `words_for` replaces
+    them by type of target. `notifies` maps audiences to groups; `mentions` is the key of usernames in the data.
     """
 
     name: str
@@ -44,7 +43,7 @@ def declare(*kinds: EventKind) -> None:
 
 
 def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Group]:
-    """Notify these audiences and the watchers as `group`; `approvers=…` and the like give another group."""
+    """Notify these audiences and the watchers as `group`; `approvers=…` etc. override it."""
     return dict.fromkeys([*audiences, Audience.WATCHERS], group) | {
         Audience(name): other for name, other in others.items()
     }
@@ -64,7 +63,7 @@ def declared_kinds() -> list[EventKind]:
 
 
 def kind_of(event: Event) -> EventKind:
-    """Return the kind of an event; where its app is no longer installed, one in the words of its name."""
+    """Return the kind of an event; if its app is no longer installed, one worded by its name."""
     if event.kind in _kinds:
         return _kinds[event.kind]
     name = event.kind.partition(".")[2].replace("_", " ").replace(".", " ")
@@ -89,7 +88,7 @@ def what_was_done(event: Event) -> str:
 
 
 class _Values(dict[str, object]):
-    """What an event tells; what it lacks is a dash."""
+    """Data of an event; a missing value is a dash."""
 
     def __missing__(self, name: str) -> str:
         return "–"

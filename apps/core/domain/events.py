@@ -1,4 +1,4 @@
-"""Reading events and the health of the portal's own processes."""
+"""Publishing and reading events."""
 
 from datetime import datetime
 from typing import Any
@@ -30,8 +30,7 @@ def publish(
 ) -> Event:
     """Write one event, with a delivery for each subscriber of its kind, in the caller's transaction.
 
-    `by` is a user, or the name of the part of the portal that did it. Raises `UndeclaredEvent` for a kind that no
-    `events.py` declares.
+    `by` is a user or the name of a part of the portal. Raises `UndeclaredEvent`.
     """
     kind_named(kind)
     event = Event.objects.create(

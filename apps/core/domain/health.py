@@ -1,4 +1,4 @@
-"""Reading events and the health of the portal's own processes."""
+"""Health of the database, the queue and the portal's own processes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ HEARTBEAT_LIMIT = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing the portal needs: its name, whether it is well, and a few words on it."""
+    """A component of the portal and whether it is ok."""
 
     name: str
     ok: bool
@@ -24,13 +24,13 @@ class Check:
 
 
 def readiness(at: datetime) -> list[Check]:
-    """Look at database, queue and heartbeats; each failure is a check that is not ok, never an exception."""
+    """Check database, queue and heartbeats; a failure is a check that is not ok, never an exception."""
     checks = [_database(), _queue()]
     return checks + (_heartbeats(at) if checks[0].ok else [])
 
 
 def readiness_by_heartbeats(at: datetime) -> list[Check]:
-    """Tell the same for a page: the queue is not asked, but known by the heartbeat that it carries to a worker."""
+    """Check the same for a page, which does not wait for the queue: beat's heartbeat passes through it."""
     beat = Heartbeat.objects.filter(name="beat").values_list("at", flat=True).first()
     carried = f"last message {_age(beat, at)} s ago" if beat else "no message yet"
     queue = Check("queue", ok=beat is not None and at - beat < HEARTBEAT_LIMIT, detail=carried)
@@ -74,5 +74,5 @@ def _age(heard: datetime, at: datetime) -> int:
 
 
 def beat_heart(*, name: str, at: datetime, detail: dict[str, Any] | None = None) -> None:
-    """Record a sign of life of the process `name`; `detail` shows on the health page."""
+    """Record a heartbeat of the process `name`; `detail` shows on the health page."""
     Heartbeat.objects.update_or_create(name=name, defaults={"at": at, "detail": detail or {}})

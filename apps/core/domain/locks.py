@@ -1,4 +1,4 @@
-"""Locks that PostgreSQL keeps for a session: they go with a killed process."""
+"""Session-level advisory locks of PostgreSQL, which end with the process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from django.db import connection
 
 @contextmanager
 def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
-    """Hold the lock of this number and key for this database session; yield whether nobody else has it."""
+    """Try to take the lock of this number and key for this database session; yield whether it was free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
         alone = bool(cursor.fetchone()[0])

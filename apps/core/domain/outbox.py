@@ -1,4 +1,4 @@
-"""Publishing events, delivering them to subscribers, and heartbeats."""
+"""Delivery of events to subscribers."""
 
 import logging
 from datetime import datetime, timedelta
@@ -19,18 +19,18 @@ KEEP = timedelta(days=30)
 
 
 def create_deliveries(*, event: Event, at: datetime) -> None:
-    """Make a delivery of this event for each subscriber of its kind that this process knows."""
+    """Create a delivery of this event for each subscriber of its kind known to this process."""
     waiting = [Delivery(event=event, subscriber=name, due_at=at) for name in subscriptions.subscribers_of(event.kind)]
     for delivery in Delivery.objects.bulk_create(waiting):
-        if not subscriptions.is_deferred():  # beat's next turn finds it
+        if not subscriptions.is_deferred():  # else beat finds it
             enqueue("apps.core.tasks.deliver", delivery_id=delivery.pk)
 
 
 def deliver(*, delivery_id: int, at: datetime) -> bool:
-    """Hand one event to its subscriber; return whether that succeeded now.
+    """Call the subscriber of one delivery; return whether it succeeded.
 
-    The subscriber runs in the transaction that marks the delivery done, so what it writes to the database happens
-    once, however often this is called. A failure is recorded and tried again later.
+    The subscriber runs in the transaction that marks the delivery done, so its writes happen once, however often this
+    is called. A failure is recorded and retried later.
     """
     try:
         with transaction.atomic():
@@ -48,7 +48,7 @@ def deliver(*, delivery_id: int, at: datetime) -> bool:
             delivery.last_error = ""
             delivery.save(update_fields=["delivered_at", "attempts", "last_error"])
             return True
-    except Exception as error:  # whatever a subscriber raises must not stop the other deliveries
+    except Exception as error:  # a failing subscriber must not stop other deliveries
         log.exception("delivery %s failed", delivery_id)
         _reschedule(delivery_id, error, at)
         return False
@@ -65,7 +65,7 @@ def _reschedule(delivery_id: int, error: Exception, at: datetime) -> None:
 
 
 def drop_old_deliveries(*, at: datetime) -> int:
-    """Delete deliveries made long ago, some at a time; events stay, and so does what was not delivered."""
+    """Delete old deliveries in batches; events and undelivered ones stay."""
     old = Delivery.objects.filter(delivered_at__lt=at - KEEP).order_by("pk").values("pk")
     dropped = 0
     while count := Delivery.objects.filter(pk__in=old[:10_000]).delete()[0]:

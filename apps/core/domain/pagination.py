@@ -1,4 +1,4 @@
-"""Pages through long lists by the last row seen, not by number: no count, and as fast at the end as at the start."""
+"""Keyset pagination: no count, and as fast at the end as at the start."""
 
 import base64
 import json
@@ -16,9 +16,9 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True)
 class Page(Generic[M]):
-    """Some rows, and the queries (`after=…`, filters kept) that lead to the next and back to the first page.
+    """Rows, and the queries (`after=…`, filters kept) of the next and the first page.
 
-    `stopped_at` is the time to which the rows were looked at, where not all were.
+    `stopped_at` is the time of the last row examined if the search was cut short.
     """
 
     rows: list[M]
@@ -33,7 +33,7 @@ class Page(Generic[M]):
 
 @dataclass(frozen=True)
 class Found(Generic[M]):
-    """Rows in their order; `stopped_at`, time and key of a row, where the search broke off with more to look at."""
+    """Rows in order; `stopped_at` is time and key of the last row examined if the search was cut short."""
 
     rows: list[M]
     stopped_at: tuple[datetime, Any] | None = None
@@ -45,14 +45,14 @@ Find = Callable[[QuerySet[M], int], Found[M]]
 def newest_first(
     rows: QuerySet[M], *, by: str, query: MultiValueDict[str, str], size: int = 50, find: Find[M] | None = None
 ) -> Page[M]:
-    """Return the page of `rows` that `query["after"]` asks for, newest by the non-null time field `by` first.
+    """Return the page of `rows` after `query["after"]`, newest first by the non-null time field `by`.
 
-    A mark that cannot be read shows the first page. `find` returns the first so many of the rows that it is given.
+    An unreadable `after` gives the first page. `find` returns the first so many rows of a queryset.
     """
     mark = _read(query.get("after", ""))
     if mark is not None:
         at, pk = mark
-        # The first condition says nothing new, but it is one that an index can start from.
+        # The first condition is redundant, but an index can use it.
         rows = rows.filter(Q(**{f"{by}__lte": at}), Q(**{f"{by}__lt": at}) | Q(**{by: at, "pk__lt": pk}))
     ordered = rows.order_by(f"-{by}", "-pk")
     found = find(ordered, size + 1) if find else Found(list(ordered[: size + 1]))
@@ -82,7 +82,7 @@ def _write(at: datetime, pk: Any) -> str:
 def _read(mark: str) -> tuple[datetime, int] | None:
     try:
         at, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
-        # To UTC: PostgreSQL knows no zones as far from it as Python does.
+        # In UTC: PostgreSQL rejects offsets that Python accepts.
         return datetime.fromisoformat(at).astimezone(UTC), int(pk)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None

@@ -17,14 +17,14 @@ REGISTRIES: list["Registry[object]"] = []
 
 
 class UnknownPlugin(LookupError):
-    """No plugin has this name, or it is broken; the message says which and lists the names there are."""
+    """The plugin is missing or broken; the message says which and lists the known names."""
 
 
 @dataclass
 class Registry(Generic[T]):
-    """Plugins of one kind, by name. Nothing is imported before it is asked for.
+    """Plugins of one kind by name, imported on first use.
 
-    A third party that repeats a name, or that cannot be loaded, is reported in `problems` and never fatal.
+    A duplicate or broken plugin is reported in `problems` and never fatal.
     """
 
     group: str
@@ -58,7 +58,7 @@ class Registry(Generic[T]):
             module, _, attribute = entry.value.partition(":")
             plugin: T = getattr(import_module(module), attribute)
             return plugin
-        except Exception as error:  # a third party's module may raise anything while it is imported
+        except Exception as error:  # a plugin may raise anything on import
             self.problems[name] = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
             log.exception("plugin %s of %s cannot be loaded", name, self.group)
             raise UnknownPlugin(self.problems[name]) from error

@@ -1,4 +1,4 @@
-"""Who is told of which events. Apps register in their `subscribers.py`; delivery is in `core.domain.outbox`."""
+"""Subscribers of events. Apps register them in `subscribers.py`; `core.domain.outbox` delivers."""
 
 from collections.abc import Callable
 
@@ -8,16 +8,16 @@ Handler = Callable[[Event], None]
 
 _handlers: dict[str, Handler] = {}
 _by_kind: dict[str, list[str]] = {}
-#: Takes the events of processes that do not know who is told, and tells those who are.
+#: Subscriber for events of processes without subscribers; it creates the actual deliveries in a worker.
 SPREAD = "core.spread"
 _deferred: list[str] = []
 
 
 def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
-    """Register a function for events of these kinds under a lasting name, such as `diagnosis.queue_harvests`.
+    """Register a function for events of these kinds under a stable name, such as `diagnosis.queue_harvests`.
 
-    `request.*` stands for all kinds that begin with `request.`.
-    The function may be called again for the same event only if its transaction was rolled back.
+    `request.*` matches all kinds that begin with `request.`. The function is called again for the same event only if
+    its transaction was rolled back.
     """
 
     def register(handler: Handler) -> Handler:
@@ -32,7 +32,7 @@ def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
 
 
 def defer_to_workers() -> None:
-    """Do not know the subscribers in this process: a worker, which does, finds each event within seconds."""
+    """Leave events to the workers, which find each within seconds; this process knows no subscribers."""
     _deferred[:] = [SPREAD]
 
 
@@ -48,7 +48,7 @@ def subscribers_of(kind: str) -> list[str]:
 
 
 def handler(name: str) -> Handler:
-    """Return the subscriber of this name. Raises `LookupError` when it is registered no more."""
+    """Return the subscriber of this name. Raises `LookupError` if it is no longer registered."""
     try:
         return _handlers[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Tokens of machines: 256 random bits, of which only a hash is kept."""
+"""Tokens of machines: 256 random bits, stored as a hash."""
 
 import hashlib
 import secrets
@@ -9,11 +9,11 @@ def new_token() -> str:
 
 
 def hash_of(token: str) -> str:
-    # There is nothing to guess, so a slow hash would only cost time.
+    # Random tokens cannot be guessed, so they need no slow hash.
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def bearer_token(header: str) -> str:
-    """Return the token of an `Authorization` header, empty where it holds none."""
+    """Return the bearer token of an `Authorization` header, or an empty text."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,4 +1,4 @@
-"""Moving an object from state to state by a declared table, safe when two people act at once."""
+"""State transitions by a declared table, safe against concurrent users."""
 
 from collections.abc import Mapping, Set
 from typing import Any, TypeVar
@@ -13,8 +13,8 @@ S = TypeVar("S", bound=str)
 def move(obj: models.Model, *, to: S, transitions: Mapping[S, Set[S]], field: str = "state", **changes: Any) -> str:
     """Compare-and-set `field` to `to`, with other `changes` in the same statement; return the old state.
 
-    Raises `InvalidTransition` when the table has no such move, `StaleState` when the row has changed since it was
-    read. Call it in a transaction and publish the event there too.
+    Raises `InvalidTransition` if the table has no such move, `StaleState` if the row has changed since it was read.
+    Call it in the transaction that publishes the event.
     """
     old = getattr(obj, field)
     if to not in transitions.get(old, frozenset()):

@@ -1,4 +1,4 @@
-"""What a domain function refuses, as a page shows it."""
+"""Errors of domain functions on pages."""
 
 from django.contrib import messages
 from django.forms import BaseForm
@@ -8,10 +8,9 @@ from apps.core.errors import DomainError, InvalidFields, NotAllowed
 
 
 class show_errors:  # noqa: N801 -- as contextlib.suppress
-    """Put problems of fields beside those of the form, and any other refusal on top of the page.
+    """Add problems of fields to the form, and show any other `DomainError` as a message.
 
-    What follows the refusal in the block is skipped; `form.errors` has the problems, if there are any. `NotAllowed`
-    passes: it is answered with 403.
+    The rest of the block is skipped; `form.errors` has the problems. `NotAllowed` passes and gives 403.
     """
 
     def __init__(self, request: HttpRequest, form: BaseForm | None = None) -> None:

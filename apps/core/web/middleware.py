@@ -1,4 +1,4 @@
-"""What no request may hold, and whom a request is from."""
+"""Refusing malformed requests, and the address of the client."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +10,7 @@ Answer = Callable[[HttpRequest], HttpResponse]
 
 
 class CleanRequestMiddleware:
-    """Refuse what no browser or tool sends: a NUL in an address or a cookie (PostgreSQL has no such text, so nothing
-    can be found by it), and credentials that are not ASCII."""
+    """Refuse a NUL in a URL or cookie, which PostgreSQL cannot store, and credentials that are not ASCII."""
 
     def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response

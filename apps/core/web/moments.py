@@ -1,4 +1,4 @@
-"""Times from outside, in forms and filters."""
+"""Time fields of forms and filters."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,10 +8,10 @@ from django import forms
 
 
 class MomentField(forms.DateTimeField):
-    """A time in the reader's zone, or with a zone of its own, such as `2026-11-20T09:00:00+01:00`."""
+    """A time in the user's zone or with an offset, such as `2026-11-20T09:00:00+01:00`."""
 
     def to_python(self, value: Any) -> datetime | None:
-        """Return it in UTC: PostgreSQL knows no zones as far from it as Python does."""
+        """Return it in UTC: PostgreSQL rejects offsets that Python accepts."""
         moment: datetime | None = super().to_python(value)
         try:
             return moment.astimezone(UTC) if moment else None
@@ -20,7 +20,7 @@ class MomentField(forms.DateTimeField):
 
 
 class LocalMomentField(MomentField):
-    """A time in the reader's zone, as the browser's own control gives it."""
+    """A time in the user's zone, as the browser's date and time control sends it."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 

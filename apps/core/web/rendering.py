@@ -1,7 +1,4 @@
-"""How form fields are written: by Django's own templates for Jinja2, which take half the time of the others.
-
-A page with hundreds of fields or options spends most of its time in those templates.
-"""
+"""Form fields rendered by Django's Jinja2 templates, which take half the time on pages with hundreds of fields."""
 
 from typing import Any
 
@@ -12,7 +9,7 @@ _OTHERS = DjangoTemplates()
 
 
 class FieldRenderer(Jinja2):
-    """Django's renderer; what has no template for Jinja2, as the widgets of the back office, goes to Django's own."""
+    """Falls back to Django's own templates, for example for widgets of the admin."""
 
     field_template_name = "forms/field.html"
 

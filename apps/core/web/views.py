@@ -1,4 +1,4 @@
-"""Health for load balancers and monitoring (public, so it tells no more than names and ages), and what went wrong."""
+"""Public health checks, limited to names and ages, and error responses."""
 
 import sys
 
@@ -16,14 +16,14 @@ from apps.core.domain.health import readiness
 @login_not_required
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Say that this process answers. Touches neither database nor queue."""
+    """Answer without using database or queue."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 @login_not_required
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Say whether database, queue, beat and capture are well: 200 or 503."""
+    """Check database, queue, beat and capture: 200 or 503."""
     checks = readiness(timezone.now())
     ready = all(check.ok for check in checks)
     body = {"ready": ready, "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]}
@@ -31,27 +31,27 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer what makes no sense, such as a cookie that nobody set, with 400."""
-    return _of_api(request, 400, "This call makes no sense.") or defaults.bad_request(request, exception)
+    """Answer a malformed request, such as one with a tampered cookie, with 400."""
+    return _api_error(request, 400, "Bad request.") or defaults.bad_request(request, exception)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer an address that leads nowhere with 404: tools in JSON, as of everything of the API."""
-    return _of_api(request, 404, "There is nothing at this address.") or defaults.page_not_found(request, exception)
+    """Answer an unknown URL with 404, in JSON below `/api/`."""
+    return _api_error(request, 404, "Not found.") or defaults.page_not_found(request, exception)
 
 
-def _of_api(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
+def _api_error(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
     return JsonResponse({"detail": detail}, status=status) if request.path.startswith("/api/") else None
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an error that nobody expected with 500; with 503 when only the database is away, so that tools ask again.
+    """Answer an unexpected error with 500, or 503 if the database is unavailable, so that clients retry.
 
-    Asks neither database nor session, which may be what is broken.
+    Uses neither database nor session, which may be the cause.
     """
     away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
     status, headers = (503, {"Retry-After": "30"}) if away else (500, None)
     if request.path.startswith("/api/"):
-        detail = "The database does not answer just now." if away else "Something went wrong in the portal."
+        detail = "The database is unavailable. Try again later." if away else "Internal error."
         return JsonResponse({"detail": detail}, status=status, headers=headers)
     return HttpResponse(render_to_string(f"{status}.html"), status=status, headers=headers)

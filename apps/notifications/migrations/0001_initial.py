@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
             name='Notification',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or somebody names you'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: held, a test failed, a webhook of yours does not answer'), ('progress', 'Progress: submitted, testing, running, looked at'), ('change', 'Changes: edited, priority'), ('other', 'Everything else')], max_length=16)),
+                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or you are mentioned'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: on hold, a test failed, a webhook of yours fails'), ('progress', 'Progress: submitted, testing, running, reviewed'), ('change', 'Changes: edited, priority'), ('other', 'Everything else')], max_length=16)),
                 ('at', models.DateTimeField()),
                 ('read_at', models.DateTimeField(blank=True, null=True)),
                 ('digest_at', models.DateTimeField(blank=True, help_text='Waits for the digest of this time.', null=True)),
@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
             name='Rule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or somebody names you'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: held, a test failed, a webhook of yours does not answer'), ('progress', 'Progress: submitted, testing, running, looked at'), ('change', 'Changes: edited, priority'), ('other', 'Everything else')], max_length=16)),
+                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or you are mentioned'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: on hold, a test failed, a webhook of yours fails'), ('progress', 'Progress: submitted, testing, running, reviewed'), ('change', 'Changes: edited, priority'), ('other', 'Everything else')], max_length=16)),
                 ('channel', models.CharField(choices=[('mail', 'mail'), ('webhook', 'webhook')], max_length=16)),
                 ('when', models.CharField(choices=[('now', 'at once'), ('digest', 'in the daily digest'), ('never', 'never')], max_length=16)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='notification_rules', to=settings.AUTH_USER_MODEL)),

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 from django import forms, template
 from django.conf import settings
@@ -57,7 +58,7 @@ SIGNS = {
 
 
 @register.filter
-def visible(text: object) -> SafeString:
+def visible(text: Any) -> SafeString:
     """Text of a job or a stranger, each control, direction or invisible character shown by its code point.
 
     For the content of an element. In an attribute or a title, use `visible_text`.
