@@ -4,6 +4,7 @@ Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that h
 `.env.example` and `docs/settings.md` are written from this class by `python -m opsportal.env`.
 """
 
+import json
 import os
 import re
 import sys
@@ -17,6 +18,8 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+#: Roles that `SSO_ROLES` may give: those of `apps.accounts.enums.Role`, which needs Django.
+ROLES = ("liaison", "approver", "shifter", "admin")
 #: What every process needs but capture, which may run on a host that reaches none of the portal's servers.
 REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 
@@ -94,6 +97,21 @@ def _networks(value: list[str]) -> list[str]:
     for network in value:
         ip_network(network)  # raises ValueError
     return value
+
+
+def _roles(value: Any) -> Any:
+    """Read `SSO_ROLES`: JSON, each group with its roles."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value or "{}")
+    except ValueError as error:
+        raise ValueError(f"is no JSON: {error}") from error
+    texts = [role for roles in found.values() for role in roles] if isinstance(found, dict) else []
+    for text in texts:
+        if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(text)):
+            raise ValueError(f"has no role {text!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT for one alone")
+    return found
 
 
 def _split_blanks(value: Any) -> Any:
@@ -261,6 +279,43 @@ class Environment(BaseSettings):
         max_length=200,
         description="Whom to ask for help with a login, as the login pages show it: a mail address, a phone number or a few words.",
     )
+    SSO_ROLES: Annotated[dict[str, list[str]], NoDecode, BeforeValidator(_roles)] = Field(
+        default={},
+        description='Roles by group, as JSON: `{"nova-liaisons": ["liaison:NOVA"], "opg": ["approver", "shifter"]}`; see docs/single-sign-on.md.',
+    )
+    SSO_CREATE_USERS: bool = Field(
+        default=True, description="Make an account at the first login by single sign-on. Else an admin makes it before."
+    )
+    OIDC_ISSUER: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s?#]+)?$",
+        description="Issuer of OpenID Connect, such as `https://sso.example.org/realms/lab`. Empty: no login by it.",
+    )
+    OIDC_NAME: str = Field(default="single sign-on", description="Name of the provider, as the login page shows it.")
+    OIDC_CLIENT_ID: str = Field(default="", description="Name under which the provider knows the portal.")
+    OIDC_CLIENT_SECRET: SecretStr | None = Field(
+        default=None, description="The portal's secret at the provider. Best as `OIDC_CLIENT_SECRET_FILE`."
+    )
+    OIDC_SCOPES: str = Field(
+        default="openid profile email",
+        description="Scopes that the portal requests; add the one that brings the groups, if the provider has one.",
+    )
+    OIDC_USERNAME_CLAIM: str = Field(default="preferred_username", description="Claim that holds the user name.")
+    OIDC_GROUPS_CLAIM: str = Field(default="groups", description="Claim that holds the groups.")
+    REMOTE_USER_HEADER: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9-]+)?$",
+        description="Header in which a proxy names the user whom it has authenticated, such as `X-Remote-User`. Empty: no login by it.",
+    )
+    REMOTE_USER_GROUPS_HEADER: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9-]+)?$",
+        description="Header in which that proxy names the user's groups, separated by commas. Empty: none.",
+    )
+    REMOTE_USER_PROXIES: Annotated[Words, AfterValidator(_networks)] = Field(
+        default=["127.0.0.1", "::1"],
+        description="Addresses or networks of that proxy, separated by commas. Others have the headers removed; a Unix socket is trusted.",
+    )
     WEBHOOK_HTTP: bool = Field(
         default=False, description="Allow webhooks without TLS: `http://`. What they are told can be read on the way."
     )
@@ -312,7 +367,9 @@ def _given(name: str) -> bool:
 def _default(name: str) -> str:
     default = Environment.model_fields[name].get_default()
     if isinstance(default, list):
-        return " ".join(default)
+        return ",".join(default)
+    if isinstance(default, dict):
+        return json.dumps(default) if default else ""
     if default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

@@ -128,12 +128,14 @@ CLOSING_CHECKS = {"quality": "apps.quality.domain.closure:refusal_to_close"}
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    *(["apps.accounts.web.remote_user.StripRemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
     *(["apps.core.web.middleware.TrustedProxyMiddleware"] if ENV.TRUST_PROXY else []),
     "apps.core.web.middleware.CleanRequestMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    *(["apps.accounts.web.remote_user.RemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
     "apps.accounts.web.middleware.LoginMiddleware",
     "apps.accounts.web.middleware.TimeZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -205,6 +207,7 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "rules.permissions.ObjectPermissionBackend",
     "django.contrib.auth.backends.ModelBackend",
+    *(["apps.accounts.web.openid.OpenIDBackend"] if ENV.OIDC_ISSUER else []),
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -216,6 +219,18 @@ LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "accounts:login"
 PASSWORD_RESET_TIMEOUT = 3_600
 SUPPORT_CONTACT = ENV.SUPPORT_CONTACT
+SSO_ROLES = ENV.SSO_ROLES
+SSO_CREATE_USERS = ENV.SSO_CREATE_USERS
+OIDC_ISSUER = ENV.OIDC_ISSUER
+OIDC_NAME = ENV.OIDC_NAME
+OIDC_CLIENT_ID = ENV.OIDC_CLIENT_ID
+OIDC_CLIENT_SECRET = _secret(ENV.OIDC_CLIENT_SECRET)
+OIDC_SCOPES = ENV.OIDC_SCOPES
+OIDC_USERNAME_CLAIM = ENV.OIDC_USERNAME_CLAIM
+OIDC_GROUPS_CLAIM = ENV.OIDC_GROUPS_CLAIM
+REMOTE_USER_HEADER = ENV.REMOTE_USER_HEADER
+REMOTE_USER_GROUPS_HEADER = ENV.REMOTE_USER_GROUPS_HEADER
+REMOTE_USER_PROXIES = ENV.REMOTE_USER_PROXIES
 
 # Five wrong passwords for one account from one address shut that pair out for ten minutes.
 AXES_FAILURE_LIMIT = 5

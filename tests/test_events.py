@@ -16,7 +16,7 @@ from apps.production.enums import Verb
 from apps.production.events import kind_of_move
 
 ROOT = Path(__file__).parents[1]
-APPS = sorted(path.name for path in (ROOT / "apps").iterdir() if (path / "apps.py").exists())
+APPS = sorted(path.name for path in (ROOT / "apps").iterdir() if (path / "__init__.py").exists())
 KINDS = {kind.name: kind for kind in declared_kinds()}
 
 

@@ -23,6 +23,8 @@ EITHER = "hyhynn"
 NONE = "hhhhhh"
 
 PUBLIC = {"accounts:forgotten-password", "accounts:login", "api:schema", "api:version", "core:healthz", "core:readyz"}
+#: They answer 404 unless a provider is set.
+OFF = {"accounts:openid", "accounts:openid-callback"}
 #: Guarded by a token of its own, whoever asks.
 BY_TOKEN = {
     "accounts:new-password",
@@ -285,7 +287,7 @@ def address(world, route: Route) -> str:
 
 def test_every_route_has_an_expectation():
     names = {route.name for route in ROUTES if not route.name.startswith("admin:")}
-    assert names == set(EXPECTED) | PUBLIC | BY_TOKEN
+    assert names == set(EXPECTED) | PUBLIC | BY_TOKEN | OFF
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -309,6 +311,11 @@ def test_stranger_is_sent_to_the_login(world, client):
 @pytest.mark.parametrize("name", sorted(PUBLIC - {"core:readyz"}))
 def test_public_route_is_open_to_a_stranger(db, client, name):
     assert client.get(reverse(name)).status_code == 200
+
+
+@pytest.mark.parametrize("name", sorted(OFF))
+def test_route_of_a_provider_that_is_not_set_is_hidden(db, client, name):
+    assert client.get(reverse(name)).status_code == 404
 
 
 def test_feed_wants_a_token_even_of_an_admin(world, client, admin):

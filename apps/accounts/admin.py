@@ -36,7 +36,10 @@ class UserAdmin(DjangoUserAdmin):
     fieldsets = (
         (None, {"fields": ("username", "password")}),
         ("Person", {"fields": ("first_name", "last_name", "email", "time_zone")}),
-        ("Account", {"fields": ("is_active", "is_staff", "is_superuser", "last_login", "date_joined")}),
+        (
+            "Account",
+            {"fields": ("is_active", "sign_on_subject", "is_staff", "is_superuser", "last_login", "date_joined")},
+        ),
     )
     readonly_fields = ("is_staff", "is_superuser", "last_login", "date_joined")
     inlines = (ClusterLoginInline,)

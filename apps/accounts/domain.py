@@ -1,10 +1,13 @@
-"""Making people, experiments and memberships, and choosing one's own settings."""
+"""Making people, experiments and memberships, choosing one's own settings, and login by others than the portal."""
 
+import logging
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import available_timezones
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from knox.models import AuthToken
 
@@ -12,10 +15,14 @@ from apps.accounts.enums import Role
 from apps.accounts.models import UNKNOWN_ZONE, Experiment, Membership, Principal, User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import events_of, publish
-from apps.core.errors import InvalidFields
+from apps.core.errors import InvalidFields, NotAllowed
+
+logger = logging.getLogger(__name__)
 
 #: A user gets no second mail with a link for a new password before this.
 RESET_PAUSE = timedelta(minutes=5)
+#: The actor of what follows from a login by a provider or proxy.
+SIGN_ON = "single sign-on"
 
 
 @transaction.atomic
@@ -144,3 +151,80 @@ def request_password_reset(*, user: User, at: datetime) -> None:
         return
     publish(kind="account.password_reset_requested", target=user, by="login page", at=at)
     enqueue("apps.accounts.tasks.mail_password_link", user_id=user.pk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Who logs in, as a provider or proxy says. `subject` never changes at a provider; a proxy gives none."""
+
+    username: str
+    subject: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    email: str = ""
+    groups: frozenset[str] = frozenset()
+
+
+@transaction.atomic
+def sign_on(*, identity: Identity, at: datetime) -> User:
+    """Return the user whom this identity is, with name, address and roles as it has them.
+
+    The user is found by subject, else by name; who is found by name gets the subject, and keeps it. Raises
+    `NotAllowed` where there is no account for it, or where its name cannot be one.
+    """
+    user = User.objects.filter(sign_on_subject=identity.subject).first() if identity.subject else None
+    user = user or _user_named(identity, at)
+    if not user.is_active:
+        raise NotAllowed(f"The account {user.username} is not active.")
+    known = {"first_name": identity.first_name, "last_name": identity.last_name, "email": identity.email}
+    changes = {name: value for name, value in known.items() if value and value != getattr(user, name)}
+    if changes:
+        User.objects.filter(pk=user.pk).update(**changes)
+        user.refresh_from_db(fields=changes)
+    if settings.SSO_ROLES:
+        _follow_groups(user, identity.groups, at)
+    return user
+
+
+def _user_named(identity: Identity, at: datetime) -> User:
+    """Return the user of this name, made if the settings allow it, and linked to the subject."""
+    try:
+        User._meta.get_field("username").clean(identity.username, None)
+    except ValidationError as error:
+        raise NotAllowed(f"{identity.username[:150]!r} cannot be a user name here.") from error
+    user = User.objects.select_for_update(no_key=True).filter(username=identity.username).first()
+    if user is None:
+        if not settings.SSO_CREATE_USERS:
+            raise NotAllowed(f"There is no account {identity.username!r} here.")
+        user = User(username=identity.username)
+        user.set_unusable_password()
+        user.save()
+        publish(kind="user.created", target=user, by=SIGN_ON, at=at)
+    if identity.subject:
+        if user.sign_on_subject:
+            raise NotAllowed(f"The account {user.username} belongs to another identity.")
+        user.sign_on_subject = identity.subject
+        user.save(update_fields=["sign_on_subject"])
+        publish(kind="account.linked", target=user, by=SIGN_ON, at=at)
+    return user
+
+
+def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
+    """Grant and revoke the roles that `SSO_ROLES` names, by the groups of the user; others stay as they are."""
+    by_group: dict[str, list[str]] = settings.SSO_ROLES
+    wanted = {role for group in groups for role in by_group.get(group, ())}
+    experiments = {each.key: each for each in Experiment.objects.all()}
+    held = {_text_of(each): each for each in user.memberships.select_related("experiment")}
+    for text in sorted({role for roles in by_group.values() for role in roles}):
+        role, _, key = text.partition(":")
+        if key and key not in experiments:
+            logger.warning("SSO_ROLES names the experiment %s, which does not exist", key)
+        elif text in wanted and text not in held:
+            grant_role(user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at)
+        elif text not in wanted and text in held:
+            revoke_role(membership=held[text], by=SIGN_ON, at=at)
+
+
+def _text_of(membership: Membership) -> str:
+    """Return a role as `SSO_ROLES` writes it."""
+    return f"{membership.role}:{membership.experiment.key}" if membership.experiment else membership.role

@@ -18,6 +18,14 @@ class User(AbstractUser):
     """A person, or a tool with a token."""
 
     time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name. Empty: the portal's default.")
+    sign_on_subject = models.CharField(
+        "identity at single sign-on",
+        max_length=600,
+        unique=True,
+        null=True,
+        blank=True,
+        help_text="Issuer and subject. Empty it to link the account at its next login by single sign-on.",
+    )
     #: Kept by `permissions`, once they were read.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]

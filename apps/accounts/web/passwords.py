@@ -29,7 +29,8 @@ class LoginView(auth.LoginView):
     redirect_authenticated_user = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | login_help()
+        provider = settings.OIDC_NAME if settings.OIDC_ISSUER else ""
+        return super().get_context_data(**kwargs) | login_help() | {"provider": provider}
 
 
 def locked(request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None) -> HttpResponse:

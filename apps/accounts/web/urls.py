@@ -1,7 +1,7 @@
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from apps.accounts.web import passwords, views
+from apps.accounts.web import openid, passwords, views
 
 app_name = "accounts"
 urlpatterns = [
@@ -10,6 +10,8 @@ urlpatterns = [
     path("password/", passwords.ChangePasswordView.as_view(), name="change-password"),
     path("password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"),
     path("password/new/<str:uidb64>/<str:token>/", passwords.NewPasswordView.as_view(), name="new-password"),
+    path("openid/", openid.StartView.as_view(), name="openid"),
+    path("openid/callback/", openid.CallbackView.as_view(), name="openid-callback"),
     path("settings/", views.my_settings, name="settings"),
     path("settings/tokens/", views.create_token, name="create-token"),
     path("settings/tokens/<str:token_key>/revoke/", views.revoke_token, name="revoke-token"),

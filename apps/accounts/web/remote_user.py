@@ -1,0 +1,88 @@
+"""Login by a proxy that has authenticated the user and names it in a header (REMOTE_USER)."""
+
+import json
+import logging
+from collections.abc import Callable
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from django.conf import settings
+from django.contrib import auth
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from apps.accounts import domain
+from apps.accounts.web.passwords import login_help
+from apps.core.errors import DomainError
+
+logger = logging.getLogger("opsportal.login")
+
+#: In the session: the name from the proxy with which it began.
+SESSION_NAME = "remote_user"
+
+
+def _key(header: str) -> str:
+    return "HTTP_" + header.upper().replace("-", "_")
+
+
+class StripRemoteUserMiddleware:
+    """Drop the headers of a request that does not come from a proxy in `REMOTE_USER_PROXIES`.
+
+    It stands before whatever rewrites `REMOTE_ADDR`. A request over a Unix socket has no address; the rights of the
+    socket say who may connect.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not _is_proxy(request.META.get("REMOTE_ADDR", "")):
+            for header in (settings.REMOTE_USER_HEADER, settings.REMOTE_USER_GROUPS_HEADER):
+                request.META.pop(_key(header), None)
+        return self.get_response(request)
+
+
+def _is_proxy(address: str) -> bool:
+    if not address:
+        return True
+    try:
+        return any(ip_address(address) in ip_network(network) for network in settings.REMOTE_USER_PROXIES)
+    except ValueError:
+        return False
+
+
+class RemoteUserMiddleware:
+    """Log in whom the proxy names, and log out a session that it began once it names nobody, or someone else."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponse | None:
+        if not getattr(view, "login_required", True):
+            return None
+        name = request.META.get(_key(settings.REMOTE_USER_HEADER), "").strip()
+        if request.session.get(SESSION_NAME, "") == name:
+            return None
+        auth.logout(request)
+        return self._log_in(request, name) if name else None
+
+    def _log_in(self, request: HttpRequest, name: str) -> HttpResponse | None:
+        header = (
+            request.META.get(_key(settings.REMOTE_USER_GROUPS_HEADER), "") if settings.REMOTE_USER_GROUPS_HEADER else ""
+        )
+        groups = frozenset(filter(None, (group.strip() for group in header.replace(";", ",").split(","))))
+        try:
+            user = domain.sign_on(identity=domain.Identity(username=name, groups=groups), at=timezone.now())
+        except DomainError as refusal:
+            address = request.META.get("REMOTE_ADDR") or "-"
+            logger.warning("Login failed: address=%s user=%s", address, json.dumps(name[:150]))
+            return render(request, "accounts/refused.html", login_help() | {"refusal": refusal}, status=403)
+        auth.login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        request.session[SESSION_NAME] = name
+        return None
