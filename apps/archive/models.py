@@ -56,13 +56,12 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
         scope = scope_of(user)
         if scope.sees_all:
             return self
-        own = [_of_login(login, cluster) for login, cluster in logins_of(user)]
+        own = [
+            models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
+            for login, cluster in logins_of(user)
+        ]
         of_experiment = [models.Q(experiment__in=scope.experiments)] if scope.experiments or not own else []
         return self.filter(reduce(or_, own + of_experiment))
-
-
-def _of_login(login: str, cluster: str) -> models.Q:
-    return models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
 
 
 class ArchivedJob(models.Model):

@@ -3,7 +3,7 @@
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from apps.clusters.schedulers.options import problems_of_options
+from apps.clusters.schedulers.options import read_options
 from apps.statusboard.models import Service
 
 
@@ -57,5 +57,7 @@ class Cluster(models.Model):
 
     def clean(self) -> None:
         """Refuse options of submission that are not understood."""
-        if problems := problems_of_options(self.submission):
-            raise ValidationError({"submission": problems})
+        try:
+            read_options(self.submission)
+        except ValueError as error:
+            raise ValidationError({"submission": str(error)}) from error

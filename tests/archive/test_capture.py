@@ -189,7 +189,7 @@ def test_only_what_was_never_read_is_told_to_be_gone(make_capture, spool, sink, 
         wait_for(lambda: "gone before" in caplog.text)
 
     told = [message for message in caplog.messages if "gone before" in message]
-    assert told == [f"1 entries were gone before they were read, such as {job_directory(spool, 2)}"]
+    assert told == [f"1 entries were deleted before they were read, such as {job_directory(spool, 2)}"]
 
 
 def test_half_written_job_is_captured_when_whole(make_capture, spool, sink, watch):

@@ -9,7 +9,7 @@ import pytest
 from apps.archive.capture import heartbeat
 from apps.archive.capture.heartbeat import Heart
 from apps.archive.capture.journal.journal import Journal
-from apps.archive.capture.known_rules import KnownRules
+from apps.archive.capture.masking_rules import KeptRules
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.domain.masking import Masker, Rule
 from tests.factories.archive import captured_job, with_identity
@@ -52,7 +52,7 @@ def capture(spool, journal):
 def test_rules_arrive_and_the_heart_beats_on_where_the_journal_cannot_be_asked(capture, journal, tmp_path, monkeypatch):
     monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
     journal.close()
-    place, rules = Place(), KnownRules(tmp_path)
+    place, rules = Place(), KeptRules(tmp_path)
     beating = Heart(cluster="alps", places=[place], rules=rules, masker=masker)
     thread = threading.Thread(target=beating.beat_for, args=(capture,))
     thread.start()

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
 from apps.clusters.schedulers.slurm.accounting import finished_jobs, number_attempts
 from apps.clusters.schedulers.slurm.records import FIELDS, Attempt, BadRow, group_rows, read_records
-from apps.clusters.schedulers.slurm.sacct import split_rows
+from apps.clusters.schedulers.slurm.sacct import read_duration, read_size, read_task_ids, read_time, split_rows
 from apps.clusters.schedulers.slurm.scheduler import Slurm
-from apps.clusters.schedulers.slurm.values import read_duration, read_size, read_task_ids, read_time
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "slurm"
 T0 = 1_700_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.clusters.schedulers.slurm.output_paths import arguments_of_command, arguments_of_submission
+from apps.clusters.schedulers.slurm.output_options import arguments_of_command, arguments_of_submission
 
 
 @pytest.mark.parametrize(

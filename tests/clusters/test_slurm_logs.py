@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobRecord, JobState, LogPaths
-from apps.clusters.schedulers.slurm.controller import paths_shown
-from apps.clusters.schedulers.slurm.output_paths import Output, output_of_command, output_of_script
-from apps.clusters.schedulers.slurm.patterns import fill_in
-from apps.clusters.schedulers.slurm.scheduler import Slurm, work_out_paths
+from apps.clusters.schedulers.slurm.log_paths import fill_in, paths_shown, work_out_paths
+from apps.clusters.schedulers.slurm.output_options import Output, output_of_command, output_of_script
+from apps.clusters.schedulers.slurm.scheduler import Slurm
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "slurm" / "scontrol"
 NOW = datetime(2026, 11, 20, 22, 41, 4, tzinfo=UTC)

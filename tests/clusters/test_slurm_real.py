@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import JobRecord, JobState, SpooledJob, SpoolEntry
-from apps.clusters.schedulers.slurm.scheduler import Slurm, work_out_paths
+from apps.clusters.schedulers.slurm.log_paths import work_out_paths
+from apps.clusters.schedulers.slurm.scheduler import Slurm
 from tests.contracts.scheduler import Job, SchedulerContract
 from tests.slurm_server import SlurmServer
 

@@ -1,6 +1,6 @@
-"""The capture process: scan, read as events tell, hand on. Each in its own thread, so that none waits for another.
+"""The capture loop: scan the spool, read entries on file events, hand jobs on; each in its own thread.
 
-Nothing is lost by a kill: what is not in the journal is still in the spool, and the next start scans it.
+A kill loses nothing: what is not in the journal is still in the spool, and the next start scans it.
 """
 
 import logging
@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from apps.archive.capture.delivery.keeper import KeeperDied, Keeping
+from apps.archive.capture.delivery.keeper import Keeper, KeeperDied
+from apps.archive.capture.delivery.keeper_process import KeeperProcess
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.spool_reader import Reader
@@ -38,7 +39,7 @@ class Capture:
         cluster: str,
         scheduler: str,
         spool: Spool,
-        keeper: Keeping,
+        keeper: Keeper | KeeperProcess,
         masker: Masker,
         clock: Clock,
         watch: Watch = Watch.AUTO,
@@ -50,7 +51,7 @@ class Capture:
         self._known: dict[str, Identity] = keeper.known(cluster)
         self._waiting = WaitingEntries()
         self._jobs = WaitingJobs()
-        self._reader = Reader(
+        self.reader = Reader(
             cluster=cluster,
             scheduler=scheduler,
             spool=spool,
@@ -81,7 +82,7 @@ class Capture:
         watcher.close()
 
     def run_once(self, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """Capture what is in the spool now and drain it; give up on what does not move for `patience_seconds`."""
+        """Capture what is in the spool now and deliver it; give up after `patience_seconds` without progress."""
         self._start()
         self._look_again.set()
         moved_at, before = time.monotonic(), (-1, -1, -1)
@@ -105,15 +106,11 @@ class Capture:
         self._look_again.set()
 
     def retry_refused(self) -> None:
-        """Give every sink again what it did not take. May be called from a signal handler."""
+        """Try again what sinks have refused. May be called from a signal handler."""
         self._keeper.retry_refused()
 
-    def use_masker(self, masker: Masker) -> None:
-        """Mask by other rules from the next job on."""
-        self._reader.masker = masker
-
     def scan(self) -> None:
-        """Put every entry that is in the spool and not known to be captured up for reading."""
+        """Queue every spool entry that is not known to be captured."""
         self._waiting.overflowed = False
         before = set(self._known)
         for number, entry in enumerate(self._spool.scan(), start=1):
@@ -129,11 +126,11 @@ class Capture:
             self._known.pop(job_id, None)
         if before:
             self._keeper.forget(self._cluster, [*before])
-        self._reader.forget_unreadable()
+        self.reader.forget_unreadable()
 
     def report(self) -> CaptureReport:
         """Return the state of capture and of each sink, from memory and the journal."""
-        unreadable = {printable(path): printable(why) for path, why in self._reader.unreadable().items()}
+        unreadable = {printable(path): printable(why) for path, why in self.reader.unreadable().items()}
         return CaptureReport(
             captured=self.captured,
             waiting=len(self._waiting),
@@ -149,7 +146,7 @@ class Capture:
 
     def _start(self, watcher: Watcher | None = None) -> None:
         self._keeper.start()
-        loops = [partial(self._reader.run, self._stopping, watcher), partial(self._write, self._stopping)]
+        loops = [partial(self.reader.run, self._stopping, watcher), partial(self._write, self._stopping)]
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -180,7 +177,7 @@ class Capture:
         self._known.update((job.job_id, identity) for job, identity in batch)
 
     def _guarded(self, part: str, step: Callable[[], object]) -> bool:
-        """Do `step`; where it fails tell why, once for each reason, and go on."""
+        """Run `step`; log a failure once for each reason, and go on. Returns whether it succeeded."""
         try:
             step()
         except KeeperDied as error:  # nothing is lost: what it did not write is in the spool

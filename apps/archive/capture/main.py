@@ -1,11 +1,11 @@
-"""Runs what a plan tells, in a program that needs no Django: its processes are forked of this one, and are as small."""
+"""Runs a plan: a program without Django, so that the processes forked from it are as small."""
 
 import gc
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -18,13 +18,13 @@ from apps.archive.capture.delivery.keeper_process import KeeperProcess
 from apps.archive.capture.delivery.opener import LaterBeginner, LaterPlace, LaterSink
 from apps.archive.capture.heartbeat import Heart
 from apps.archive.capture.journal.journal import JournalError
-from apps.archive.capture.known_rules import KnownRules
+from apps.archive.capture.masking_rules import KeptRules
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back, go_first
 from apps.archive.handover.report import CaptureReport
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.masking import Masker
 from apps.core.domain.plugins import UnknownPlugin
 
 Say = Callable[[str], object]
@@ -77,11 +77,15 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
         closing(KeeperProcess(plan.directory, nursery)) as keeper,
     ):
         go_first()
+        try:
+            rules = KeptRules(plan.directory)
+        except (OSError, ValueError) as error:
+            raise CaptureFailed(f"The masking rules cannot be read: {error}") from error
         heart = Heart(
             cluster=plan.cluster,
             places=nursery.places,
-            rules=_known_rules(plan.directory),
-            masker=partial(_masker, plan),
+            rules=rules,
+            masker=lambda rules: Masker(names=plan.mask_names, key=plan.masking_key, rules=rules),
         )
         capture = Capture(
             cluster=plan.cluster,
@@ -92,22 +96,17 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
             clock=partial(datetime.now, UTC),
             watch=plan.watch,
         )
-        with _told_by_signals(capture):
+        with _stopped_by_signals(capture):
             if plan.once:
                 capture.run_once(patience_seconds=plan.patience_seconds)
                 _summarise(plan.cluster, capture.report(), out, err)
             else:
-                _follow(plan, capture, heart, out, err)
-
-
-def _follow(plan: Plan, capture: Capture, heart: Heart, out: Say, err: Say) -> None:
-    _warn_of_retired(capture.report(), err)
-    beating = threading.Thread(target=heart.beat_for, args=(capture,), daemon=True)
-    beating.start()
-    out(f"capturing the jobs of {plan.cluster}")
-    capture.run(rescan_seconds=plan.rescan_seconds)
-    heart.stop()
-    out(f"stopped; captured {capture.captured} jobs of {plan.cluster}")
+                _warn_of_retired(capture.report(), err)
+                threading.Thread(target=heart.beat_for, args=(capture,), daemon=True).start()
+                out(f"capturing the jobs of {plan.cluster}")
+                capture.run(rescan_seconds=plan.rescan_seconds)
+                heart.stop()
+                out(f"stopped; captured {capture.captured} jobs of {plan.cluster}")
 
 
 def _warn_of_retired(report: CaptureReport, err: Say) -> None:
@@ -134,21 +133,10 @@ def _summarise(cluster: str, report: CaptureReport, out: Say, err: Say) -> None:
         raise CaptureFailed("\n".join(problems))
 
 
-def _masker(plan: Plan, rules: Sequence[Rule]) -> Masker:
-    return Masker(names=plan.mask_names, key=plan.masking_key, rules=rules)
-
-
-def _known_rules(directory: Path) -> KnownRules:
-    try:
-        return KnownRules(directory)
-    except (OSError, ValueError) as error:
-        raise CaptureFailed(f"The masking rules cannot be read: {error}") from error
-
-
 @contextmanager
-def _told_by_signals(capture: Capture) -> Iterator[None]:
-    told = {signal.SIGTERM: capture.stop, signal.SIGINT: capture.stop, RETRY_SIGNAL: capture.retry_refused}
-    before = {number: signal.signal(number, lambda *_, do=do: do()) for number, do in told.items()}
+def _stopped_by_signals(capture: Capture) -> Iterator[None]:
+    actions = {signal.SIGTERM: capture.stop, signal.SIGINT: capture.stop, RETRY_SIGNAL: capture.retry_refused}
+    before = {number: signal.signal(number, lambda *_, do=do: do()) for number, do in actions.items()}
     try:
         yield
     finally:

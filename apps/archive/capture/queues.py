@@ -88,7 +88,6 @@ class WaitingEntries:
         self._newest_first = True
 
     def done(self, entry: SpoolEntry) -> None:
-        """Forget an entry that was taken."""
         with self._changed:
             del self._tries[entry.path]
 

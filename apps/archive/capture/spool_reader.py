@@ -28,7 +28,7 @@ FIRST_DELAY_SECONDS = 0.002
 LONGEST_DELAY_SECONDS = 1.0
 _AT_ONCE = 20  # entries, before events are looked for again
 _IDLE_SECONDS = 0.02
-_TELL_SECONDS = 1.0
+_WARNING_SECONDS = 1.0
 _LATELY = 10_000  # entries: a scan may find one before it is read, and hand it over after
 _MOST_REPORTED = 1000
 _KEY_LENGTH = 64
@@ -62,7 +62,7 @@ class Reader:
         self._unreadable: dict[SpoolEntry, str] = {}
         self._gone: list[SpoolEntry] = []
         self._lately: deque[str] = deque(maxlen=_LATELY)
-        self._told_at = 0.0
+        self._warned_at = 0.0
 
     def run(self, stopping: threading.Event, watcher: Watcher | None = None) -> None:
         """Read what waits, and follow `watcher` in between: in one thread, neither has to wait for the other."""
@@ -73,16 +73,13 @@ class Reader:
                 entry = self._waiting.take(timeout=0 if watcher else _IDLE_SECONDS)
                 if entry is None:
                     break
-                if self._is_new(entry):
+                # A scan and an event may both name an entry, the later one after it was read.
+                last = self._last_read(entry.job_id)
+                if last is None or last != self._spool.identity(entry):
                     self.read(entry)
                 else:
                     self._waiting.done(entry)
-            self._tell_gone()
-
-    def _is_new(self, entry: SpoolEntry) -> bool:
-        """Whether it was not read yet: a scan and an event may both tell of one, and the later comes after its end."""
-        last = self._last_read(entry.job_id)
-        return last is None or last != self._spool.identity(entry)
+            self._warn_of_gone()
 
     def read(self, entry: SpoolEntry) -> None:
         """Read one entry, or see that it is read again or reported."""
@@ -91,7 +88,9 @@ class Reader:
             identity = self._spool.identity(entry)
             job = self._captured(spooled)
         except EntryIncomplete:
-            self._waiting.again(entry, _delay)
+            self._waiting.again(
+                entry, lambda tries: min(FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 20), LONGEST_DELAY_SECONDS)
+            )
             return
         except EntryVanished:
             self._gone.append(entry)
@@ -105,14 +104,14 @@ class Reader:
             self._settle(entry)
         self._waiting.done(entry)
 
-    def _tell_gone(self) -> None:
-        """Tell of entries that nobody could read any more; where they are many, that costs more of them."""
-        if self._gone and (moment := time.monotonic()) > self._told_at + _TELL_SECONDS:
+    def _warn_of_gone(self) -> None:
+        """Log the entries that were deleted before they were read, together: logging each would cost more of them."""
+        if self._gone and (moment := time.monotonic()) > self._warned_at + _WARNING_SECONDS:
             lately = set(self._lately)
             gone = [entry.path for entry in self._gone if entry.job_id not in lately]
-            self._gone, self._told_at = [], moment
+            self._gone, self._warned_at = [], moment
             if gone:
-                logger.warning("%d entries were gone before they were read, such as %s", len(gone), gone[0])
+                logger.warning("%d entries were deleted before they were read, such as %s", len(gone), gone[0])
 
     def unreadable(self) -> dict[Path, str]:
         """Return the entries that could not be read when last tried, with the reasons."""
@@ -173,7 +172,3 @@ class Reader:
         if self._unreadable:
             with self._guard:
                 self._unreadable.pop(entry, None)
-
-
-def _delay(tries: int) -> float:
-    return min(FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 20), LONGEST_DELAY_SECONDS)

@@ -4,7 +4,6 @@ import io
 import tarfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import Any
 
 from apps.accounts.models import User
 from apps.archive.domain.store.contents import DamagedContent, read_blob
@@ -46,7 +45,7 @@ def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
 
     Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so.
     """
-    buffer = _Buffer()
+    buffer = io.BytesIO()
     rows: list[tuple[str, ...]] = [(*_COLUMNS, "damaged")]
     with tarfile.open(mode="w|", fileobj=buffer) as tar:
         for job, contents in _with_contents(jobs, user):
@@ -56,10 +55,10 @@ def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
                     _add(tar, f"{directory_of(job)}/{kind}", read_blob(blob), job)
                 except DamagedContent:
                     damaged.append(kind)
-                yield buffer.taken()
+                yield _taken(buffer)
             rows.append((*_facts(job), " ".join(damaged)))
         _add(tar, "jobs.tsv", tsv(rows).encode(), None)
-    yield buffer.taken()
+    yield _taken(buffer)
 
 
 def directory_of(job: ArchivedJob) -> str:
@@ -106,19 +105,9 @@ def _facts(job: ArchivedJob) -> tuple[str, ...]:
     return (*facts, job.request_key, job.stage, job.state, job.caveat)
 
 
-class _Buffer(io.RawIOBase):
-    """Holds what a tar has written until it is sent."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def taken(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
-        return taken
+def _taken(buffer: io.BytesIO) -> bytes:
+    """Return what a tar has written since the last time."""
+    taken = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return taken

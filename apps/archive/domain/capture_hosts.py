@@ -51,13 +51,11 @@ def add_host_token(*, host: CaptureHost, by: Principal, at: datetime, revoke_oth
 
 @transaction.atomic
 def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> None:
-    """Make all tokens of a host useless."""
     CaptureHost.objects.filter(pk=host.pk).update(token_hashes=[])
     publish(kind="capture_host.tokens_revoked", target=host, by=by, at=at)
 
 
 def host_of(token: str) -> CaptureHost | None:
-    """Return the host that has this token."""
     return CaptureHost.objects.filter(token_hashes__contains=[hash_of(token)]).first()
 
 

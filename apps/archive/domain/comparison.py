@@ -186,7 +186,6 @@ def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: 
 
 
 def compare_variables(left: dict[str, str], right: dict[str, str]) -> list[Change]:
-    """Return every variable of the two, by name."""
     changes = []
     for name in sorted(left.keys() | right.keys()):
         kind: Kind = "changed"

@@ -32,7 +32,6 @@ _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 
 
 def coloured(lines: Sequence[str]) -> list[SafeString]:
-    """Return each line as HTML."""
     shown: list[list[str]] = [[]]
     for css, text in _pieces("\n".join(lines), _lexer(lines[0] if lines else "")):
         for number, part in enumerate(text.split("\n")):

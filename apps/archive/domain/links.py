@@ -1,6 +1,6 @@
 """Tying archived jobs to those of accounting, and to what the scheduler itself knows: whichever comes first."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -97,7 +97,11 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
     worth more than the environment's; so do state, and where the spool did not have them, user, account, name and
     arguments.
     """
-    _wait_for_stores()
+    # Wait for the transactions that store jobs now; those that begin later see the jobs that are to be tied. Else a
+    # job that is stored and collected at the same time would be tied by neither.
+    with connection.cursor() as cursor:
+        for function in ("pg_advisory_lock", "pg_advisory_unlock"):
+            cursor.execute(f"SELECT {function}(hashtext(%s))", [_STORING_LOCK])
     captured = archived_jobs_for(jobs)
     origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
     attach_origin(origins=origins, at=at)
@@ -110,22 +114,23 @@ def take_facts(*, archived: Iterable[int]) -> int:
     """Bring what accounting knows to these archived jobs, given by their ids; return how many it changed."""
     # Locked first and asked after: so two that link tasks of one array at the same time see each other's.
     rows = {row.pk: row for row in _locked(archived)}
-    tellers = {cluster: _teller(cluster) for cluster in {row.cluster for row in rows.values()}}
+    readers = {cluster: _arguments_reader(cluster) for cluster in {row.cluster for row in rows.values()}}
     masker = _masker(names="")  # the collector has masked by the setting, and by the rules that there were then
-    changed = []
-    for pk, facts in _facts(rows).items():
-        row = rows[pk]
+    wanted, tolerance = list(rows), CLOCK_TOLERANCE.total_seconds()
+    with connection.cursor() as cursor:
+        cursor.execute(_FACTS, [wanted, tolerance, tolerance, wanted])
+        found = [(rows[pk], Facts(*facts)) for pk, *facts in cursor.fetchall()]
+    changes = {}
+    for row, facts in found:
         values: dict[str, object] = {"state": next((state.value for state in WORST_FIRST if state in facts.states), "")}
         if facts.experiment_id is not None:
             values["experiment_id"] = facts.experiment_id
-        teller = tellers[row.cluster]
-        arguments = teller.script_arguments(submit_line=facts.submit_line, name=facts.name) if teller else ""
+        reader = readers[row.cluster]
+        arguments = reader.script_arguments(submit_line=facts.submit_line, name=facts.name) if reader else ""
         arguments = masker.mask_text(arguments)
         values |= _missing(row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments)
-        if _set(row, values):
-            changed.append(row)
-    _save(changed)
-    return len(changed)
+        changes[row] = values
+    return _save(changes)
 
 
 def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, list[Origin]]:
@@ -174,15 +179,12 @@ def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
 
 @transaction.atomic
 def _describe(found: dict[int, Submission], masker: Masker) -> int:
-    changed = []
+    changes = {}
     for row in _locked(found):
         known = found[row.pk]
         arguments = masker.mask_text(clean_text(known.arguments))
-        texts = _missing(row, user=known.user, account=known.account, name=known.name, arguments=arguments)
-        if _set(row, texts):
-            changed.append(row)
-    _save(changed)
-    return len(changed)
+        changes[row] = _missing(row, user=known.user, account=known.account, name=known.name, arguments=arguments)
+    return _save(changes)
 
 
 def current_masker() -> Masker:
@@ -199,14 +201,7 @@ def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:
     return rows.filter(pk__in=list(ids)).order_by("pk")
 
 
-def _facts(ids: Iterable[int]) -> dict[int, Facts]:
-    wanted, tolerance = list(ids), CLOCK_TOLERANCE.total_seconds()
-    with connection.cursor() as cursor:
-        cursor.execute(_FACTS, [wanted, tolerance, tolerance, wanted])
-        return {archived: Facts(*facts) for archived, *facts in cursor.fetchall()}
-
-
-def _teller(cluster: Cluster) -> ReadsArguments | None:
+def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
     try:
         scheduler = adapter_of(cluster)
     except SchedulerError:  # told where the cluster is collected
@@ -220,23 +215,13 @@ def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
     return {name: clean_text(text, lengths[name]) for name, text in texts.items() if text and not getattr(row, name)}
 
 
-def _set(row: ArchivedJob, values: dict[str, object]) -> bool:
-    different = {name: value for name, value in values.items() if getattr(row, name) != value}
-    for name, value in different.items():
-        setattr(row, name, value)
-    return bool(different)
-
-
-def _save(rows: Sequence[ArchivedJob]) -> None:
+def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
+    """Save the rows whose values differ; return how many."""
+    changed = []
+    for row, values in changes.items():
+        if any(getattr(row, name) != value for name, value in values.items()):
+            changed.append(row)
+        for name, value in values.items():
+            setattr(row, name, value)
     fields = ["experiment", "state", "user", "account", "name", "arguments"]
-    ArchivedJob.objects.bulk_update(rows, fields, batch_size=_BATCH)
-
-
-def _wait_for_stores() -> None:
-    """Wait for the transactions that store jobs now; those that begin later see the jobs that are to be tied.
-
-    Else a job that is stored and collected at the same time would be tied by neither.
-    """
-    with connection.cursor() as cursor:
-        for function in ("pg_advisory_lock", "pg_advisory_unlock"):
-            cursor.execute(f"SELECT {function}(hashtext(%s))", [_STORING_LOCK])
+    return ArchivedJob.objects.bulk_update(changed, fields, batch_size=_BATCH)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
 from django.db.models import Count, DateTimeField, Max, Q, QuerySet
@@ -31,7 +31,7 @@ _SIZE = f"SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blo
 _FREED = f"""
     SELECT coalesce(sum(pg_column_size(data)), 0)::bigint FROM archive_blob content
     WHERE id = ANY(%(contents)s) AND NOT ({_OF_CLUSTER})"""
-_UNUSED = f"SELECT id FROM archive_blob content WHERE id = ANY(%(contents)s) AND NOT ({_OF_ANY})"
+_DELETE_UNUSED = f"DELETE FROM archive_blob content WHERE id = ANY(%(contents)s) AND NOT ({_OF_ANY})"
 
 _DELETE_WORDS = """
     DELETE FROM archive_scriptwords words
@@ -40,15 +40,6 @@ _DELETE_WORDS = """
         SELECT FROM archive_archivedjob job WHERE job.script_id = gone.script_id
             AND job.submitted_at >= gone.day::timestamp AT TIME ZONE 'UTC'
             AND job.submitted_at < (gone.day + 1)::timestamp AT TIME ZONE 'UTC')"""
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """What one batch deleted. `freed_bytes` is by how much the cluster's contents have become less."""
-
-    jobs: int
-    contents: int
-    freed_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +136,7 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
         old = pinless.filter(_too_old(rule, at))
         why = f"submitted more than {rule.max_age_days} days ago"
         while batches and (expired := _delete_batch(cluster, old, reason=why, by=by, at=at)):
-            deleted, batches = deleted + expired.jobs, batches - 1
+            deleted, batches = deleted + expired[0], batches - 1
         if rule.max_bytes is None or not batches:
             continue
         size = content_size(cluster=cluster)
@@ -154,7 +145,7 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
             expired = _delete_batch(cluster, pinless, reason=why, by=by, at=at)
             if expired is None:
                 break
-            deleted, batches, size = deleted + expired.jobs, batches - 1, size - expired.freed_bytes
+            deleted, batches, size = deleted + expired[0], batches - 1, size - expired[1]
     return deleted
 
 
@@ -174,8 +165,8 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
 @transaction.atomic
 def _delete_batch(
     cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: Principal, at: datetime
-) -> Expired | None:
-    """Delete the first of `jobs`; None where there are none."""
+) -> tuple[int, int] | None:
+    """Delete the first of `jobs`; return how many, and the bytes freed of the cluster's contents. None without jobs."""
     list(WordIndex.objects.select_for_update())  # no words of contents that go
     lock_for_this_transaction("archive.store")  # what no job has now must not be taken by one that is being stored
     ids = list(jobs.values_list("pk", flat=True)[:BATCH])
@@ -187,35 +178,23 @@ def _delete_batch(
         return None
     contents = sorted({content for row in gone for content in row[2:] if content is not None})
     ArchivedJob.objects.filter(pk__in=[row[0] for row in gone]).delete()
-    _delete_words({(row[2], row[1].astimezone(UTC).date()) for row in gone})
-    expired = _delete_contents(cluster, contents, jobs=len(gone))
+    days = {(row[2], row[1].astimezone(UTC).date()) for row in gone}
+    with connection.cursor() as cursor:
+        cursor.execute(_DELETE_WORDS, [list(column) for column in zip(*days, strict=True)])
+        cursor.execute(_FREED, {"contents": contents, "cluster": cluster.pk})
+        freed_bytes = int(cursor.fetchone()[0])
+        cursor.execute(_DELETE_UNUSED, {"contents": contents})
+        deleted_contents = cursor.rowcount
     times = [row[1] for row in gone]
     data = {
-        "jobs": expired.jobs,
-        "contents": expired.contents,
-        "freed_bytes": expired.freed_bytes,
+        "jobs": len(gone),
+        "contents": deleted_contents,
+        "freed_bytes": freed_bytes,
         "ids": [gone[0][0], gone[-1][0]],
         "submitted": [min(times).isoformat(), max(times).isoformat()],
     }
     publish(kind="archive.expired", target=cluster, by=by, at=at, reason=reason, data=data)
-    return expired
-
-
-def _delete_words(days: set[tuple[int, date]]) -> None:
-    """Forget the words of scripts for days on which no job with them is left."""
-    with connection.cursor() as cursor:
-        cursor.execute(_DELETE_WORDS, [list(column) for column in zip(*days, strict=True)])
-
-
-def _delete_contents(cluster: Cluster, contents: list[int], *, jobs: int) -> Expired:
-    """Delete those of `contents` that no job has any more."""
-    with connection.cursor() as cursor:
-        cursor.execute(_FREED, {"contents": contents, "cluster": cluster.pk})
-        freed = int(cursor.fetchone()[0])
-        cursor.execute(_UNUSED, {"contents": contents})
-        unused = [pk for (pk,) in cursor.fetchall()]
-        cursor.execute("DELETE FROM archive_blob WHERE id = ANY(%s)", [unused])
-    return Expired(jobs=jobs, contents=len(unused), freed_bytes=freed)
+    return len(gone), freed_bytes
 
 
 def _rules() -> list[tuple[Cluster, RetentionRule]]:

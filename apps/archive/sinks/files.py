@@ -89,10 +89,13 @@ class FilesSink:
             self._pool = None
 
     def _write(self, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
-        refused = {number: reason for number, job in jobs.items() if (reason := _unfit(job))}
+        refused = {}
         by_directory: dict[tuple[str, str], dict[int, CapturedJob]] = {}
         for number, job in jobs.items():
-            if number not in refused:
+            longest = len(_stems(job)[1]) + len("_environment")
+            if longest > _LONGEST_NAME:
+                refused[number] = f"its id makes a file name of {longest} bytes"
+            else:
                 place = (safe(job.cluster), self._period.format(job.submitted_at.astimezone(UTC)))
                 by_directory.setdefault(place, {})[number] = job
         for (cluster, period), group in by_directory.items():
@@ -116,8 +119,12 @@ class FilesSink:
             _closing(self._directory_in(of_cluster, period)) as final,
         ):
             if cluster not in self._made:
-                _remove_left_over(temporary)
                 self._made.add(cluster)
+                for name in os.listdir(temporary):  # what a process that was killed has left
+                    with suppress(OSError):
+                        changed_at = os.stat(name, dir_fd=temporary, follow_symlinks=False).st_ctime
+                        if time.time() - changed_at > _LEFT_OVER_SECONDS:
+                            os.unlink(name, dir_fd=temporary)
             yield temporary, final
 
     def _directory_in(self, parent: int, name: str, *, known: bool = False) -> int:
@@ -183,11 +190,6 @@ def _contents(job: CapturedJob) -> dict[str, bytes]:
     return {kind: content for kind, content in all_kinds.items() if content or kind != "description"}
 
 
-def _unfit(job: CapturedJob) -> str:
-    longest = len(_stems(job)[1]) + len("_environment")
-    return f"its id makes a file name of {longest} bytes" if longest > _LONGEST_NAME else ""
-
-
 def _nanoseconds(job: CapturedJob) -> int:
     return (job.submitted_at - _EPOCH) // timedelta(microseconds=1) * 1000
 
@@ -223,14 +225,6 @@ def _name(temporary: int, final: int, files: Sequence[_NewFile], job: CapturedJo
         else:
             return
     raise _Taken(f"{name} is there already and is another")
-
-
-def _remove_left_over(directory: int) -> None:
-    """Remove what a process that was killed has left."""
-    for name in os.listdir(directory):
-        with suppress(OSError):
-            if time.time() - os.stat(name, dir_fd=directory, follow_symlinks=False).st_ctime > _LEFT_OVER_SECONDS:
-                os.unlink(name, dir_fd=directory)
 
 
 @contextmanager

@@ -239,21 +239,15 @@ class KnowsSubmissions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCopy:
+class StoredCopy(Submission):
     """The scheduler's own copy of a job's script and environment, or None where it has none.
 
     `script` is as the scheduler gives it. `environment` is in the archive's form, as well as it can be made:
     entries joined by newlines are as the scheduler gives it.
     """
 
-    spool_id: str
-    submitted_at: datetime
     script: bytes | None = field(default=None, repr=False)
     environment: bytes | None = field(default=None, repr=False)
-    user: str = ""
-    account: str = ""
-    name: str = ""
-    arguments: str = ""
 
 
 @runtime_checkable

@@ -46,7 +46,6 @@ _TIMES = {"submitted_at", "started_at", "ended_at"}
 
 
 def accounting_path(directory: Path) -> Path:
-    """Return where the accounting store of the simulated cluster in `directory` lies."""
     return directory / "accounting.sqlite3"
 
 
@@ -90,7 +89,6 @@ class Simulated:
         self.directory = Path(options.get("dir", "")) if options.get("dir") else None
 
     def spool(self, directory: Path) -> SlurmSpool:
-        """Return the spool at `directory`, which is laid out as Slurm's."""
         return SlurmSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
@@ -142,15 +140,12 @@ class Simulated:
         return str(row[0]) if row[0] is not None else None
 
     def cancel(self, spool_id: str) -> None:
-        """Have the simulation end a job at its next step. Raises `SchedulerError`."""
         self._tell(spool_id, "cancel")
 
     def hold(self, spool_id: str) -> None:
-        """Have the simulation keep what waits of a job from starting. Raises `SchedulerError`."""
         self._tell(spool_id, "hold")
 
     def release(self, spool_id: str) -> None:
-        """Have the simulation let what waits of a job start again. Raises `SchedulerError`."""
         self._tell(spool_id, "release")
 
     def _tell(self, spool_id: str, word: str) -> None:

@@ -1,10 +1,10 @@
-"""What becomes of jobs that were read: the journal, and a drain in a thread of its own for each sink."""
+"""Takes captured jobs into the journal, and delivers them to the sinks: a drain in its own thread for each."""
 
 import signal
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from apps.archive.capture.delivery.drain import Drain
 from apps.archive.capture.journal.journal import Journal
@@ -19,37 +19,11 @@ _STOP_SECONDS = 5.0
 
 
 class KeeperDied(Exception):
-    """The process that keeps the jobs is gone: capture has to end, and to be started anew."""
-
-
-class Keeping(Protocol):
-    """What capture hands its jobs to, in this process or in another."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def known(self, cluster: str) -> dict[str, Identity]:
-        """Return the newest captured spool entry of each job id that was in the spool when last looked."""
-
-    def add(self, batch: Batch) -> int:
-        """Write the jobs that are new, durably, as one. Returns how many were. Raises what the journal does."""
-
-    def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
-        """Drop what is known of spool entries that are gone from the spool."""
-
-    def progress(self) -> tuple[int, int]:
-        """Return how many jobs the sinks lack, and how many they were given."""
-
-    def reports(self) -> dict[str, SinkReport]:
-        """Return the state of each sink by its name."""
-
-    def retry_refused(self) -> None:
-        """Give every sink again what it did not take. May be called from a signal handler."""
+    """The process of the journal has died: capture must be restarted."""
 
 
 class Keeper:
-    """Keeps jobs in this process."""
+    """Takes the jobs of capture, in its own process or, as `KeeperProcess`, in another."""
 
     def __init__(self, journal: Journal, sinks: Sequence[Writer]) -> None:
         self._journal = journal
@@ -68,20 +42,25 @@ class Keeper:
             thread.join(timeout=_STOP_SECONDS)
 
     def known(self, cluster: str) -> dict[str, Identity]:
+        """Return the newest captured spool entry of each job id that was in the spool at the last scan."""
         return self._journal.known(cluster)
 
     def add(self, batch: Batch) -> int:
+        """Write the jobs that are new, durably, as one. Returns how many were. Raises what the journal does."""
         count = self._journal.add(batch)
         self._wake()
         return count
 
     def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
+        """Drop what is known of spool entries that are gone from the spool."""
         self._journal.forget(cluster, job_ids)
 
     def progress(self) -> tuple[int, int]:
+        """Return how many jobs the sinks lack, and how many were delivered to them."""
         return sum(drain.backlog()[0] for drain in self._drains), sum(drain.written for drain in self._drains)
 
     def reports(self) -> dict[str, SinkReport]:
+        """Return the state of each sink by its name."""
         given = {
             drain.name: self._report(
                 drain.name, last_error=drain.last_error, retry_seconds=drain.delay_seconds, written=drain.written
@@ -92,6 +71,7 @@ class Keeper:
         return given | {name: self._report(name, last_error=RETIRED, retired=True) for name in retired}
 
     def retry_refused(self) -> None:
+        """Try again what sinks have refused. May be called from a signal handler."""
         for drain in self._drains:
             drain.retry_refused.set()
         self._wake()

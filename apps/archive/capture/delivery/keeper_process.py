@@ -37,7 +37,6 @@ class KeeperProcess:
             raise
 
     def close(self) -> None:
-        """Let it end: what was added is in the journal."""
         self._here.close()
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)

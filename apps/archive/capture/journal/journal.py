@@ -86,7 +86,6 @@ class Journal:
             raise
 
     def close(self) -> None:
-        """Release it. What was added stays."""
         with self._guard:
             self._database.close()
             os.close(self._lock_file)
@@ -174,7 +173,6 @@ class Journal:
             return count, rows.fetchall()
 
     def accept(self, sink: str, seq: int) -> None:
-        """Note that `sink` has taken an entry after all."""
         with self._transaction() as database:
             database.execute("DELETE FROM refusal WHERE sink = ? AND seq = ?", (sink, seq))
 

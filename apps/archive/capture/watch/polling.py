@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from watchdog.events import (
+    EVENT_TYPE_DELETED,
     DirCreatedEvent,
     DirDeletedEvent,
-    DirModifiedEvent,
     DirMovedEvent,
     FileCreatedEvent,
     FileModifiedEvent,
@@ -89,23 +89,14 @@ class _Handler(FileSystemEventHandler):
         self._directory = directory
         self._events = events
 
-    def on_created(self, event: DirCreatedEvent | FileCreatedEvent) -> None:
-        self._put(event.src_path, event.is_directory)
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Keep what is new or written, and the end of the watch itself, which may have to be watched again.
 
-    def on_moved(self, event: DirMovedEvent | FileMovedEvent) -> None:
-        """Something new that has the inode of what is gone, be it that or not."""
-        self._put(event.dest_path, event.is_directory)
-
-    def on_modified(self, event: DirModifiedEvent | FileModifiedEvent) -> None:
-        self._put(event.src_path, event.is_directory)
-
-    def on_deleted(self, event: FileSystemEvent) -> None:
-        """The end of the watch, which may have to be watched again; of all else that is gone there is no event."""
-        if event.src_path == self._directory:
-            self._put(event.src_path, event.is_directory)
-
-    def _put(self, path: bytes | str, is_directory: bool) -> None:
-        self._events.put(FileEvent(Path(os.fsdecode(path)), is_directory))
+        Something new may have the inode of what is gone, and so pass for moved. Other deletions do not matter.
+        """
+        if event.event_type != EVENT_TYPE_DELETED or event.src_path == self._directory:
+            path = event.dest_path or event.src_path
+            self._events.put(FileEvent(Path(os.fsdecode(path)), event.is_directory))
 
 
 class _State(NamedTuple):

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
@@ -23,8 +22,6 @@ from apps.archive.domain.store.contents import DamagedContent, read_start
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.domain.pagination import Found
 from apps.core.errors import DomainError
-
-T = TypeVar("T")
 
 READ_SECONDS = 0.12
 READ_JOBS = 5_000

@@ -40,7 +40,8 @@ def index_for(*, seconds: float, at: datetime) -> int:
 @transaction.atomic
 def index_batch(*, at: datetime) -> int:
     """Index the next jobs; return how many. Whatever is done twice, or breaks off, changes nothing."""
-    index = _lock()
+    WordIndex.objects.get_or_create(pk=1)
+    index = WordIndex.objects.select_for_update(skip_locked=True).filter(pk=1).first()  # None while another has it
     if index is None or not _next_goal(index):
         return 0
     jobs = ArchivedJob.objects.filter(pk__gt=index.indexed_to, pk__lte=index.goal).order_by("pk")
@@ -56,12 +57,6 @@ def jobs_waiting(*, at_most: int) -> int:
     """Return how many jobs are not indexed yet; counted no further than `at_most`."""
     index = WordIndex.objects.first()
     return ArchivedJob.objects.filter(pk__gt=index.indexed_to if index else 0)[:at_most].count()
-
-
-def _lock() -> WordIndex | None:
-    """Return the one row for this transaction alone; None while another has it."""
-    WordIndex.objects.get_or_create(pk=1)
-    return WordIndex.objects.select_for_update(skip_locked=True).filter(pk=1).first()
 
 
 def _next_goal(index: WordIndex) -> bool:

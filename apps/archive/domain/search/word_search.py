@@ -118,7 +118,7 @@ def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
     The days are one of their own: the index leaps from hit to hit of two, but of a single one reads every script of
     the days where those are its rarest words.
     """
-    return list(filter(None, [words.all_of(terms), words.any_of(among)]))
+    return list(filter(None, [" & ".join(terms), " | ".join(map(words.quoted, among))]))
 
 
 def are_rare(terms: Sequence[str]) -> bool:

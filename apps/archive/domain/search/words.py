@@ -5,7 +5,7 @@ Its parts are words too (`--mem`, `4G`, `gromacs`). Upper and lower case are the
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import date, timedelta
 from functools import lru_cache
 from itertools import accumulate
@@ -45,20 +45,17 @@ def words_of(script: str) -> set[str]:
         found |= _words_and_modules(line) if len(line) <= LONGEST_KEPT else _words_and_modules.__wrapped__(line)
         if len(found) > INDEXED_WORDS:
             break
-    return _within_bytes({word[:LONGEST_WORD] for word in found})
+    cut = {word[:LONGEST_WORD] for word in found}
+    if len(cut) * LONGEST_WORD * 4 < INDEXED_WORDS_BYTES:
+        return cut
+    ends = accumulate(len(word.encode()) for word in sorted(cut))
+    return {word for word, end in zip(sorted(cut), ends, strict=True) if end < INDEXED_WORDS_BYTES}
 
 
 @lru_cache(maxsize=10_000)
 def _words_and_modules(line: str) -> frozenset[str]:
-    modules = [_LOADED + part for name in modules_in(line) for part in (name.lower(), _family(name))]
+    modules = [_LOADED + part for name in modules_in(line) for part in (name.lower(), name.lower().partition("/")[0])]
     return frozenset([*words_in(line), *modules])
-
-
-def _within_bytes(words: set[str]) -> set[str]:
-    if len(words) * LONGEST_WORD * 4 < INDEXED_WORDS_BYTES:
-        return words
-    ends = accumulate(len(word.encode()) for word in sorted(words))
-    return {word for word, end in zip(sorted(words), ends, strict=True) if end < INDEXED_WORDS_BYTES}
 
 
 def words_in(line: str) -> set[str]:
@@ -106,10 +103,6 @@ def module_word(name: str) -> str:
     return _LOADED + name.strip().lower()
 
 
-def _family(name: str) -> str:
-    return name.lower().partition("/")[0]
-
-
 def day_word(day: date) -> str:
     return f"{_DAY}{day.toordinal()}"
 
@@ -127,22 +120,17 @@ def words_of_days(first: date, last: date) -> list[str]:
 
 
 def query_for(text: str) -> list[str]:
-    """Return what must all be there for words as somebody types them, in the form of a tsquery.
+    """Return the terms of a tsquery for words as typed by a user.
 
     `gromacs/20*` stands for every word that begins so.
     """
     terms = []
     for piece in text.split():
-        if piece.endswith("*") and (start := _stem(piece)):
-            terms.append(f"{quoted(start)}:*")
+        if piece.endswith("*") and (start := _CHUNK.fullmatch(piece[:-1].lower())):
+            terms.append(f"{quoted(start[0])}:*")
         else:
             terms += [quoted(word[:LONGEST_WORD]) for word in chunks(piece)]
     return terms
-
-
-def _stem(piece: str) -> str:
-    found = _CHUNK.fullmatch(piece[:-1].lower())
-    return found[0] if found else ""
 
 
 def quoted(word: str) -> str:
@@ -153,11 +141,3 @@ def quoted(word: str) -> str:
 def unquoted(term: str) -> str:
     """Return the word of which `quoted` made this lexeme."""
     return term[1:-1].replace("''", "'").replace("\\\\", "\\")
-
-
-def all_of(terms: Iterable[str]) -> str:
-    return " & ".join(terms)
-
-
-def any_of(words: Iterable[str]) -> str:
-    return " | ".join(map(quoted, words))

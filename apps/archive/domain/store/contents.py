@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache, reduce
 from itertools import groupby
@@ -40,22 +41,16 @@ def read_blob(blob: Blob) -> bytes:
 
 def shown_script(job: ArchivedJob) -> ShownScript | None:
     """Return the beginning of a job's script for a page; None where it is damaged."""
-    start = _read_start(job.script)
-    return None if start is None else show_script(start, size_bytes=job.script_bytes)
+    with suppress(DamagedContent):
+        return show_script(read_start(job.script, SHOWN_BYTES), size_bytes=job.script_bytes)
+    return None
 
 
 def shown_environment(job: ArchivedJob) -> ShownEnvironment | None:
     """Return the beginning of a job's environment for a page; None where it is damaged."""
-    start = _read_start(job.environment)
-    return None if start is None else show_environment(start, size_bytes=job.environment_bytes)
-
-
-def _read_start(blob: Blob) -> bytes | None:
-    """Return as much of a content as a page shows; None where it is damaged."""
-    try:
-        return read_start(blob, SHOWN_BYTES)
-    except DamagedContent:
-        return None
+    with suppress(DamagedContent):
+        return show_environment(read_start(job.environment, SHOWN_BYTES), size_bytes=job.environment_bytes)
+    return None
 
 
 def read_start(blob: Blob, size_bytes: int) -> bytes:

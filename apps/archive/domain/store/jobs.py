@@ -30,7 +30,6 @@ _SAMPLE_BYTES = 64 * 1024
 _SAMPLES_BYTES = 3 * 1024 * 1024
 
 Key = tuple[str, datetime]
-_Packer = tuple[int | None, compression.Compressor]
 
 
 @transaction.atomic
@@ -114,23 +113,16 @@ def _store_contents(jobs: Sequence[_Hashed]) -> dict[bytes, int]:
     missing = [sha256 for sha256 in contents if sha256 not in known]
     if missing:
         keys = bulk.next_keys(Blob, len(missing))
-        packers = _packers()
-        rows = (_blob_row(key, sha256, *contents[sha256], packers) for key, sha256 in zip(keys, missing, strict=True))
+        newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
+        rows = []
+        for key, sha256 in zip(keys, missing, strict=True):
+            kind, content = contents[sha256]
+            dictionary = newest.get(kind)
+            data = _compressor(dictionary).compress(content)
+            rows.append((key, sha256, kind.value, len(content), data, dictionary))
         bulk.copy_rows(Blob, ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"], rows)
         known.update(zip(missing, keys, strict=True))
     return known
-
-
-def _packers() -> dict[str, _Packer]:
-    newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
-    return {kind: (newest.get(kind), _compressor(newest.get(kind))) for kind in BlobKind}
-
-
-def _blob_row(
-    key: int, sha256: bytes, kind: BlobKind, content: bytes, packers: Mapping[str, _Packer]
-) -> tuple[Any, ...]:
-    dictionary, compressor = packers[kind]
-    return key, sha256, kind.value, len(content), compressor.compress(content), dictionary
 
 
 def _store_rows(cluster: Cluster, jobs: Sequence[_Hashed], *, contents: Mapping[bytes, int]) -> None:

@@ -4,6 +4,8 @@ import os
 import re
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,17 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.archive.capture.capture import PATIENCE_SECONDS
-from apps.archive.capture.journal.journal import JournalError
+from apps.archive.capture.delivery.drain import Drain
+from apps.archive.capture.delivery.keeper import RETRY_SIGNAL
+from apps.archive.capture.journal.dead_letters import DeadLetters, running_capture
+from apps.archive.capture.journal.journal import Journal, JournalError
 from apps.archive.capture.main import CaptureFailed, run
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch
+from apps.archive.handover.report import printable
 from apps.archive.management.plan import plan_capture
-from apps.archive.management.refused import drop_refused, forget_sink, list_refused, retry_refused
-from apps.archive.sinks.base import BadSink
+from apps.archive.management.times import time_text
+from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
 from apps.archive.sinks.registry import open_sinks
 
 _PROGRAM = Path(__file__).parents[4] / "manage.py"
@@ -85,13 +91,13 @@ class Command(BaseCommand):
         directory = journal / cluster
         try:
             if options["refused"]:
-                list_refused(self, directory)
+                self._list_refused(directory)
             elif options["retry_refused"]:
-                retry_refused(self, directory, open_sinks(urls))
+                self._retry_refused(directory, open_sinks(urls))
             elif options["drop_refused"]:
-                drop_refused(self, directory, open_sinks(urls), options["job"])
+                self._drop_refused(directory, open_sinks(urls), options["job"])
             elif options["forget_sink"]:
-                forget_sink(self, directory, open_sinks(urls), options["forget_sink"])
+                self._forget_sink(directory, open_sinks(urls), options["forget_sink"])
             else:
                 self._capture(plan_capture(cluster, directory.absolute(), urls, **options))
         except (BadSink, JournalError, CaptureFailed) as error:
@@ -106,3 +112,45 @@ class Command(BaseCommand):
         self.stderr.flush()
         command = [sys.executable, str(_PROGRAM), "capture", "--planned", str(plan.keep())]
         os.execv(command[0], command)  # noqa: S606 -- itself
+
+    def _list_refused(self, directory: Path) -> None:
+        """Print a line for each. Raises `JournalError`."""
+        count = 0
+        with closing(DeadLetters(directory)) as letters:
+            for letter in letters:
+                facts = (letter.sink, letter.job_id, time_text(letter.submitted_at), letter.size_bytes, letter.reason)
+                self.stdout.write("\t".join(map(printable, facts)))
+                count += 1
+        self.stderr.write(f"{count} refused")
+
+    def _retry_refused(self, directory: Path, sinks: Sequence[Sink]) -> None:
+        """Let the capture that runs try them again, or try them here. Raises `JournalError` and `CommandError`."""
+        if (process := running_capture(directory)) is not None:
+            os.kill(process, RETRY_SIGNAL)
+            self.stdout.write(f"capture, process {process}, tries them again")
+            return
+        away = []
+        with closing(Journal(directory, sinks=[sink.name for sink in sinks])) as journal:
+            for sink in sinks:
+                with closing(sink):
+                    drain = Drain(journal=journal, sink=sink)
+                    try:
+                        drain.write_refused()
+                    except SinkUnavailable as error:
+                        away.append(f"{sink.name}: {error}")
+                refused, _ = journal.refusals(sink.name, newest=0)
+                self.stdout.write(f"{sink.name}: {drain.written} taken, {refused} refused")
+        if away:
+            raise CommandError("\n".join(away))
+
+    def _drop_refused(self, directory: Path, sinks: Sequence[Sink], job_id: str) -> None:
+        """Give up those of `sinks`, or of one job. Raises `JournalError`."""
+        with closing(DeadLetters(directory)) as letters:
+            for sink in sinks:
+                self.stdout.write(f"{sink.name}: {letters.drop(sink=sink.name, job_id=job_id)} dropped")
+
+    def _forget_sink(self, directory: Path, sinks: Sequence[Sink], name: str) -> None:
+        """Give up what a sink lacks that is none of `sinks`. Raises `JournalError`, also where capture runs."""
+        with closing(Journal(directory, sinks=[sink.name for sink in sinks])) as journal:
+            behind, refused = journal.forget_sink(name)
+        self.stdout.write(f"{name} is forgotten, with {behind} jobs that it lacked and {refused} that it had refused")

@@ -49,7 +49,14 @@ def document(job: CapturedJob) -> dict[str, Any]:
         "job_id": job.job_id,
         "submitted_at": job.submitted_at.isoformat(),
         "captured_at": job.captured_at.isoformat(),
-        **_facts(job),
+        "user": _clean(job.user),
+        "account": _clean(job.account),
+        "name": _clean(job.name),
+        "request": _clean(job.request_key),
+        "stage": _clean(job.stage),
+        "arguments": _clean(job.arguments),
+        "caveat": _clean(job.caveat),
+        "masked_names": [_clean(name) for name in job.masked_names],
         **_text("script", job.script),
         "script_sha256": hashlib.sha256(job.script).hexdigest(),
         "environment": _variables(job.environment),
@@ -62,19 +69,6 @@ def document(job: CapturedJob) -> dict[str, Any]:
 
 def as_json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _facts(job: CapturedJob) -> dict[str, Any]:
-    return {
-        "user": _clean(job.user),
-        "account": _clean(job.account),
-        "name": _clean(job.name),
-        "request": _clean(job.request_key),
-        "stage": _clean(job.stage),
-        "arguments": _clean(job.arguments),
-        "caveat": _clean(job.caveat),
-        "masked_names": [_clean(name) for name in job.masked_names],
-    }
 
 
 def _text(name: str, content: bytes) -> dict[str, str]:

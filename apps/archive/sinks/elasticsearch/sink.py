@@ -29,7 +29,7 @@ class ElasticsearchSink:
 
     def __init__(self, *, scheme: str, hosts: Sequence[str], index: Index, credentials: Mapping[str, Any]) -> None:
         self._http = "https" if scheme.endswith("+https") else "http"
-        self._hosts = [host if _has_port(host) else f"{host}:{_PORT}" for host in hosts]
+        self._hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in hosts]
         self._index = index
         self._credentials = credentials
         self._bulk = Bulk(self._send)
@@ -136,10 +136,6 @@ class ElasticsearchSink:
         except TransportError as error:
             reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error.message))  # each time another one
             raise SinkUnavailable(f"{', '.join(self._hosts)}: {reason}") from error
-
-
-def _has_port(host: str) -> bool:
-    return re.search(r":\d+$", host) is not None
 
 
 def _credentials() -> dict[str, Any]:

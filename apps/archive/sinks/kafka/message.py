@@ -24,22 +24,17 @@ def key(job: CapturedJob) -> bytes:
 
 def headers(job: CapturedJob) -> Headers:
     """Return what readers may select by without looking into the value; empty facts are left out."""
-    found: Headers = [
-        _VERSION_HEADER,
-        ("cluster", _utf8(job.cluster)),
-        ("scheduler", _utf8(job.scheduler)),
-        ("job_id", _utf8(job.job_id)),
-        ("submitted_at", _time(job.submitted_at).encode()),
-    ]
-    if job.user:
-        found.append(("user", _utf8(job.user)))
-    if job.account:
-        found.append(("account", _utf8(job.account)))
-    if job.request_key:
-        found.append(("request", _utf8(job.request_key)))
-    if job.stage:
-        found.append(("stage", _utf8(job.stage)))
-    return found
+    facts = {
+        "cluster": job.cluster,
+        "scheduler": job.scheduler,
+        "job_id": job.job_id,
+        "submitted_at": _time(job.submitted_at),
+        "user": job.user,
+        "account": job.account,
+        "request": job.request_key,
+        "stage": job.stage,
+    }
+    return [_VERSION_HEADER, *((name, _utf8(fact)) for name, fact in facts.items() if fact)]
 
 
 def value(job: CapturedJob) -> bytes:

@@ -108,18 +108,15 @@ class KafkaSink:
                 on_delivery=partial(self._answered, key),
             )
         except KafkaException as error:
-            return self._not_produced(error)
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                return self._too_large()
+            self._discard()
+            raise SinkUnavailable(f"topic {self._topic}: {cause.str()}") from error
         except BufferError as error:
             raise SinkUnavailable("the producer's queue is full") from error
         self._unanswered.add(key)
         return ""
-
-    def _not_produced(self, error: KafkaException) -> str:
-        cause: KafkaError = error.args[0]
-        if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return self._too_large()
-        self._discard()
-        raise SinkUnavailable(f"topic {self._topic}: {cause.str()}") from error
 
     def _too_large(self) -> str:
         return f"its message is larger than max_message_bytes={self._max_bytes}"

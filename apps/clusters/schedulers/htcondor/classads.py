@@ -14,7 +14,6 @@ _TRUTH = {b"true": True, b"false": False}
 
 
 def line_of(name: bytes, value: bytes) -> bytes:
-    """Write one attribute."""
     return name + b" = " + value
 
 
@@ -34,7 +33,6 @@ def value_of(ad: Ad, name: str) -> bytes:
 
 
 def string_of(ad: Ad, name: str) -> bytes | None:
-    """Return the value of an attribute that is a string."""
     return unquoted(value_of(ad, name))
 
 
@@ -44,7 +42,6 @@ def text_of(ad: Ad, name: str) -> str:
 
 
 def number_of(ad: Ad, name: str) -> float | None:
-    """Return the value of an attribute that is a number."""
     value = value_of(ad, name)
     return float(value) if _NUMBER.fullmatch(value) else None
 
@@ -56,7 +53,6 @@ def integer_of(ad: Ad, name: str) -> int | None:
 
 
 def truth_of(ad: Ad, name: str) -> bool | None:
-    """Return the value of an attribute that is true or false."""
     return _TRUTH.get(value_of(ad, name).lower())
 
 

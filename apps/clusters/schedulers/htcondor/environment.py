@@ -25,12 +25,10 @@ def variables_of(ad: Ad) -> tuple[Variable, ...]:
 
 
 def delimiter_of(ad: Ad) -> bytes:
-    """Return what separates variables in `Env`."""
     return (string_of(ad, "EnvDelim") or b";")[:1]
 
 
 def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
-    """Read the old syntax."""
     return [name_and_value(part) for raw in text.split(delimiter) if (part := raw.lstrip(b" \t\r\n"))]
 
 
@@ -53,12 +51,10 @@ def read_v2(text: bytes) -> list[Variable]:
 
 
 def write_v1(variables: Iterable[Variable], delimiter: bytes) -> bytes:
-    """Write the old syntax."""
     return delimiter.join(name + b"=" + value for name, value in variables)
 
 
 def write_v2(variables: Iterable[Variable]) -> bytes:
-    """Write the new syntax."""
     return b" ".join(_quoted(name + b"=" + value) for name, value in variables)
 
 

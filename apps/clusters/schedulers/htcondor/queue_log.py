@@ -143,7 +143,8 @@ class JobQueueLog:
         if cluster is None:
             return
         if kind == b"102":
-            self._destroy(cluster, proc)
+            if proc == -1:
+                self._keep_destroyed(self.clusters.pop(number))
         elif proc in (-1, cluster.first_proc):
             ad = cluster.common if proc == -1 else cluster.first
             name, _, value = body.partition(b" ")
@@ -160,10 +161,6 @@ class JobQueueLog:
         cluster = self.clusters.setdefault(number, Cluster(number))
         if cluster.first_proc is None or proc < cluster.first_proc:
             cluster.first_proc, cluster.first = proc, {}
-
-    def _destroy(self, cluster: Cluster, proc: int) -> None:
-        if proc == -1:
-            self._keep_destroyed(self.clusters.pop(cluster.number))
 
     def _keep_destroyed(self, cluster: Cluster) -> None:
         self.changes += 1

@@ -52,7 +52,6 @@ class HTCondor:
         )
 
     def spool(self, directory: Path) -> HTCondorSpool:
-        """Return the spool at `directory`, the schedd's SPOOL."""
         return HTCondorSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
@@ -69,7 +68,6 @@ class HTCondor:
         yield from sorted(found.values(), key=lambda record: (record.ended_at, record.raw_id, record.job_id))
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
-        """Yield what waits and runs, by condor_q. Raises `SchedulerError`."""
         return current_jobs(self._commands, schedd=self._schedd, pool=self._pool)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:

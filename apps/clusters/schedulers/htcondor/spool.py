@@ -46,7 +46,6 @@ class HTCondorSpool:
         self._log.refresh()
 
     def watched(self) -> list[Path]:
-        """Return the spool itself, in which the job queue log lies."""
         return [self.directory]
 
     def scan(self) -> Iterator[SpoolEntry]:

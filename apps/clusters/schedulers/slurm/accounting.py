@@ -8,8 +8,7 @@ from operator import itemgetter
 
 from apps.clusters.schedulers.base import JobRecord
 from apps.clusters.schedulers.slurm.records import FIELDS, Attempt, BadRow, JobRows, Row, group_rows, read_records
-from apps.clusters.schedulers.slurm.sacct import Sacct
-from apps.clusters.schedulers.slurm.values import read_time
+from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,11 @@ def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime, settled_bef
     """
     times = (f"--starttime={since:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}")
     jobs = group_rows(sacct.rows(FIELDS, f"--state={_ENDED}", *times))
-    due = [rows for rows in jobs if _ended_in(rows, since, until) and _is_settled(rows, settled_before)]
+    due = []
+    for rows in jobs:
+        ended_at = read_time(rows.job["End"])  # a row without an end is let through, to be reported
+        if ended_at is None or (since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)):
+            due.append(rows)
     for first in range(0, len(due), _JOBS_A_QUERY):
         some = due[first : first + _JOBS_A_QUERY]
         yield from _read(some, attempts_of(sacct, some))
@@ -38,7 +41,7 @@ def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime, settled_bef
 
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
     """Ask for the whole history of some jobs, and number the attempts of each."""
-    ids = sorted({_selector(rows.job) for rows in jobs})
+    ids = sorted({selector_of(rows.job) for rows in jobs})
     return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}")) if ids else {}
 
 
@@ -55,7 +58,8 @@ def number_attempts(rows: Iterable[Row]) -> Attempts:
         before: Row | None = None
         for _, submitted_at, row in history:
             attempt = Attempt(1, submitted_at)
-            if before and _goes_on(before, row):
+            is_same = before and all(before[name] == row[name] for name in ("User", "SubmitLine"))
+            if before and is_same and before["State"] in _GOES_ON:
                 earlier = numbered[job_id, before["Submit"]]
                 attempt = Attempt(earlier.number + 1, earlier.submitted_at)
             numbered[job_id, row["Submit"]] = attempt
@@ -63,24 +67,9 @@ def number_attempts(rows: Iterable[Row]) -> Attempts:
     return numbered
 
 
-def _goes_on(before: Row, row: Row) -> bool:
-    same = all(before[name] == row[name] for name in ("User", "SubmitLine"))
-    return same and before["State"] in _GOES_ON
-
-
-def _selector(job: Row) -> str:
+def selector_of(job: Row) -> str:
     """Return how sacct is asked for just this job: a task by its array, anything else by its raw number."""
     return job["JobIDRaw"] if "[" in job["JobID"] or "_" not in job["JobID"] else job["JobID"]
-
-
-def _ended_in(rows: JobRows, since: datetime, until: datetime) -> bool:
-    ended_at = read_time(rows.job["End"])
-    return ended_at is None or since <= ended_at < until  # a row without an end is let through, to be reported
-
-
-def _is_settled(rows: JobRows, before: datetime) -> bool:
-    ended_at = read_time(rows.job["End"])
-    return bool(rows.job["WorkDir"]) or ended_at is None or ended_at < before
 
 
 def _read(jobs: Iterable[JobRows], attempts: Attempts) -> Iterator[JobRecord]:

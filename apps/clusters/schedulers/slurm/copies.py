@@ -12,11 +12,10 @@ from pathlib import PurePosixPath
 
 from apps.clusters.schedulers.base import StoredCopy
 from apps.clusters.schedulers.environment import name_and_value, pack
-from apps.clusters.schedulers.slurm.accounting import number_attempts
-from apps.clusters.schedulers.slurm.output_paths import arguments_of_submission
+from apps.clusters.schedulers.slurm.accounting import number_attempts, selector_of
+from apps.clusters.schedulers.slurm.output_options import arguments_of_submission
 from apps.clusters.schedulers.slurm.records import Row
-from apps.clusters.schedulers.slurm.sacct import Sacct
-from apps.clusters.schedulers.slurm.values import read_time
+from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 
 _FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]
 _HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)[^\n]*\n-{80}\n", re.MULTILINE)
@@ -38,7 +37,7 @@ def stored_copies(sacct: Sacct, spool_ids: Collection[str]) -> Iterator[StoredCo
         tasks: dict[tuple[str, str], Row] = {}
         for row in sorted(rows, key=lambda row: "[" in row["JobID"]):
             tasks.setdefault((_spool_id(row), row["Submit"]), row)
-        yield from _copies(sacct, sorted({_selector(row) for row in tasks.values()}))
+        yield from _copies(sacct, sorted({selector_of(row) for row in tasks.values()}))
 
 
 def _rows(sacct: Sacct, selectors: Sequence[str]) -> list[Row]:
@@ -82,7 +81,8 @@ def _latest_attempts(
     attempts = number_attempts(rows)
     copies: dict[object, StoredCopy] = {}
     for row, script, environment in zip(rows, scripts, environments, strict=True):
-        if not read_time(row["Submit"]) or _is_interactive(row):
+        is_interactive = PurePosixPath(row["SubmitLine"].split(" ")[0]).name in ("salloc", "srun")
+        if not read_time(row["Submit"]) or is_interactive:
             continue
         submitted_at = attempts[row["JobID"], row["Submit"]].submitted_at
         copy = StoredCopy(
@@ -104,10 +104,6 @@ def _latest_attempts(
     yield from copies.values()
 
 
-def _is_interactive(row: Row) -> bool:
-    return PurePosixPath(row["SubmitLine"].split(" ")[0]).name in ("salloc", "srun")
-
-
 def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
     """Cut lines into variables. A value's own line that looks like a variable cannot be told from one."""
     entries: list[bytes] = []
@@ -122,8 +118,3 @@ def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
 def _spool_id(row: Row) -> str:
     array = _SPOOL_ID.match(row["JobID"])
     return array[1] if array else row["JobIDRaw"]
-
-
-def _selector(row: Row) -> str:
-    """Return how sacct is asked for just this job: a task by its array, anything else by its raw number."""
-    return row["JobIDRaw"] if "[" in row["JobID"] or "_" not in row["JobID"] else row["JobID"]

@@ -1,13 +1,12 @@
 """Asking slurmctld, by squeue, for all the jobs that it knows: those that wait or run, and ended ones for MinJobAge."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, Submission
 from apps.clusters.schedulers.commands import Commands
-from apps.clusters.schedulers.slurm.output_paths import arguments_of_command
-from apps.clusters.schedulers.slurm.sacct import new_delimiter, split_rows
-from apps.clusters.schedulers.slurm.values import read_time
+from apps.clusters.schedulers.slurm.output_options import arguments_of_command
+from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_time, split_rows
 
 # Id of the whole array or of the one job, time of submission, user, account, job name, command.
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
@@ -19,31 +18,29 @@ _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
     """Yield what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
-    delimiter = new_delimiter()
-    form = "".join(field + delimiter for field in _CURRENT_FIELDS)
-    output = commands.run("squeue", "--all", "--array", f"--states={_NOT_ENDED}", "--noheader", f"--format={form}")
     found: Counter[tuple[str, str, str, CurrentState]] = Counter()
-    for spool_id, submitted, account, state, reason in split_rows(output, delimiter, len(_CURRENT_FIELDS)):
+    for spool_id, submitted, account, state, reason in _rows(
+        commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}"
+    ):
         waits = CurrentState.HELD if reason in _HELD_FOR or "HOLD" in state else CurrentState.QUEUED
-        found[
-            spool_id, submitted, account, waits if state == "PENDING" or "HOLD" in state else CurrentState.RUNNING
-        ] += 1
+        now = waits if state == "PENDING" or "HOLD" in state else CurrentState.RUNNING
+        found[spool_id, submitted, account, now] += 1
     for (spool_id, submitted, account, now), jobs in found.items():
-        submitted_at = read_time(submitted)
-        if submitted_at:
+        if submitted_at := read_time(submitted):
             yield CurrentJobs(spool_id, submitted_at, now, jobs, account)
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:
-    """Yield every job by one command. Names and arguments are free text, so fields end as those of `sacct` do.
-
-    Raises `SchedulerError`. A requeued job has the time of its last submission.
-    """
-    delimiter = new_delimiter()
-    form = "".join(field + delimiter for field in _FIELDS)
-    output = commands.run("squeue", "--all", "--states=all", "--noheader", f"--format={form}")
-    for spool_id, submitted, user, account, name, command in split_rows(output, delimiter, len(_FIELDS)):
-        submitted_at = read_time(submitted)
-        if submitted_at:
+    """Yield every job by one command. Raises `SchedulerError`. A requeued job has the time of its last submission."""
+    for spool_id, submitted, user, account, name, command in _rows(commands, _FIELDS, "--states=all"):
+        if submitted_at := read_time(submitted):
             arguments = "" if command == "(null)" else arguments_of_command(command, name=name)
             yield Submission(spool_id, submitted_at, user=user, account=account, name=name, arguments=arguments)
+
+
+def _rows(commands: Commands, fields: Sequence[str], *options: str) -> Iterator[list[str]]:
+    """Names and arguments are free text, so fields end as those of `sacct` do."""
+    delimiter = new_delimiter()
+    form = "".join(field + delimiter for field in fields)
+    output = commands.run("squeue", "--all", *options, "--noheader", f"--format={form}")
+    return split_rows(output, delimiter, len(fields))

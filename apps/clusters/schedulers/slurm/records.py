@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from apps.clusters.schedulers.base import JobRecord, JobState
-from apps.clusters.schedulers.slurm.patterns import fill_in
-from apps.clusters.schedulers.slurm.values import (
+from apps.clusters.schedulers.slurm.log_paths import fill_in
+from apps.clusters.schedulers.slurm.sacct import (
     read_duration,
     read_exit_code,
     read_number,

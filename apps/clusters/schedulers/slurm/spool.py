@@ -45,7 +45,6 @@ class SlurmSpool(DirectorySpool):
             yield SpoolEntry(job_id=job[1], path=directory / job[0])
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        """Return the entry of a job directory, or of a file in it."""
         text = str(path)  # asked for each event: made of text, which is quicker than of paths
         found = _EVENT.fullmatch(text, len(self._prefix)) if text.startswith(self._prefix) else None
         if not found:
@@ -80,7 +79,6 @@ class SlurmSpool(DirectorySpool):
         return replace(job, environment=COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts))
 
     def _read_file(self, directory: int, parent: Path, name: str) -> tuple[bytes, datetime]:
-        """Return the bytes of a file in an open job directory, and its modification time."""
         try:
             return read_file(directory, parent, name, max_bytes=self.max_file_bytes)
         except EntryVanished as error:

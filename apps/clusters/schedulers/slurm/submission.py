@@ -43,7 +43,6 @@ def submit(commands: Commands, job: BatchJob) -> str:
 
 
 def options_of(job: BatchJob) -> list[str]:
-    """Return sbatch's options, each one word."""
     at_once = f"%{job.most_at_once}" if job.most_at_once else ""
     options = [
         "--parsable",
@@ -75,30 +74,14 @@ def find_submitted(commands: Commands, name: str) -> str | None:
     return ids[0] if ids else None
 
 
-def cancel(commands: Commands, spool_id: str) -> None:
-    """Cancel a job and all tasks of it."""
+def control(commands: Commands, program: str, word: str, *, spool_id: str) -> None:
+    """Cancel, hold or release all tasks of a job; one that has ended stays as it is. Raises `SchedulerError`."""
     if not spool_id.isdigit():
-        raise SchedulerError(f"scancel: {spool_id!r} is no id of a job")
-    commands.run("scancel", "--quiet", spool_id)
-
-
-def hold(commands: Commands, spool_id: str) -> None:
-    """Keep the tasks that wait from starting; those that run go on."""
-    _control(commands, "hold", spool_id)
-
-
-def release(commands: Commands, spool_id: str) -> None:
-    """Let the tasks that are held start again."""
-    _control(commands, "release", spool_id)
-
-
-def _control(commands: Commands, word: str, spool_id: str) -> None:
-    if not spool_id.isdigit():
-        raise SchedulerError(f"scontrol: {spool_id!r} is no id of a job")
+        raise SchedulerError(f"{program}: {spool_id!r} is no id of a job")
     try:
-        commands.run("scontrol", word, spool_id)
+        commands.run(program, word, spool_id)
     except CommandFailed as error:
-        if not _ENDED.search(error.stderr):
+        if program == "scancel" or not _ENDED.search(error.stderr):
             raise
 
 

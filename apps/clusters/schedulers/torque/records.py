@@ -131,10 +131,10 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     found = _JOB_ID.fullmatch(event.job_id)
     if not found:
         raise ValueError(f"no job id: {event.job_id!r}")
-    started_at = _time(job.start.facts.get("start", "")) or job.start.at if job.start else None
+    started_at = read_time(job.start.facts.get("start", "")) or job.start.at if job.start else None
     if event.kind == "E":
-        started_at = _time(event.facts.get("start", "")) or started_at
-    ended_at = (_time(event.facts.get("end", "")) if event.kind == "E" else None) or event.at
+        started_at = read_time(event.facts.get("start", "")) or started_at
+    ended_at = (read_time(event.facts.get("end", "")) if event.kind == "E" else None) or event.at
     hosts = [part.partition("/") for part in facts.get("exec_host", "").split("+") if part] if started_at else []
     wall = _duration(event.facts.get("resources_used.walltime", ""))
     if wall is None:
@@ -147,7 +147,7 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
         state=state,
         exit_code=0,
         signal=0,
-        submitted_at=_time(facts.get("ctime", "")) or job.queued_at,
+        submitted_at=read_time(facts.get("ctime", "")) or job.queued_at,
         started_at=started_at,
         ended_at=ended_at,
         host=",".join(dict.fromkeys(host for host, _, _ in hosts))[:_HOST_LENGTH],
@@ -165,7 +165,8 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     )
 
 
-def _time(text: str) -> datetime | None:
+def read_time(text: str) -> datetime | None:
+    """Read seconds since 1970."""
     return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
 
 

@@ -46,7 +46,6 @@ class Torque:
             self._accounting = Accounting(Path(options["accounting"]), _zone(options.get("time_zone", "")))
 
     def spool(self, directory: Path) -> TorqueSpool:
-        """Return the spool at `directory`, `$TORQUE_HOME/server_priv/jobs`."""
         return TorqueSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
@@ -56,7 +55,6 @@ class Torque:
         yield from self._accounting.finished_jobs(since=since, until=until, settled_before=datetime.now(UTC) - SETTLING)
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
-        """Yield what waits and runs, by qstat. Raises `SchedulerError`."""
         return current_jobs(self._commands, self._server)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:

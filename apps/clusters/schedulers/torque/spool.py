@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from apps.clusters.schedulers.base import (
@@ -29,6 +29,7 @@ from apps.clusters.schedulers.torque.description import (
     with_variables,
     without_secrets_of_torque,
 )
+from apps.clusters.schedulers.torque.records import read_time
 
 ALONE_SECONDS = 60.0  # how long a script may lie without a description before it is captured as it is
 MAX_DESCRIPTION_BYTES = 8 * 1024 * 1024
@@ -143,7 +144,8 @@ def _described(
     attributes = description.attributes
     return SpooledJob(
         job_id=job_id,
-        submitted_at=_time(attributes.get("ctime", "")) or written_at,
+        # The creation of a job never changes; the time of queueing does when it is moved.
+        submitted_at=read_time(attributes.get("ctime", "")) or written_at,
         script=script,
         environment=pack(description.variables),
         description=content,
@@ -153,8 +155,3 @@ def _described(
         name=attributes.get("Job_Name", ""),
         caveat=caveat,
     )
-
-
-def _time(text: str) -> datetime | None:
-    """Read seconds since 1970. The creation of a job never changes; the time of queueing does when it is moved."""
-    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None

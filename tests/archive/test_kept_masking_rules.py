@@ -2,22 +2,22 @@
 
 import pytest
 
-from apps.archive.capture.known_rules import KnownRules
+from apps.archive.capture.masking_rules import KeptRules
 from apps.core.domain.masking import Rule
 
 RULES = [Rule("name", "^PIN$"), Rule("value", "s3cr3t")]
 
 
 def test_rules_are_there_again_at_the_next_start(tmp_path):
-    assert KnownRules(tmp_path).rules == ()
-    assert KnownRules(tmp_path).keep(RULES)
+    assert KeptRules(tmp_path).rules == ()
+    assert KeptRules(tmp_path).keep(RULES)
 
-    known = KnownRules(tmp_path)
+    known = KeptRules(tmp_path)
 
     assert known.rules == tuple(RULES)
     assert not known.keep(RULES)
     assert known.keep([])
-    assert KnownRules(tmp_path).rules == ()
+    assert KeptRules(tmp_path).rules == ()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '[["name", "x*"]]', '[["name"]]'])
@@ -25,4 +25,4 @@ def test_file_that_cannot_be_read_is_named_and_not_taken_for_no_rules(tmp_path, 
     (tmp_path / "masking-rules.json").write_text(content)
 
     with pytest.raises(ValueError, match=r"masking-rules\.json"):
-        KnownRules(tmp_path)
+        KeptRules(tmp_path)

@@ -1,4 +1,4 @@
-"""The masking rules that capture last heard of, kept beside the journal: they hold also while nobody can be asked."""
+"""The masking rules last received, kept beside the journal: they apply while no portal can be reached."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 from apps.core.domain.masking import Rule
 
 
-class KnownRules:
-    """The rules of one journal directory. A file that cannot be read is an error: without it secrets would be kept."""
+class KeptRules:
+    """The rules of one journal directory. An unreadable file is an error: without it, secrets would be stored."""
 
     def __init__(self, directory: Path) -> None:
         """Read them. Raises `ValueError` or `OSError` naming the file."""
@@ -22,7 +22,7 @@ class KnownRules:
                 raise ValueError(f"{self._path}: {error}") from error
 
     def keep(self, rules: Sequence[Rule]) -> bool:
-        """Write `rules` durably. Returns whether they are others than before."""
+        """Write `rules` durably. Returns whether they differ from the previous ones."""
         if tuple(rules) == self.rules:
             return False
         written = self._path.with_suffix(".new")
