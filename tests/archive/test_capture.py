@@ -186,9 +186,9 @@ def test_only_what_was_never_read_is_told_to_be_gone(make_capture, spool, sink, 
         shutil.rmtree(job_directory(spool, 1))
         for job_id in (1, 2):
             capture._waiting.add(SpoolEntry(str(job_id), job_directory(spool, job_id)))
-        wait_for(lambda: "gone before" in caplog.text)
+        wait_for(lambda: "deleted before" in caplog.text)
 
-    told = [message for message in caplog.messages if "gone before" in message]
+    told = [message for message in caplog.messages if "deleted before" in message]
     assert told == [f"1 entries were deleted before they were read, such as {job_directory(spool, 2)}"]
 
 

@@ -17,8 +17,7 @@ import pytest
 
 from apps.archive.capture.delivery.drain import FIRST_DELAY_SECONDS
 from apps.archive.capture.delivery.isolation import Nursery
-from apps.archive.capture.journal.dead_letters import running_capture
-from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal
+from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal, running_capture
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.archive.sinks.base import SinkUnavailable

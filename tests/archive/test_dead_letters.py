@@ -7,8 +7,7 @@ from contextlib import closing
 import pytest
 
 from apps.archive.capture.delivery.drain import REST_SECONDS, Drain
-from apps.archive.capture.journal.dead_letters import DeadLetters
-from apps.archive.capture.journal.journal import Journal, JournalError
+from apps.archive.capture.journal.journal import DeadLetters, Journal, JournalError
 from apps.archive.sinks.base import SinkUnavailable
 from tests.factories.archive import captured_job, with_identity
 

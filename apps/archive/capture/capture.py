@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from apps.archive.capture.delivery.keeper import Keeper, KeeperDied
-from apps.archive.capture.delivery.keeper_process import KeeperProcess
+from apps.archive.capture.delivery.keeper import Keeper, KeeperDied, KeeperProcess
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.spool_reader import Reader

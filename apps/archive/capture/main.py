@@ -13,8 +13,7 @@ from pathlib import Path
 
 from apps.archive.capture.capture import Capture
 from apps.archive.capture.delivery.isolation import Nursery
-from apps.archive.capture.delivery.keeper import RETIRED, RETRY_SIGNAL, KeeperDied
-from apps.archive.capture.delivery.keeper_process import KeeperProcess
+from apps.archive.capture.delivery.keeper import RETIRED, RETRY_SIGNAL, KeeperDied, KeeperProcess
 from apps.archive.capture.delivery.opener import LaterBeginner, LaterPlace, LaterSink
 from apps.archive.capture.heartbeat import Heart
 from apps.archive.capture.journal.journal import JournalError

@@ -137,18 +137,15 @@ class WaitingJobs:
                 self._changed.wait(timeout)
             jobs: list[tuple[CapturedJob, Identity]] = []
             size = 0
-            while self._fits(len(jobs), size):
+            while self._jobs and len(jobs) < BATCH_JOBS:
+                if jobs and size + self._jobs[0][0].size_bytes > BATCH_BYTES:
+                    break
                 jobs.append(self._jobs.popleft())
                 size += jobs[-1][0].size_bytes
             self._bytes -= size
             self._in_hand = jobs
             self._changed.notify_all()
             return jobs
-
-    def _fits(self, jobs: int, size: int) -> bool:
-        return bool(self._jobs) and (
-            not jobs or (jobs < BATCH_JOBS and size + self._jobs[0][0].size_bytes <= BATCH_BYTES)
-        )
 
     def written(self) -> None:
         """Say that what was taken is in the journal."""

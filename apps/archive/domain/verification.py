@@ -1,4 +1,4 @@
-"""Holding the archive against the copies that the scheduler's own accounting keeps, and filling it from them."""
+"""Comparing the archive with the copies that the scheduler's accounting keeps, and filling it from them."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -74,15 +74,19 @@ def check_copies(
     if not isinstance(scheduler, KeepsCopies):
         raise SchedulerError(f"{cluster.scheduler} keeps no copies of scripts to check against")
     masker, kept = current_masker(), kept_since(cluster=cluster, at=at)
-    ids = sorted(job_ids or _known_ids(cluster, since))
+    archived = ArchivedJob.objects.filter(cluster=cluster, submitted_at__gte=since)
+    collected = Job.objects.filter(cluster=cluster)
+    known = archived.values_list("job_id"), collected.filter(submitted_at__gte=since).values_list("spool_id").distinct()
+    ids = sorted(job_ids or {spool_id for rows in known for (spool_id,) in rows})
     for first in range(0, len(ids), _JOBS_A_BATCH):
         batch = ids[first : first + _JOBS_A_BATCH]
-        rows = ArchivedJob.objects.filter(cluster=cluster, job_id__in=batch, submitted_at__gte=since)
         pairs = _pairs(
-            list(rows.select_related("script", "environment")),
+            list(archived.filter(job_id__in=batch).select_related("script", "environment")),
             [copy for copy in scheduler.stored_copies(batch) if copy.submitted_at >= since - CLOCK_TOLERANCE],
         )
-        settled = set(job_ids) or _settled(cluster, batch, at)
+        ended = collected.filter(spool_id__in=batch).values_list("spool_id", flat=True)
+        recent = set(ended.filter(ended_at__gt=at - SETTLED_AFTER))
+        settled = set(job_ids) or set(ended) - recent
         for row, copy in pairs:
             if row:
                 yield from _differences(row, copy, masker)
@@ -94,19 +98,6 @@ def check_copies(
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
                 detail = "" if copy.script is not None else "nor its script in accounting"
                 yield Finding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED if filled else Kind.MISSING, detail)
-
-
-def _known_ids(cluster: Cluster, since: datetime) -> set[str]:
-    archived = ArchivedJob.objects.filter(cluster=cluster, submitted_at__gte=since)
-    collected = Job.objects.filter(cluster=cluster, submitted_at__gte=since)
-    return {*archived.values_list("job_id", flat=True), *collected.values_list("spool_id", flat=True).distinct()}
-
-
-def _settled(cluster: Cluster, spool_ids: Sequence[str], at: datetime) -> set[str]:
-    """Return those ids whose jobs have all ended long enough ago."""
-    jobs = Job.objects.filter(cluster=cluster, spool_id__in=spool_ids)
-    recent = set(jobs.filter(ended_at__gt=at - SETTLED_AFTER).values_list("spool_id", flat=True))
-    return set(jobs.values_list("spool_id", flat=True)) - recent
 
 
 def _pairs(

@@ -106,28 +106,28 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
             os.close(descriptor)
 
 
-def read_file(directory: int, parent: Path, name: str, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
-    """Return the bytes of a file in the open `directory`, which is `parent`, and when it was written last.
+def read_file(directory: int, path: Path | str, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
+    """Return the bytes of `path`, which lies in the open `directory`, and when it was written last.
 
     Raises `EntryVanished` where there is none, `EntryUnreadable` for what is no regular file, or larger.
     """
     try:
-        descriptor = os.open(name, _FILE, dir_fd=directory)
+        descriptor = os.open(str(path).rpartition("/")[2], _FILE, dir_fd=directory)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise EntryUnreadable(f"{parent / name}: not a regular file")
+                raise EntryUnreadable(f"{path}: not a regular file")
             if status.st_size > max_bytes:
-                raise EntryUnreadable(f"{parent / name}: {status.st_size} bytes, more than {max_bytes}")
+                raise EntryUnreadable(f"{path}: {status.st_size} bytes, more than {max_bytes}")
             content = os.read(descriptor, status.st_size)
             return content, _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise spool_error(parent / name, error) from error
+        raise spool_error(path, error) from error
 
 
-def spool_error(path: Path, error: OSError) -> SpoolError:
+def spool_error(path: Path | str, error: OSError) -> SpoolError:
     """Say what an error of the system means for the entry at `path`."""
     if error.errno in _GONE:
         return EntryVanished(f"{path}: removed by the scheduler")

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime
 
-from apps.archive.capture.journal.journal import Entries, Journal, JournalEntry
+from apps.archive.capture.journal.journal import Entries, Journal
 from apps.archive.sinks.base import BeginsAhead, Writer, write_all
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Drain:
                 last = entry.seq
 
     def _try_refused(self) -> None:
-        """Write those that are asked for; else, at the start, those that have rested: the cause may be mended."""
+        """Retry refused jobs: all on request, at the start those that have rested: the cause may be fixed."""
         asked = self.retry_refused.is_set()
         if asked or self._starting:
             self.write_refused(rested_seconds=0 if asked else REST_SECONDS)
@@ -94,7 +94,9 @@ class Drain:
             self._given = batch, write_all(self._sink, batch.jobs), following
         batch, refused, following = self._given  # where the journal's disk was full, that of before: not sent twice
         for index, reason in refused.items():
-            self._refuse(batch[index], reason)
+            entry = batch[index]
+            logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
+            self._journal.refuse(self.name, entry, reason)
         self._journal.acknowledge(self.name, batch.numbers[-1])
         self._given, self._begun = None, following
         self.written += len(batch) - len(refused)
@@ -111,10 +113,6 @@ class Drain:
             self._sink.begin(batch.jobs)
         self._sink.begin(following.jobs)
         return following
-
-    def _refuse(self, entry: JournalEntry, reason: str) -> None:
-        logger.error("%s refuses job %s of %s: %s", self.name, entry.job.job_id, entry.job.cluster, reason)
-        self._journal.refuse(self.name, entry, reason)
 
     def _failed(self, error: Exception) -> None:
         reason = str(error).strip() or repr(error)

@@ -37,13 +37,18 @@ class Watcher:
         """Watch the directories that the spool has now; one that was made anew is watched anew. Raises `OSError`."""
         made = {self._made.get_nowait() for _ in range(self._made.qsize())}
         directories = {path: identity_of(path).inode for path in self._spool.watched()}
-        polled = {path: inode for path, inode in directories.items() if self._is_polled(path)}
+        polls = self._watch is Watch.POLLING
+        polled = {
+            path: inode
+            for path, inode in directories.items()
+            if polls or (self._watch is Watch.AUTO and is_network(path))
+        }
         if polled and self._polling is None:
             logger.info("the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS)
             self._polling = _Watches(Polling())
         if self._polling:
             self._polling.renew(polled, made)
-        if self._watch is not Watch.POLLING:
+        if not polls:
             self._inotify = self._inotify or _Watches(_inotify())
             self._inotify.renew(directories, made)
 
@@ -54,17 +59,14 @@ class Watcher:
             time.sleep(timeout)
         for source in sources:
             for event in source.read(timeout):
-                self._told(event)
+                self._handle(event)
             timeout = 0
 
     def close(self) -> None:
         for watches in filter(None, (self._inotify, self._polling)):
             watches.source.close()
 
-    def _is_polled(self, directory: Path) -> bool:
-        return self._watch is Watch.POLLING or (self._watch is Watch.AUTO and is_network(directory))
-
-    def _told(self, event: FileEvent) -> None:
+    def _handle(self, event: FileEvent) -> None:
         path = event.path
         if path is None:
             logger.warning("file events were lost, the spool is scanned")

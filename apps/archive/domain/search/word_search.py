@@ -53,7 +53,9 @@ def newest_with_words(rows: QuerySet[ArchivedJob, T], count: int, terms: Sequenc
         if found >= count or days.first is None:
             return
         looked = (newest - _midnight(days.first)) / timedelta(days=1)
-        days = _days_before(days.first, _next_days(looked=looked, found=found, missing=count - found, rare=rare))
+        length = _next_days(looked=looked, found=found, missing=count - found, rare=rare)
+        has_start = length is not None and days.first.toordinal() > length  # not beyond the first day of all time
+        days = _Days(days.first - timedelta(days=length) if length and has_start else None, days.first)
 
 
 def _next_days(*, looked: float, found: int, missing: int, rare: bool) -> int | None:
@@ -84,13 +86,6 @@ class _Days:
         if self.end is not None:
             rows = rows.filter(submitted_at__lt=_midnight(self.end))
         return rows
-
-
-def _days_before(end: date, length: int | None) -> _Days:
-    """Return so many days before `end`; all, for None or in the first days of all time that there is."""
-    if length is None or end.toordinal() <= length:
-        return _Days(None, end)
-    return _Days(end - timedelta(days=length), end)
 
 
 def _midnight(day: date) -> datetime:

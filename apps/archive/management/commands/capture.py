@@ -15,8 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.archive.capture.capture import PATIENCE_SECONDS
 from apps.archive.capture.delivery.drain import Drain
 from apps.archive.capture.delivery.keeper import RETRY_SIGNAL
-from apps.archive.capture.journal.dead_letters import DeadLetters, running_capture
-from apps.archive.capture.journal.journal import Journal, JournalError
+from apps.archive.capture.journal.journal import DeadLetters, Journal, JournalError, running_capture
 from apps.archive.capture.main import CaptureFailed, run
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch

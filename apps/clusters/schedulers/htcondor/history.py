@@ -32,7 +32,9 @@ def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[
         with path.open("rb") as file:
             if (yield from _ads_backwards(file, since, until)):
                 return
-        for rotated in _rotated(path):
+        beside = path.parent.iterdir()
+        newest_first = sorted((p for p in beside if p.stem == path.name and _ROTATED.fullmatch(p.suffix)), reverse=True)
+        for rotated in newest_first:
             if rotated.stat().st_mtime < since.timestamp():
                 return
             with rotated.open("rb") as file:
@@ -57,12 +59,6 @@ def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
             yield read_ad(path.read_bytes().splitlines())
     except OSError as error:
         raise SchedulerError(f"{error.filename or directory}: {error.strerror}") from error
-
-
-def _rotated(path: Path) -> list[Path]:
-    """Return the files that `path` was rotated to, the newest first."""
-    beside = path.parent.iterdir()
-    return sorted((p for p in beside if p.stem == path.name and _ROTATED.fullmatch(p.suffix)), reverse=True)
 
 
 def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generator[Ad, None, bool]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
 from apps.clusters.schedulers.commands import Commands, command_options
-from apps.clusters.schedulers.htcondor.classads import Ad
 from apps.clusters.schedulers.htcondor.history import ads_in_history, ads_of_jobs
 from apps.clusters.schedulers.htcondor.queue import current_jobs
 from apps.clusters.schedulers.htcondor.records import BadAd, read_record
@@ -57,7 +56,13 @@ class HTCondor:
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
         """Yield the last attempt of every job that ended in [since, until) and left the queue, by their ends."""
         found: dict[tuple[str, datetime, int], JobRecord] = {}
-        for ad in self._ads(since, until):
+        if not self._history and not self._per_job_history:
+            raise SchedulerError(f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set")
+        ads = chain(
+            ads_in_history(Path(self._history), since=since, until=until) if self._history else (),
+            ads_of_jobs(Path(self._per_job_history), since=since) if self._per_job_history else (),
+        )
+        for ad in ads:
             try:
                 record = read_record(ad)
             except BadAd as error:
@@ -75,11 +80,3 @@ class HTCondor:
         if not record.stdout_path or record.started_at is None:
             return None
         return LogPaths(Path(record.stdout_path), Path(record.stderr_path or record.stdout_path), "accounting")
-
-    def _ads(self, since: datetime, until: datetime) -> Iterator[Ad]:
-        if not self._history and not self._per_job_history:
-            raise SchedulerError(f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set")
-        return chain(
-            ads_in_history(Path(self._history), since=since, until=until) if self._history else (),
-            ads_of_jobs(Path(self._per_job_history), since=since) if self._per_job_history else (),
-        )

@@ -90,14 +90,16 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
     ended_at = read_time(job["End"])
     if not ended_at:
         raise ValueError(f"no time of end: {job['End']!r}")
-    state, cancelled_by = _read_state(job)
+    name, _, uid = job["State"].partition(" by ")  # `FAILED`, or `CANCELLED by UID`
+    minutes = read_number(job["TimelimitRaw"])
+    memory = [size for row in (job, *steps) if (size := read_size(row["MaxRSS"])) is not None]
     host = _text(job["NodeList"])
     record = JobRecord(
         job_id=job["JobID"],
         raw_id=int(job["JobIDRaw"]),
         spool_id=job_id["array"] or job["JobIDRaw"],
         attempt=attempt.number,
-        state=state,
+        state=JobState(name.lower()),
         exit_code=exit_code,
         signal=signal,
         submitted_at=attempt.submitted_at,
@@ -107,16 +109,16 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         cpus=read_number(job["AllocCPUS"]) or 0,
         cpu_seconds=max(read_duration(job["TotalCPU"]), sum(read_duration(step["TotalCPU"]) for step in steps)),
         wall_seconds=read_number(job["ElapsedRaw"]) or 0,
-        max_memory_bytes=_most_memory([job, *steps]),
+        max_memory_bytes=max(memory, default=None),
         requested_memory_bytes=read_size(job["ReqMem"]),
-        time_limit_seconds=_minutes(job["TimelimitRaw"]),
+        time_limit_seconds=None if minutes is None else minutes * 60,
         partition=job["Partition"],
         account=job["Account"],
         user=job["User"],
         name=job["JobName"],
         comment=job["Comment"],
         reason=_text(job["Reason"]),
-        cancelled_by=cancelled_by,
+        cancelled_by={"": "", "0": "root", job["UID"]: job["User"]}.get(uid, uid),  # by name where the row has it
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
     )
@@ -127,21 +129,5 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
     )
 
 
-def _read_state(job: Row) -> tuple[JobState, str]:
-    """Read `FAILED`, or `CANCELLED by UID`; the latter's user by name where the row tells it. Raises `ValueError`."""
-    name, _, uid = job["State"].partition(" by ")
-    state = JobState(name.lower())
-    return state, {"": "", "0": "root", job["UID"]: job["User"]}.get(uid, uid)
-
-
 def _text(value: str) -> str:
     return "" if value in _NO_TEXT else value
-
-
-def _most_memory(rows: list[Row]) -> int | None:
-    return max((size for row in rows if (size := read_size(row["MaxRSS"])) is not None), default=None)
-
-
-def _minutes(text: str) -> int | None:
-    minutes = read_number(text)
-    return None if minutes is None else minutes * 60

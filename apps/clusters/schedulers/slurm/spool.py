@@ -80,7 +80,7 @@ class SlurmSpool(DirectorySpool):
 
     def _read_file(self, directory: int, parent: Path, name: str) -> tuple[bytes, datetime]:
         try:
-            return read_file(directory, parent, name, max_bytes=self.max_file_bytes)
+            return read_file(directory, f"{parent}/{name}", max_bytes=self.max_file_bytes)
         except EntryVanished as error:
             if os.fstat(directory).st_nlink == 0:
                 raise

@@ -26,7 +26,7 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
     for names in ((), (number[-1],)):
         try:
             with opened_directory(jobs, *names) as directory:
-                content, _ = read_file(directory, jobs.joinpath(*names), name)
+                content, _ = read_file(directory, jobs.joinpath(*names, name))
             attributes = read_description(content).attributes
         except (SpoolError, BadDescription):
             continue

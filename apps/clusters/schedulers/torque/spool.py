@@ -77,7 +77,7 @@ class TorqueSpool(DirectorySpool):
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
         with opened_directory(self.directory, *names) as directory:
             suffix, content = self._read_description(directory, entry.path)
-            text, written_at = read_file(directory, entry.path.parent, entry.path.name)
+            text, written_at = read_file(directory, entry.path)
         self._alone_since.pop(entry.path, None)
         if suffix == ".TA":
             self._arrays.add(entry.path)
@@ -110,8 +110,7 @@ class TorqueSpool(DirectorySpool):
         """Return suffix and content of the description; none of both where it has been away for long."""
         for suffix in (".TA", ".JB"):
             try:
-                name = script.with_suffix(suffix).name
-                content, _ = read_file(directory, script.parent, name, max_bytes=MAX_DESCRIPTION_BYTES)
+                content, _ = read_file(directory, script.with_suffix(suffix), max_bytes=MAX_DESCRIPTION_BYTES)
             except EntryVanished:
                 continue
             if content:
