@@ -1,4 +1,4 @@
-"""`python3 -m dev COMMAND`: makes the environment, then goes on in it. Any Python 3 reads this."""
+"""`python3 -m dev COMMAND`: create the environment, then continue in it. Any Python 3 can run this file."""
 
 import os
 import sys

@@ -52,7 +52,7 @@ class Layout:
                 f"{error.filename}: {error.strerror}: choose another directory: make run VAR=DIR"
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 65534):
-            raise SetupError(f"{self.sockets} belongs to somebody else: remove it, or choose a shorter VAR")
+            raise SetupError(f"{self.sockets} belongs to another user: remove it, or choose a shorter VAR")
 
     def leave(self) -> None:
         """Remove the sockets' directory where it is not under VAR."""

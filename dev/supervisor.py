@@ -1,6 +1,6 @@
 """Runs the processes of a run: starts them again when they die, and shows and keeps what they print.
 
-One thread, one loop. The terminal is never waited for: when nobody reads it, lines go to the log files alone.
+One thread, one loop. The terminal is never waited for: if no one reads it, lines go to the log files only.
 """
 
 import os
@@ -25,11 +25,11 @@ COLOURS = (36, 33, 32, 35, 34, 96, 93, 92)
 
 
 class Stopped(BaseException):
-    """Somebody asked the run to stop."""
+    """The run was asked to stop."""
 
 
 class Terminal:
-    """Standard output, as far as somebody reads it."""
+    """Standard output, as long as it is read."""
 
     def __init__(self) -> None:
         self.descriptor = sys.stdout.fileno()

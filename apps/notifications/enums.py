@@ -1,4 +1,4 @@
-"""The words of notifications: ways out, and when."""
+"""Channels, times and states of notifications."""
 
 from django.db import models
 
@@ -6,14 +6,14 @@ from apps.core.enums import Group
 
 
 class Channel(models.TextChoices):
-    """A way out of the portal."""
+    """How a notification leaves the portal."""
 
     MAIL = "mail", "mail"
     WEBHOOK = "webhook", "webhook"
 
 
 class When(models.TextChoices):
-    """When a person is told by one channel of one group."""
+    """When one channel notifies a user of one group of events."""
 
     NOW = "now", "at once"
     DIGEST = "digest", "in the daily digest"
@@ -21,14 +21,14 @@ class When(models.TextChoices):
 
 
 class Level(models.TextChoices):
-    """How a person follows one request, where it is not as the roles say."""
+    """How a user follows one request, if not by the default of the roles."""
 
     WATCHING = "watching", "watching"
     MUTED = "muted", "muted"
 
 
 class MessageState(models.TextChoices):
-    """Where one mail or one call of a webhook stands."""
+    """State of one mail or webhook call."""
 
     WAITING = "waiting", "waiting"
     SENT = "sent", "sent"
@@ -36,7 +36,7 @@ class MessageState(models.TextChoices):
     DROPPED = "dropped", "dropped"
 
 
-#: What holds until a person says otherwise.
+#: Rules of a user who has not chosen others.
 DEFAULTS: dict[tuple[str, str], When] = {(Channel.WEBHOOK, group): When.NOW for group in Group}
 DEFAULTS |= {
     (Channel.MAIL, Group.TURN): When.NOW,

@@ -1,4 +1,4 @@
-"""What happens to webhooks and feeds."""
+"""Events of webhooks and feeds."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 from apps.core.enums import Audience, Group

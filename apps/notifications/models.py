@@ -1,4 +1,4 @@
-"""What people want to be told, what they were told of, and the mails and calls on their way. Services write them."""
+"""Preferences, rules and webhooks of users, their notifications, and the mails and calls to deliver."""
 
 from django.conf import settings
 from django.db import models
@@ -13,7 +13,7 @@ _USER = settings.AUTH_USER_MODEL
 
 
 class Preferences(models.Model):
-    """When a person may be disturbed, and the address of the person's feeds."""
+    """Quiet hours, digest hour and feed URL of a user."""
 
     user = models.OneToOneField(_USER, on_delete=models.CASCADE, related_name="notification_preferences")
     digest_hour = models.PositiveSmallIntegerField(default=8)
@@ -30,7 +30,7 @@ class Preferences(models.Model):
 
 
 class Rule(models.Model):
-    """When a person is told of a group of events by one channel, where it is not the default."""
+    """When a channel notifies a user of a group of events, if not by default."""
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notification_rules")
     group = models.CharField(max_length=16, choices=Group)
@@ -50,7 +50,7 @@ class Rule(models.Model):
 
 
 class Follow(models.Model):
-    """A person watches, or has muted, one request."""
+    """A user watches, or has muted, one request."""
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
     request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="followers")
@@ -64,14 +64,14 @@ class Follow(models.Model):
 
 
 class Webhook(models.Model):
-    """An address that is told: of what concerns a person, or of every event of an experiment's requests."""
+    """A URL that is called for a user's notifications, or for every event of an experiment's requests."""
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks")
     experiment = models.ForeignKey(
         "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, related_name="webhooks"
     )
     url = models.CharField(max_length=500)
-    nonce = models.CharField(max_length=64, help_text="The secret is made of it and SECRET_KEY.")
+    nonce = models.CharField(max_length=64, help_text="The secret is derived from it and SECRET_KEY.")
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField()
     created_by = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
@@ -90,7 +90,7 @@ class Webhook(models.Model):
 
 
 class Message(models.Model):
-    """One mail to a person, or one call of a webhook: sent once, as far as anybody can tell."""
+    """One mail to a user, or one call of a webhook."""
 
     channel = models.CharField(max_length=16, choices=Channel)
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
@@ -102,7 +102,7 @@ class Message(models.Model):
     due_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveIntegerField(default=0)
-    refusals = models.PositiveIntegerField(default=0, help_text="Attempts that the other side answered with a no.")
+    refusals = models.PositiveIntegerField(default=0, help_text="Attempts that the receiver refused.")
     last_error = models.TextField(blank=True)
 
     class Meta:
@@ -125,9 +125,9 @@ class Message(models.Model):
 
 
 class Notification(models.Model):
-    """One event that concerns one person, as the portal lists it; `message` is the mail that tells of it.
+    """One event that concerns one user, as the portal lists it; `message` is its mail.
 
-    It is of a request, or a hold of all production or of an experiment, or else of the person's own settings.
+    It is about a request, about a hold of all production or of an experiment, or about the user's own settings.
     """
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
@@ -137,7 +137,7 @@ class Notification(models.Model):
     group = models.CharField(max_length=16, choices=Group)
     at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
-    digest_at = models.DateTimeField(null=True, blank=True, help_text="Waits for the digest of this time.")
+    digest_at = models.DateTimeField(null=True, blank=True, help_text="Waits for the digest at this time.")
     message = models.ForeignKey(Message, on_delete=models.SET_NULL, null=True, blank=True, related_name="notifications")
 
     class Meta:
@@ -159,7 +159,7 @@ class Notification(models.Model):
         return f"{self.user_id}: event {self.event_id}"
 
     def get_absolute_url(self) -> str:
-        """Return the page of what it is about."""
+        """Return the page that it is about."""
         if self.request is not None:
             return self.request.get_absolute_url()
         return reverse("production:holds" if self.hold_id else "notifications:settings")

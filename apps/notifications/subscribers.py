@@ -1,4 +1,4 @@
-"""What notifications do when something happens to a request, or to many."""
+"""Events that notifications subscribe to."""
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
@@ -9,7 +9,7 @@ from apps.production.models import Request
 
 @subscribe("notifications.notify", "request.*", "hold.*")
 def on_request_event(event: Event) -> None:
-    """Tell of what happens to a request, and of holds of all production or of an experiment."""
+    """Notify users of events of requests, and of holds of all production or of an experiment."""
     if event.target_type == Request._meta.label_lower:
         notify_of_event(event=event)
     elif is_wide(event):

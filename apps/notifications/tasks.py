@@ -1,4 +1,4 @@
-"""Celery tasks: sending what is due, some at a time."""
+"""Celery tasks: deliver due messages in batches, and delete old ones."""
 
 from time import monotonic
 
@@ -9,14 +9,14 @@ from apps.notifications.domain import delivery
 from apps.notifications.domain.health import mail_is_configured
 from apps.notifications.domain.mail import MailServer
 
-#: So many in one go, and no longer than so many seconds.
+#: Maximum number of messages and of seconds per run.
 BATCH = 200
 SECONDS = 60
 
 
 @shared_task
 def send_mail() -> None:
-    """Form digests and send mail; where the server does not answer the rest waits for the next turn."""
+    """Combine digests and send mail; if the server does not answer, the rest waits for the next run."""
     if not mail_is_configured():
         return
     delivery.form_digests(at=timezone.now())

@@ -2,8 +2,15 @@
 
 from apps.accounts.models import User
 from apps.accounts.permissions import is_shifter
+from apps.core.errors import NotAllowed
 
 
 def may_run_board(user: User) -> bool:
     """Whether the user may report incidents, schedule maintenance, post announcements and map alerts."""
     return is_shifter(user)
+
+
+def require_board_role(user: User, action: str) -> None:
+    """Raise `NotAllowed` unless the user may run the board; `action` completes “can …”."""
+    if not may_run_board(user):
+        raise NotAllowed(f"Only shifters and approvers of the OPG can {action}.")

@@ -72,7 +72,7 @@ def test_sockets_of_somebody_else_are_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     layout = Layout(tmp_path / ("x" * 120))
     layout.sockets.symlink_to(tmp_path)
-    with pytest.raises(SetupError, match="belongs to somebody else"):
+    with pytest.raises(SetupError, match="belongs to another user"):
         layout.create()
 
 

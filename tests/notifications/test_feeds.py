@@ -10,7 +10,7 @@ from apps.core.domain import event_kinds
 from apps.core.domain.event_kinds import EventKind, to
 from apps.core.domain.events import publish
 from apps.core.enums import Audience, Group
-from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
+from apps.notifications.domain.atom_feeds import make_feed_address, revoke_feed_address
 from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Preferences
 from tests.factories.people import person

@@ -7,7 +7,7 @@ import pytest
 from apps.accounts.models import Membership
 from apps.core.enums import Group
 from apps.core.models import Event
-from apps.notifications.domain.feed_addresses import make_feed_address
+from apps.notifications.domain.atom_feeds import make_feed_address
 from apps.notifications.domain.notifications import notify_of_hold, unread_count
 from apps.notifications.domain.preferences import follow_request, save_preferences
 from apps.notifications.domain.secrets import feed_token

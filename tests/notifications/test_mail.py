@@ -101,7 +101,7 @@ def test_worker_that_dies_before_the_commit_sends_the_same_message_id(mail_serve
 def test_refused_mail_keeps_no_other_back_and_is_set_aside_in_the_end(mail_server, asked, mode, liaison):
     mail_server.behave(mode)
     at = AT
-    for _ in range(delivery.MOST_REFUSALS):
+    for _ in range(delivery.MAX_REFUSALS):
         assert send(at)
         at += timedelta(hours=1, seconds=1)
     message = Message.objects.order_by("pk").first()

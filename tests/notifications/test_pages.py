@@ -38,7 +38,7 @@ def test_reading_marks_one_or_all_that_were_shown(browse, asked, liaison):
     client.post("/notifications/read/", {"until": first.pk})
     assert Notification.objects.filter(user=liaison, read_at=None).count() == 1  # it came after the page
     client.post("/notifications/read/", {"until": 2**60})
-    assert "Nothing is unread" in page(client, "/notifications/?show=unread")
+    assert "No unread notifications" in page(client, "/notifications/?show=unread")
     assert not Notification.objects.filter(user__username="opg-one", read_at__isnull=False).exists()
 
 
@@ -49,7 +49,7 @@ def test_nonsense_marks_nothing(browse, asked, liaison, data):
 
 
 def test_empty_list_says_what_will_come(browse, db):
-    assert "Nothing has concerned you yet" in page(browse(people.person("nobody")), "/notifications/")
+    assert "No notifications yet" in page(browse(people.person("nobody")), "/notifications/")
 
 
 def filled(client, **changes):
@@ -71,7 +71,7 @@ def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"quiet_from": "22:00"}, "Give both times"),
+        ({"quiet_from": "22:00"}, "Enter both times"),
         ({"quiet_from": "22:00", "quiet_until": "22:00"}, "are the same"),
         ({"webhook_turn": "digest"}, "Select a valid choice"),
         ({"digest_hour": "25"}, "Select a valid choice"),
@@ -133,9 +133,9 @@ def test_request_is_watched_and_muted_by_post_alone(browse, liaison, asked):
     client, path = browse(liaison), f"/notifications/requests/{asked}/"
     assert "concerns your roles" in page(client, path)
     assert client.post(path, {"level": "watching"}).headers["Location"] == f"/requests/{asked}/"
-    assert "You watch this request" in page(client, path)
+    assert "You are watching this request" in page(client, path)
     client.post(path, {"level": "muted"})
-    assert "You muted this request" in page(client, path)
+    assert "You have muted this request" in page(client, path)
     client.post(path, {"level": "everything"})
     assert Follow.objects.get().level == "muted"
     client.post(path, {"level": ""})

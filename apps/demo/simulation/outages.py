@@ -1,4 +1,4 @@
-"""Planted trouble: when services are out and which hosts fail every job. A function of seed and origin alone."""
+"""Planted outages of services and hosts that fail every job: a function of seed and origin alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ BAD_HOST_SECONDS = 12 * 3600  # one failing host in each
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A service out from `started` to `ended`, in seconds of the epoch. `rack` is set for lost worker nodes.
+    """A service out from `started` to `ended`, in seconds since the epoch. `rack` is set for lost worker nodes.
 
     A minor one slows the service down and fails no job.
     """

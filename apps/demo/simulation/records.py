@@ -1,4 +1,4 @@
-"""What accounting and the truth file say of an attempt."""
+"""The accounting record and the truth about an attempt."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,7 +47,7 @@ def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
 
 
 def truth_of(submission: Submission, attempt: Attempt) -> dict[str, object]:
-    """Return what is known about a failed attempt: the planted cause and the verdict that is right for it."""
+    """Return the truth about a failed attempt: the planted cause and the correct verdict."""
     cause = attempt.cause
     return {
         "job_id": attempt.job_id,

@@ -1,6 +1,6 @@
-"""Jobs that the portal sent to the simulated cluster: what becomes of each, with what the queue was told since.
+"""Jobs submitted by the portal to the simulated cluster: their attempts after holds, releases and cancellations.
 
-All follows from the seed and from what the accounting store holds, so that a restart takes it up again.
+Everything follows from the seed and the accounting store, so that a restart resumes it.
 """
 
 import heapq
@@ -16,14 +16,14 @@ from apps.demo.simulation.outages import Trouble
 from apps.demo.simulation.workload import Attempt, Runs, Submission, raw_id_of
 from apps.demo.simulation.world import DOMAIN, Campaign, random_of
 
-#: Which kind of stage a stage is, by a part of its name; the first one that fits.
+#: The kind of a stage by a part of its name; the first match counts.
 _KINDS = (("gen", "generation"), ("keep", "keep-up"), ("merge", "merge"), ("ana", "analysis"), ("sim", "simulation"))
 _USER = "opsportal"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One job array that was sent, with all its attempts as they are foreseen; `held` jobs wait without an end."""
+    """One submitted job array with its planned attempts; `held` tasks wait without an end."""
 
     submission: Submission
     script: str = field(repr=False)
@@ -37,7 +37,7 @@ class Sent:
 
 
 class SentJobs:
-    """What the store holds of sent jobs. `read` finds what is new; `note` must be in the transaction of its step."""
+    """The submitted jobs in the store. `read` returns new ones; `note` belongs in the transaction of the same step."""
 
     def __init__(self, store: sqlite3.Connection, seed: int, trouble: Trouble, *, pace: float, calm: bool) -> None:
         self.store = store
@@ -45,13 +45,13 @@ class SentJobs:
         self._noted: list[tuple[str, tuple[float, int]]] = []
 
     def taken(self) -> Iterator[Sent]:
-        """Yield what earlier runs have taken."""
+        """Yield the jobs that earlier runs have accepted."""
         rows = "SELECT spool_id, submitted, job, taken FROM sent WHERE taken IS NOT NULL ORDER BY spool_id"
         for row in self.store.execute(rows).fetchall():
-            yield self._sent(*row, told=self._told(row[0], None), is_new=False)
+            yield self._sent(*row, commands=self._commands(row[0], None), is_new=False)
 
     def read(self, moment: float) -> list[Sent]:
-        """Return what was sent, and what the queue was told about, since the last step, which came up to `moment`."""
+        """Return the jobs submitted, held, released or cancelled since the last step, which ended at `moment`."""
         new = self.store.execute("SELECT spool_id FROM sent WHERE taken IS NULL").fetchall()
         told = self.store.execute("SELECT id, spool_id FROM told WHERE moment IS NULL").fetchall()
         self._noted = [("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])) for row in new]
@@ -61,30 +61,39 @@ class SentJobs:
             query = "SELECT spool_id, submitted, job, taken FROM sent WHERE spool_id = ?"
             if row := self.store.execute(query, (spool_id,)).fetchone():
                 _, submitted, job, taken = row
-                known = self._told(spool_id, moment)
-                found.append(self._sent(spool_id, submitted, job, taken or moment, told=known, is_new=taken is None))
+                commands = self._commands(spool_id, moment)
+                found.append(
+                    self._sent(spool_id, submitted, job, taken or moment, commands=commands, is_new=taken is None)
+                )
         return found
 
     def note(self) -> None:
-        """Keep when what `read` found was taken."""
+        """Store when the jobs that `read` returned were accepted."""
         for statement, values in self._noted:
             self.store.execute(statement, values)
         self._noted = []
 
     def forget(self, before: float) -> None:
-        """Forget what was sent before a moment."""
+        """Delete jobs submitted before a moment."""
         old = "SELECT spool_id FROM sent WHERE submitted < ?"
         self.store.execute(f"DELETE FROM told WHERE spool_id IN ({old})", (before,))
         self.store.execute("DELETE FROM sent WHERE submitted < ?", (before,))
 
-    def _told(self, spool_id: int, now: float | None) -> list[tuple[float, str]]:
-        """Return what the queue was told of a job, in order; what no step has taken yet is of `now`, or left out."""
+    def _commands(self, spool_id: int, now: float | None) -> list[tuple[float, str]]:
+        """Return the commands for a job in order; new ones count as of `now`, or are left out."""
         query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
         rows = self.store.execute(query, (now, spool_id)).fetchall()
         return [(float(moment), str(word)) for moment, word in rows if moment is not None]
 
     def _sent(
-        self, spool_id: int, submitted: float, job: str, taken: float, *, told: list[tuple[float, str]], is_new: bool
+        self,
+        spool_id: int,
+        submitted: float,
+        job: str,
+        taken: float,
+        *,
+        commands: list[tuple[float, str]],
+        is_new: bool,
     ) -> Sent:
         values = json.loads(job)
         campaign = _campaign(values)
@@ -95,17 +104,19 @@ class SentJobs:
             queued = int(max(taken, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
             raw_id = raw_id_of(spool_id, task, tasks)
             planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
-        attempts, held = _foreseen(planned, told, values.get("most_at_once") or 0)
+        attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
         name, comment = values["name"], values["comment"]
         submission = Submission(spool_id, int(submitted), campaign, tasks, True, tuple(attempts), name, comment)
         return Sent(submission, values["script"], _variables(values, campaign), held, is_new)
 
 
-def _foreseen(planned: list[list[Attempt]], told: Iterable[tuple[float, str]], most: int) -> tuple[list[Attempt], int]:
-    """Return the attempts of all tasks as they are after what their queue was told, and how many wait for a release."""
+def _planned(
+    planned: list[list[Attempt]], commands: Iterable[tuple[float, str]], most: int
+) -> tuple[list[Attempt], int]:
+    """Apply the commands to the planned attempts of all tasks; return them, and how many tasks are held."""
     tasks = _at_once(planned, most)
     since: float | None = None
-    for moment, word in told:
+    for moment, word in commands:
         if word == "hold" and since is None:
             since = moment
         elif word == "release" and since is not None:
@@ -120,7 +131,7 @@ def _foreseen(planned: list[list[Attempt]], told: Iterable[tuple[float, str]], m
 
 
 def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
-    """Let no more than `most` tasks run together: one that is ready earlier waits for the end of another."""
+    """Run at most `most` tasks at a time: one that is ready earlier waits for the end of another."""
     if not most or most >= len(tasks):
         return tasks
     free = [0] * most
@@ -134,7 +145,7 @@ def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
 
 
 def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
-    """Let those that had not started by then start after the release, in their order."""
+    """Start attempts that had not started before the hold after the release, in their order."""
     found, shift = [], 0
     for attempt in attempts:
         if attempt.started is not None and attempt.started > since:
@@ -151,7 +162,7 @@ def _later(attempt: Attempt, seconds: int) -> Attempt:
 
 
 def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float) -> list[Attempt]:
-    """Keep what had ended, and end the attempt that ran or waited."""
+    """Keep attempts that had ended, and end the one that was running or waiting."""
     found: list[Attempt] = []
     for attempt in attempts:
         waits = held_since is not None and (attempt.started or attempt.ended) > held_since
@@ -168,7 +179,7 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
 
 
 def _campaign(values: dict[str, Any]) -> Campaign:
-    """Return what runs, as far as the job tells it: by its environment, and its script's command."""
+    """Return the campaign of a job, from its environment and the command in its script."""
     environment = values["environment"]
     request, stage = environment.get("OPSPORTAL_REQUEST", ""), environment.get("OPSPORTAL_STAGE", "")
     release = re.search(r"^export OPSPORTAL_RELEASE=(\S+)$", values["script"], re.MULTILINE)
@@ -189,7 +200,7 @@ def _campaign(values: dict[str, Any]) -> Campaign:
 
 
 def _variables(values: dict[str, Any], campaign: Campaign) -> list[str]:
-    """Return the environment of the submission: what the portal hands on, and what sbatch adds."""
+    """Return the environment of the submission: the portal's variables, and those that sbatch adds."""
     return [
         *(f"{name}={text}" for name, text in sorted(values["environment"].items())),
         f"USER={campaign.user}",

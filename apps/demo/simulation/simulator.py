@@ -1,6 +1,6 @@
 """Brings the simulated cluster up to a moment: spool entries, logs, accounting records and the truth about failures.
 
-All that is kept between two runs lies in the accounting store, and is committed with the records it belongs to.
+Everything kept between two runs is in the accounting store, committed together with the records it belongs to.
 """
 
 import heapq
@@ -28,14 +28,14 @@ from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, Submission, 
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, random_of
 
 _LATE_SECONDS = 1.0  # an entry written later than this after its submission carries its time with it
-_STEP_SECONDS = HOUR  # how much of the past one step makes up for
+_STEP_SECONDS = HOUR  # how much of the past one step simulates
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How a simulation is set up. What matters to the jobs is kept from the first start on.
+    """Options of a simulation. Those that shape the jobs are kept from the first start.
 
-    Jobs that were sent run `pace` times as fast as others; `calm` lets none of them fail.
+    Jobs submitted by the portal run `pace` times as fast as others; with `calm`, none of them fails.
     """
 
     directory: Path
@@ -92,14 +92,14 @@ class Simulator:
         return int(self.state["origin"])
 
     def advance(self, now: float) -> Iterator[float]:
-        """Do all that is due up to `now`, an hour at a time; after each yield what is done is safe on disk."""
+        """Do everything due up to `now`, an hour at a time; each yield follows a commit."""
         while self.done < now:
             moment = min(now, self.done + _STEP_SECONDS)
             self._step(moment, now)
             yield moment
 
     def use(self, campaigns: tuple[Campaign, ...], now: float) -> None:
-        """Take other campaigns into use from the next hour on; the hours before keep theirs."""
+        """Use other campaigns from the next hour on; earlier hours keep theirs."""
         periods = self.state["campaigns"]
         values = [asdict(campaign) for campaign in campaigns]
         if not periods or periods[-1]["campaigns"] != values:
@@ -139,7 +139,7 @@ class Simulator:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def _step(self, moment: float, now: float) -> None:
-        """Do what is due in (done, moment] in the order of time, then commit it as a whole."""
+        """Do everything due in (done, moment], in order of time, and commit it."""
         records: list[JobRecord] = []
         truths: list[str] = []
         spooled: dict[int, float] = {}
@@ -160,7 +160,7 @@ class Simulator:
         self._commit(moment, records, truths, spooled)
 
     def _submit(self, submission: Submission, now: float) -> dict[int, float]:
-        """Spool a submission and line up its ends; what an earlier run did is left as it is."""
+        """Spool a submission and schedule its ends, unless an earlier run did."""
         first, last_skipped = self.state["skipped"]
         if first < submission.submitted <= last_skipped:
             return {}
@@ -180,7 +180,7 @@ class Simulator:
         return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds}
 
     def _take(self, sent: Sent, now: float) -> dict[int, float]:
-        """Spool what was sent, and line up its ends; again, when the queue was told something about it."""
+        """Spool a job submitted by the portal, and schedule its ends; again after a hold, release or cancellation."""
         submission = sent.submission
         self._line_up(sent)
         if sent.is_new:
@@ -190,7 +190,7 @@ class Simulator:
         return {submission.spool_id: max(last, now) + self.config.min_job_age_seconds + DAY * bool(sent.held)}
 
     def _line_up(self, sent: Sent) -> None:
-        """Foresee the ends of a sent job, instead of what was foreseen before."""
+        """Schedule the ends of a submitted job, in place of those scheduled before."""
         spool_id = sent.submission.spool_id
         self._ends = [end for end in self._ends if end[3].spool_id != spool_id]
         self._ends += [(a.ended, a.raw_id, a.number, sent.submission, a) for a in sent.ends(self.done)]
@@ -205,7 +205,7 @@ class Simulator:
         if attempt.started is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             random = random_of(self.state["seed"], "log", attempt.raw_id, attempt.number)
-            with log.open("w", encoding="utf-8") as file:  # a requeued job starts its output anew
+            with log.open("w", encoding="utf-8") as file:  # a requeued job overwrites its output
                 file.writelines(log_of(submission, attempt, random))
         return record_of(submission, attempt, log)
 
@@ -228,7 +228,7 @@ class Simulator:
         self.done = moment
 
     def _current(self, moment: float) -> Iterator[CurrentJobs]:
-        """Yield what waits or runs now: of each job, the attempt that ends next."""
+        """Yield the queue: of each job, the attempt that ends next."""
         jobs: dict[int, tuple[Submission, Attempt]] = {}
         for *_, submission, attempt in sorted(self._ends, key=lambda end: end[:3]):
             jobs.setdefault(attempt.raw_id, (submission, attempt))
@@ -246,7 +246,7 @@ class Simulator:
             yield CurrentJobs(str(one.spool_id), submitted_at, CurrentState.HELD, sent.held, account)
 
     def _state(self, now: float) -> dict[str, Any]:
-        """Read the state, made at the first start. After a gap longer than the history, only that much is made up."""
+        """Read the state, created at the first start. Of a longer gap, only as much is simulated."""
         state = {name: json.loads(value) for name, value in self.store.execute("SELECT name, value FROM state")}
         if "origin" not in state:
             config = self.config

@@ -1,6 +1,6 @@
 """The jobs of the simulated cluster, hour by hour: who submits what, where it runs, how it ends.
 
-An hour is a function of the seed and its number, whatever came before: so a restart can take it up again.
+An hour is a function of the seed and its number alone, so that a restart can resume it.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What the API tells of notifications, and what it takes."""
+"""Serializers of notifications, preferences, feeds and webhooks."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class NotificationReader(serializers.ModelSerializer[Notification]):
 
 
 class ReadWriter(serializers.Serializer[Any]):
-    """What you have seen."""
+    """Which notifications to mark as read."""
 
     until = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)
     only = serializers.IntegerField(required=False, allow_null=True, default=None, **_ID)
@@ -42,7 +42,7 @@ class ReadWriter(serializers.Serializer[Any]):
 
 
 class RuleSerializer(serializers.Serializer[Any]):
-    """When one channel tells of one group of events."""
+    """When one channel notifies you of one group of events."""
 
     channel = serializers.ChoiceField(choices=Channel.choices)
     group = serializers.ChoiceField(choices=Group.choices)
@@ -51,7 +51,7 @@ class RuleSerializer(serializers.Serializer[Any]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Only mail has a digest."""
         if attrs["channel"] == Channel.WEBHOOK and attrs["when"] == When.DIGEST:
-            raise serializers.ValidationError({"when": "A webhook is called at once, or never."})
+            raise serializers.ValidationError({"when": "Webhooks have no digest. Choose now or never."})
         return attrs
 
 
@@ -77,14 +77,14 @@ class PreferencesReader(serializers.ModelSerializer[Preferences]):
 
 
 class FeedReader(serializers.Serializer[Any]):
-    """What a feed tells of, and its address: whoever has it can read it."""
+    """The content of a feed, and its URL: anyone who has the URL can read it."""
 
     of = serializers.CharField()
     address = serializers.CharField()
 
 
 class WebhookReader(serializers.ModelSerializer[Webhook]):
-    """A webhook; of its address only the host is told, as the rest may be secret."""
+    """A webhook; only the host of its URL is shown, since the rest may be secret."""
 
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
     host = serializers.SerializerMethodField()
@@ -99,7 +99,7 @@ class WebhookReader(serializers.ModelSerializer[Webhook]):
 
 
 class WebhookWithSecret(WebhookReader):
-    """With the secret that signs its calls."""
+    """A new webhook with the secret that signs its calls."""
 
     secret = serializers.CharField()
 

@@ -1,4 +1,4 @@
-"""What one was told of, one's rules, feeds and webhooks, and following a request, in the API."""
+"""Notifications, preferences, feeds, webhooks and followed requests in the API."""
 
 from typing import Any
 
@@ -27,25 +27,23 @@ from apps.notifications.api.serializers import (
     WebhookWithSecret,
     WebhookWriter,
 )
-from apps.notifications.domain.atom_feeds import addresses_of
-from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
+from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
 from apps.notifications.domain.notifications import mark_read, visible_notifications
 from apps.notifications.domain.preferences import follow_request, level_of, preferences_of, save_preferences
-from apps.notifications.domain.recipients import webhooks_for
-from apps.notifications.domain.webhooks import add_webhook, enable_webhook, remove_webhook
+from apps.notifications.domain.webhooks import add_webhook, enable_webhook, remove_webhook, webhooks_for
 from apps.notifications.enums import When
 from apps.notifications.models import Notification, Preferences, Webhook
 from apps.production.models import Request
 
 
 def _secret(data: Any, code: int = status.HTTP_200_OK) -> Response:
-    """Answer with what nobody on the way may keep."""
+    """Respond with a secret, which no cache may store."""
     return Response(data, status=code, headers={"Cache-Control": "no-store"})
 
 
-@extend_schema(parameters=[OpenApiParameter("unread", bool, description="Only what is not read.")])
+@extend_schema(parameters=[OpenApiParameter("unread", bool, description="Only unread notifications.")])
 class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
-    """What you were told of, the newest first."""
+    """Your notifications, newest first."""
 
     queryset = Notification.objects.none()
     serializer_class: Any = NotificationReader
@@ -58,25 +56,27 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
     @extend_schema(
         request=ReadWriter,
         parameters=[OpenApiParameter("unread", bool, exclude=True)],
-        responses={200: OpenApiResponse(response=ReadWriter, description="So many were unread: `read`.")},
+        responses={200: OpenApiResponse(response=ReadWriter, description="`read`: how many were unread.")},
     )
     @action(detail=False, methods=["post"], pagination_class=None)
     def read(self, request: ApiRequest) -> Response:
-        """Mark all up to the id `until` as read, or only the one of the id `only`."""
+        """Mark all notifications up to the ID `until` as read, or only the one with the ID `only`."""
         given = checked_data(ReadWriter(data=request.data))
         until = given["until"] if given["until"] is not None else given["only"]
         if until is None:
-            raise InvalidFields({"until": ["Give the id of the newest that you have seen, or of one as `only`."]})
+            raise InvalidFields(
+                {"until": ["Enter the ID of the newest notification that you have seen, or one ID as `only`."]}
+            )
         count = mark_read(user=request.user, at=timezone.now(), until=until, only=given["only"])
         return Response({"until": given["until"], "only": given["only"], "read": count})
 
 
 class PreferencesView(ApiView):
-    """When you are told of what."""
+    """Your notification preferences."""
 
     @extend_schema(operation_id="notification_preferences_retrieve", responses=PreferencesReader)
     def get(self, request: ApiRequest) -> Response:
-        """Tell when you are told of what."""
+        """Return your notification preferences."""
         user = User.objects.select_related("notification_preferences").get(pk=request.user.pk)
         return Response(PreferencesReader(preferences_of(user)).data)
 
@@ -84,7 +84,7 @@ class PreferencesView(ApiView):
         operation_id="notification_preferences_update", request=PreferencesWriter, responses=PreferencesReader
     )
     def put(self, request: ApiRequest) -> Response:
-        """Choose when you are told of what; groups that are not sent are told as they are to everybody."""
+        """Set your notification preferences; omitted groups return to their defaults."""
         given = checked_data(PreferencesWriter(data=request.data))
         rules = {(rule["channel"], rule["group"]): When(rule["when"]) for rule in given["rules"]}
         save_preferences(user=request.user, **{**given, "rules": rules})
@@ -92,30 +92,30 @@ class PreferencesView(ApiView):
 
 
 class FeedsView(ApiView):
-    """The secret addresses of your Atom feeds."""
+    """The secret URLs of your Atom feeds."""
 
     @extend_schema(operation_id="feed_addresses_list", responses=FeedReader(many=True))
     def get(self, request: ApiRequest, *, code: int = status.HTTP_200_OK) -> Response:
-        """List them; none until you have made them."""
+        """List the URLs; empty until you create them."""
         found = Preferences.objects.select_related("user").filter(user=request.user).first()
         rows = [{"of": name, "address": address} for name, address in addresses_of(found).items()]
         return _secret(FeedReader(rows, many=True).data, code)
 
     @extend_schema(operation_id="feed_addresses_create", request=None, responses={201: FeedReader(many=True)})
     def post(self, request: ApiRequest) -> Response:
-        """Make new ones; those before work no more."""
+        """Create new URLs; the previous ones stop working."""
         make_feed_address(user=request.user, by=request.user, at=timezone.now())
         return self.get(request, code=status.HTTP_201_CREATED)
 
     @extend_schema(operation_id="feed_addresses_destroy", responses={204: None})
     def delete(self, request: ApiRequest) -> Response:
-        """Make them useless."""
+        """Revoke the URLs."""
         revoke_feed_address(user=request.user, by=request.user, at=timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]):
-    """Your webhooks; for the OPG those of experiments too."""
+    """Your webhooks; for the OPG also those of experiments."""
 
     queryset = Webhook.objects.none()
     serializer_class = WebhookReader
@@ -126,18 +126,18 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
 
     @extend_schema(request=WebhookWriter, responses={201: WebhookWithSecret})
     def create(self, request: ApiRequest) -> Response:
-        """Add one of your own, or, as one of the OPG, of an experiment. Its secret is told now and never again."""
+        """Add a webhook of your own, or as the OPG one of an experiment. Its secret is shown only in this response."""
         made, secret = add_webhook(**self.given(WebhookWriter))
         return _secret({**WebhookReader(made).data, "secret": secret}, status.HTTP_201_CREATED)
 
     @command(code=204)
     def destroy(self, webhook: Webhook, **given: Any) -> None:
-        """Remove it, and what waits for it."""
+        """Remove the webhook and its waiting calls."""
         remove_webhook(webhook=webhook, **given)
 
     @command(reader=WebhookReader)
     def enable(self, webhook: Webhook, **given: Any) -> Any:
-        """Switch it on again; what waited for it goes out now."""
+        """Enable the webhook again; its waiting calls are sent now."""
         enable_webhook(webhook=webhook, **given)
         return self.get_object()
 
@@ -147,13 +147,13 @@ class FollowView(ApiView):
 
     @extend_schema(operation_id="requests_follow_retrieve", responses=FollowSerializer)
     def get(self, request: ApiRequest, key: str) -> Response:
-        """Tell whether you watch it or have muted it; empty: you are told what concerns your roles."""
+        """Return whether you watch or muted the request; empty: the default of your roles."""
         wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
         return Response({"level": level_of(request.user, wanted)})
 
     @extend_schema(operation_id="requests_follow_update", request=FollowSerializer, responses=FollowSerializer)
     def put(self, request: ApiRequest, key: str) -> Response:
-        """Watch it, mute it, or neither."""
+        """Watch or mute the request; empty returns to the default of your roles."""
         wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
         given = checked_data(FollowSerializer(data=request.data))
         follow_request(request=wanted, user=request.user, level=given["level"])

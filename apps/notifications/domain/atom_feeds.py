@@ -1,4 +1,4 @@
-"""Atom feeds: of a request, of an experiment's requests, and of what a person was told."""
+"""Atom feeds of a request, of an experiment's requests and of a user's notifications, and their secret URLs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,63 +6,75 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import CharField, Q, QuerySet
 from django.db.models.functions import Cast
 from django.urls import reverse
+from django.utils.crypto import get_random_string
 from django.utils.feedgenerator import Atom1Feed
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.event_kinds import headline
+from apps.core.domain.events import publish
+from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
-from apps.notifications.domain.mail import clean
 from apps.notifications.domain.secrets import feed_name, feed_token
 from apps.notifications.models import Preferences
 from apps.production.models import Hold, Request
 
-#: A feed holds so many entries, the newest.
+#: A feed holds the newest entries, at most this many.
 SIZE = 50
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One event with the address of the page that it is about."""
+    """An event, and the path of the page it is about."""
 
     event: Event
     path: str
 
 
 class Feed(Atom1Feed):
-    """Atom, whose time is that of its newest entry: the same entries give the same text."""
+    """Atom with the time of its newest entry: the same entries give the same text."""
 
     def latest_post_date(self) -> datetime:
         return max((item["updateddate"] for item in self.items), default=_LONG_AGO)
 
 
+@transaction.atomic
+def make_feed_address(*, user: User, by: Principal, at: datetime) -> None:
+    """Create a new secret URL for the user's feeds; the previous one stops working."""
+    Preferences.objects.update_or_create(user=user, defaults={"feed_name": get_random_string(16)})
+    publish(kind="feed.address_made", target=user, by=by, at=at)
+
+
+@transaction.atomic
+def revoke_feed_address(*, user: User, by: Principal, at: datetime) -> None:
+    """Revoke the URL of the user's feeds."""
+    if Preferences.objects.filter(user=user, feed_name__isnull=False).update(feed_name=None):
+        publish(kind="feed.address_revoked", target=user, by=by, at=at)
+
+
 def reader_of(token: str) -> User | None:
-    """Return the person whose feeds this token opens, who must still be active."""
+    """Return the active user whose feeds this token opens."""
     name = feed_name(token)
     return User.objects.filter(notification_preferences__feed_name=name, is_active=True).first() if name else None
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
-    """Return the addresses of a person's feeds by what they tell of; none where there is no address."""
+    """Return the URLs of a user's feeds by their content, or that of one request; empty if the user has none."""
     if preferences is None or not preferences.feed_name:
         return {}
     token = feed_token(preferences.feed_name)
     if request is not None:
         return {str(request): _absolute("notifications:feed-request", token, request.key)}
-    found = {"what concerns you": _absolute("notifications:feed-inbox", token)}
-    for experiment in _experiments(preferences.user):
+    scope, experiments = scope_of(preferences.user), Experiment.objects.order_by("key")
+    found = {"your notifications": _absolute("notifications:feed-inbox", token)}
+    for experiment in experiments if scope.sees_all else experiments.filter(pk__in=scope.experiments):
         found[f"requests of {experiment}"] = _absolute("notifications:feed-experiment", token, experiment.key)
     return found
-
-
-def _experiments(user: User) -> QuerySet[Experiment]:
-    scope = scope_of(user)
-    rows = Experiment.objects.order_by("key")
-    return rows if scope.sees_all else rows.filter(pk__in=scope.experiments)
 
 
 def _absolute(name: str, *arguments: str) -> str:
@@ -82,10 +94,10 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
     for entry in entries:
         event = entry.event
         feed.add_item(
-            title=clean(headline(event)),
+            title=mark_hidden(headline(event)),
             link=settings.PORTAL_URL + entry.path,
-            description=clean(event.reason),
-            author_name=clean(event.actor),
+            description=mark_hidden(event.reason),
+            author_name=mark_hidden(event.actor),
             unique_id=f"tag:{host},2026:event/{event.pk}",
             pubdate=event.at,
             updateddate=event.at,
@@ -94,7 +106,7 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
 
 
 def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
-    """Return the events of an experiment's requests, newest first; `hold_events_of` has those over all of them."""
+    """Return the events of an experiment's requests, newest first; `hold_events_of` has those of its holds."""
     requests = Request.objects.filter(experiment=experiment).annotate(text=Cast("pk", CharField())).values("text")
     return Event.objects.filter(target_type=Request._meta.label_lower, target_id__in=requests).order_by("-id")
 

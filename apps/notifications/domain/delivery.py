@@ -1,7 +1,7 @@
-"""Sending what is due: digests are put together, mails handed over, webhooks called.
+"""Deliver messages that are due: combine digests, send mail, call webhooks, and retry what fails.
 
-Each message is locked while it is sent, and marked in the transaction that holds the lock. A process that dies
-between the other side's yes and the commit sends that one message again, under the same Message-ID or delivery number.
+Each message is locked while it is sent, and marked in the transaction that holds the lock. A process killed between
+the receiver's answer and the commit sends that one message again, with the same Message-ID or delivery number.
 """
 
 import http.client
@@ -12,15 +12,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.core.domain.event_kinds import headline
+from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
 from apps.notifications.domain import webhook_posts
-from apps.notifications.domain.mail import MailServer, Refused, clean, compose, is_address
+from apps.notifications.domain.mail import MailServer, Refused, compose
 from apps.notifications.domain.notifications import visible_notifications
 from apps.notifications.domain.preferences import hours_of
 from apps.notifications.domain.recipients import is_wide
@@ -36,16 +39,16 @@ log = logging.getLogger(__name__)
 
 #: Wait before the next attempt, by the number of attempts made; the last one repeats.
 BACK_OFF_SECONDS = (0, 10, 30, 60, 120, 300, 600)
-#: What is refused is tried again this often, and then set aside: an admin sees it, and may try again.
-MOST_REFUSALS = 24
+#: A message refused this often is set aside; admins see it and can resend it.
+MAX_REFUSALS = 24
 REFUSED_SECONDS = 3600
-#: How long messages that are done, and notifications, are kept.
+#: How long finished messages, and notifications, are kept.
 KEEP_MESSAGES = timedelta(days=90)
 KEEP_NOTIFICATIONS = timedelta(days=180)
 
 
 def form_digests(*, at: datetime) -> int:
-    """Put what waits for a digest that is due into one mail for each person. Returns the number of mails."""
+    """Combine notifications whose digest is due into one mail for each user; return the number of mails."""
     waiting = Notification.objects.filter(digest_at__lte=at)
     made = 0
     for user_id in waiting.order_by("user").values_list("user", flat=True).distinct()[:200]:
@@ -62,19 +65,22 @@ def form_digests(*, at: datetime) -> int:
 
 
 def due_mail(at: datetime) -> QuerySet[Message]:
-    due = Message.objects.filter(channel=Channel.MAIL, state=MessageState.WAITING, due_at__lte=at)
-    return due.order_by("due_at", "pk")
+    return _due(Channel.MAIL, at)
 
 
 def due_calls(at: datetime) -> QuerySet[Message]:
-    """Return the calls that are due, of webhooks that are not given time just now."""
-    due = Message.objects.filter(channel=Channel.WEBHOOK, state=MessageState.WAITING, due_at__lte=at)
+    """Return the due calls of enabled webhooks that do not wait for a retry."""
     ready = Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at)
-    return due.filter(ready, webhook__enabled=True).order_by("due_at", "pk")
+    return _due(Channel.WEBHOOK, at).filter(ready, webhook__enabled=True)
+
+
+def _due(channel: Channel, at: datetime) -> QuerySet[Message]:
+    due = Message.objects.filter(channel=channel, state=MessageState.WAITING, due_at__lte=at)
+    return due.order_by("due_at", "pk")
 
 
 def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
-    """Send one mail if it still waits and may be seen; return False where the server does not answer."""
+    """Send one mail if it is still due and visible; return False if the server does not answer."""
     try:
         with transaction.atomic():
             message = _locked(due_mail(at).filter(pk=message_id))
@@ -83,32 +89,44 @@ def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
     except Refused as error:
         _reschedule(message_id, str(error), at, refused=True)
     except OSError as error:
-        _reschedule(message_id, _said(error), at)
+        _reschedule(message_id, _describe(error), at)
         return False
-    except Exception as error:  # one mail that cannot be written must not keep the others back
+    except Exception as error:  # one mail that cannot be written must not delay the others
         log.exception("mail %s failed", message_id)
-        _reschedule(message_id, _said(error), at, refused=True)
+        _reschedule(message_id, _describe(error), at, refused=True)
     return True
 
 
 def _send_mail(message: Message, server: MailServer, at: datetime) -> None:
     user = message.user
     rows = visible_notifications(user).filter(message=message).select_related("event", "request").order_by("pk")
-    told = list(rows) if user is not None and user.is_active else []
-    if user is None or not told or not is_address(user.email):
-        _settle(message, MessageState.DROPPED, at, "Nobody who may see it, or no address.")
-        return
+    shown = list(rows) if user is not None and user.is_active else []
+    if user is None or not shown or not _has_address(user):
+        _settle(message, MessageState.DROPPED, at, "No longer visible to the user, or no mail address.")
+    elif not _postpone(message, user, at):
+        server.send(compose(message, shown))
+        _settle(message, MessageState.SENT, at)
+
+
+def _has_address(user: User) -> bool:
+    try:
+        validate_email(user.email)
+    except ValidationError:
+        return False
+    return True
+
+
+def _postpone(message: Message, user: User, at: datetime) -> bool:
+    """Postpone a message to the end of the user's quiet hours; return whether it was."""
     later = hours_of(user).allowed(at)
     if later > at:
         message.due_at = later
         message.save(update_fields=["due_at"])
-        return
-    server.send(compose(message, told))
-    _settle(message, MessageState.SENT, at)
+    return later > at
 
 
 def call_webhook(*, message_id: int, at: datetime) -> None:
-    """Call one webhook if that still waits and may be told; a failure gives the webhook time."""
+    """Call one webhook if the call is still due and visible; a failure delays all calls of the webhook."""
     try:
         with transaction.atomic():
             message = _locked(due_calls(at).filter(pk=message_id))
@@ -119,25 +137,23 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
     except BadAddress as error:
         _webhook_failed(message_id, str(error), at)
     except (OSError, http.client.HTTPException) as error:
-        _webhook_failed(message_id, _said(error), at)
+        _webhook_failed(message_id, _describe(error), at)
     except Exception as error:  # as above
         log.exception("call %s failed", message_id)
-        _webhook_failed(message_id, _said(error), at, refused=True)
+        _webhook_failed(message_id, _describe(error), at, refused=True)
 
 
 def _call(message: Message, at: datetime) -> None:
     hook, event = message.webhook, message.event
     if hook is None or event is None:
-        raise TypeError("a call is of a webhook and an event")
-    request = _request_of(event)
+        raise TypeError("a call needs a webhook and an event")
+    of_request = event.target_type == Request._meta.label_lower
+    request = Request.objects.filter(pk=int(event.target_id)).first() if of_request else None
     if hook.user is not None:
-        if not hook.user.is_active or not _may_be_told(hook.user, event, request):
-            _settle(message, MessageState.DROPPED, at, "The person may not see it.")
+        if not hook.user.is_active or not _may_see(hook.user, event, request):
+            _settle(message, MessageState.DROPPED, at, "No longer visible to the user.")
             return
-        later = hours_of(hook.user).allowed(at)
-        if later > at:
-            message.due_at = later
-            message.save(update_fields=["due_at"])
+        if _postpone(message, hook.user, at):
             return
     webhook_posts.post_signed(
         url=hook.url,
@@ -151,7 +167,7 @@ def _call(message: Message, at: datetime) -> None:
 
 
 def payload(event: Event, request: Request | None) -> dict[str, object]:
-    """Return what a webhook is told."""
+    """Return the body of a webhook's call."""
     path = request.get_absolute_url() if request else reverse("production:holds") if is_wide(event) else ""
     return {
         "id": event.pk,
@@ -159,21 +175,16 @@ def payload(event: Event, request: Request | None) -> dict[str, object]:
         "at": event.at.isoformat(),
         "request": request.key if request else None,
         "url": settings.PORTAL_URL + path if path else None,
-        "text": headline(event),
-        "actor": event.actor,
+        "text": mark_hidden(headline(event)),
+        "actor": mark_hidden(event.actor),
         "old": event.old,
         "new": event.new,
-        "reason": clean(event.reason),
+        "reason": mark_hidden(event.reason),
     }
 
 
-def _request_of(event: Event) -> Request | None:
-    of_request = event.target_type == Request._meta.label_lower
-    return Request.objects.filter(pk=int(event.target_id)).first() if of_request else None
-
-
-def _may_be_told(user: User, event: Event, request: Request | None) -> bool:
-    """Tell whether a person may still see what an event is about."""
+def _may_see(user: User, event: Event, request: Request | None) -> bool:
+    """Return whether a user may still see what an event is about."""
     if request is not None:
         return bool(Request.objects.visible_to(user).filter(pk=request.pk).exists())
     hold = Hold.objects.filter(pk=int(event.target_id)).first() if is_wide(event) else None
@@ -181,9 +192,9 @@ def _may_be_told(user: User, event: Event, request: Request | None) -> bool:
 
 
 def _locked(rows: QuerySet[Message]) -> Message | None:
-    """Hold a message that nobody else is sending."""
-    people = ("user__notification_preferences", "webhook__user__notification_preferences", "event")
-    return rows.select_for_update(skip_locked=True, of=("self",)).select_related(*people).first()
+    """Lock a message that no other process is sending."""
+    related = ("user__notification_preferences", "webhook__user__notification_preferences", "event")
+    return rows.select_for_update(skip_locked=True, of=("self",)).select_related(*related).first()
 
 
 def _settle(message: Message, state: MessageState, at: datetime, why: str = "") -> None:
@@ -193,25 +204,24 @@ def _settle(message: Message, state: MessageState, at: datetime, why: str = "") 
     message.save(update_fields=["state", "last_error", "sent_at", "attempts"])
 
 
-def _reschedule(message_id: int, why: str, at: datetime, *, refused: bool = False) -> int:
-    """Note a failure and when to try again; return the seconds until then."""
+def _reschedule(message_id: int, why: str, at: datetime, *, refused: bool = False) -> None:
+    """Record a failure and when to retry."""
     with transaction.atomic():
         message = Message.objects.select_for_update().get(pk=message_id)
         message.attempts += 1
         message.refusals += refused
-        if message.refusals >= MOST_REFUSALS:
+        if message.refusals >= MAX_REFUSALS:
             message.state = MessageState.REFUSED
         wait = BACK_OFF_SECONDS[min(message.attempts, len(BACK_OFF_SECONDS) - 1)]
         if refused and message.channel == Channel.MAIL:
             wait = REFUSED_SECONDS
         message.due_at, message.last_error = at + timedelta(seconds=wait), why[:2000]
         message.save(update_fields=["attempts", "refusals", "state", "due_at", "last_error"])
-    return wait
 
 
 @transaction.atomic
 def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = False) -> None:
-    """Give a webhook time; one that has failed for days is switched off."""
+    """Delay the next call of a webhook; disable it if it has failed for days."""
     _reschedule(message_id, why, at, refused=refused)
     hook = Webhook.objects.select_for_update().get(messages=message_id)
     hook.failures += 1
@@ -223,20 +233,20 @@ def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = 
         disable_webhook(webhook=hook, by="opsportal", at=at)
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
 def drop_old(*, at: datetime) -> int:
-    """Delete notifications and messages of long ago; what waits stays."""
+    """Delete old notifications and finished messages; those still waiting stay."""
     done = Message.objects.filter(created_at__lt=at - KEEP_MESSAGES).exclude(state=MessageState.WAITING)
-    told = Notification.objects.filter(at__lt=at - KEEP_NOTIFICATIONS, digest_at=None)
-    told = told.filter(Q(message=None) | ~Q(message__state=MessageState.WAITING))
-    return _delete(told) + _delete(done)
+    seen = Notification.objects.filter(at__lt=at - KEEP_NOTIFICATIONS, digest_at=None)
+    seen = seen.filter(Q(message=None) | ~Q(message__state=MessageState.WAITING))
+    return _delete(seen) + _delete(done)
 
 
 def _delete(rows: QuerySet[Any]) -> int:
-    """Delete rows some at a time."""
+    """Delete rows in batches."""
     count = 0
     while deleted := rows.model._default_manager.filter(pk__in=rows.order_by("pk").values("pk")[:10_000]).delete()[0]:
         count += deleted
@@ -245,6 +255,6 @@ def _delete(rows: QuerySet[Any]) -> int:
 
 @transaction.atomic
 def retry_messages(*, pks: Iterable[int], at: datetime) -> int:
-    """Send refused messages again, and those that wait at once. Returns how many."""
+    """Resend messages that are refused or waiting, at once; return how many."""
     rows = Message.objects.filter(pk__in=list(pks), state__in=[MessageState.WAITING, MessageState.REFUSED])
     return rows.update(state=MessageState.WAITING, due_at=at, refusals=0)

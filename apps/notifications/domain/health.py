@@ -1,11 +1,9 @@
-"""Reading notifications: what a person may see, who is concerned by an event, what waits to be sent."""
+"""State of the two channels, for the health page."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
@@ -17,7 +15,7 @@ def mail_is_configured() -> bool:
 
 @dataclass(frozen=True)
 class Health:
-    """How one channel does, for the health page."""
+    """State of one channel: how many messages wait, wait after a failure, and were refused."""
 
     channel: str
     configured: bool
@@ -28,13 +26,12 @@ class Health:
 
 
 def channels_health(at: datetime) -> list[Health]:
-    """Tell of each channel how many messages wait, how many of them were tried in vain, and the last error."""
-    rows: Mapping[str, QuerySet[Message]] = {each: Message.objects.filter(channel=each) for each in Channel.values}
+    """Return the state of each channel."""
     found = []
-    for channel, messages in rows.items():
+    for channel in Channel.values:
+        messages = Message.objects.filter(channel=channel)
         waiting = messages.filter(state=MessageState.WAITING)
         failed = waiting.filter(attempts__gt=0)
-        last = failed.order_by("-due_at").values_list("last_error", flat=True).first()
         found.append(
             Health(
                 channel=channel,
@@ -42,7 +39,7 @@ def channels_health(at: datetime) -> list[Health]:
                 waiting=waiting.count(),
                 late=failed.count(),
                 refused=messages.filter(state=MessageState.REFUSED).count(),
-                last_error=last or "",
+                last_error=failed.order_by("-due_at").values_list("last_error", flat=True).first() or "",
             )
         )
     return found

@@ -1,6 +1,8 @@
-"""Writing mails, and the connection to the mail server."""
+"""Where mail is written and sent: `compose` writes a message, `MailServer.send` hands it to the mail server.
 
-import re
+`delivery` decides which messages are due and retries those that fail.
+"""
+
 import smtplib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,30 +11,28 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.smtp import EmailBackend
-from django.core.validators import validate_email
 from django.template.loader import render_to_string
 from django.urls import reverse
 
 from apps.core.domain.event_kinds import headline
+from apps.core.domain.hidden_characters import mark_hidden
 from apps.notifications.models import Message, Notification
 
-_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-#: A digest tells of no more; the rest is in the portal.
-MOST_TOLD = 200
+#: Maximum number of events in a digest; the portal lists the rest.
+MAX_ITEMS = 200
 
 
 class Refused(Exception):
-    """The mail server takes mail, but not this one."""
+    """The mail server works, but rejects this message."""
 
 
 class MailServer:
-    """One connection, opened with the first mail, for as many as there are."""
+    """One connection for many messages, opened with the first one."""
 
     def __init__(self) -> None:
-        # Not the backend of the settings: whether a mail was taken must be known.
+        # Not the backend of the settings: it must report whether a message was accepted.
         self._backend = EmailBackend(fail_silently=False)
 
     def __enter__(self) -> Self:
@@ -45,105 +45,63 @@ class MailServer:
             self._backend.close()
 
     def send(self, mail: EmailMultiAlternatives) -> None:
-        """Hand over one mail to one person.
-
-        Raises `Refused` where the server does not take this one, else `OSError`: SMTP's errors are such too.
-        """
+        """Send one message to one user. Raises `Refused` if the server rejects it, else `OSError` as SMTP's errors."""
         try:
             self._backend.open()
             self._backend.send_messages([mail])
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
-            raise Refused(_words(error)) from error
-
-
-def _words(error: smtplib.SMTPRecipientsRefused | smtplib.SMTPDataError) -> str:
-    if isinstance(error, smtplib.SMTPDataError):
-        code, text = error.smtp_code, error.smtp_error
-    else:
-        code, text = next(iter(error.recipients.values()))
-    return f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}"
-
-
-def is_address(address: str) -> bool:
-    try:
-        validate_email(address)
-    except ValidationError:
-        return False
-    return True
-
-
-def clean(text: str) -> str:
-    """Return a text without characters that mails and feeds cannot hold."""
-    return _NO_TEXT.sub(" ", text)
-
-
-def title_of(row: Notification) -> str:
-    """Return a notification as one line: `NOVA-0219 was approved`."""
-    return clean(headline(row.event))
-
-
-def url_of(row: Notification) -> str:
-    return settings.PORTAL_URL + row.get_absolute_url()
+            if isinstance(error, smtplib.SMTPDataError):
+                code, text = error.smtp_code, error.smtp_error
+            else:
+                code, text = next(iter(error.recipients.values()))
+            raise Refused(f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}") from error
 
 
 def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlternatives:
-    """Write the mail of a message; the same message gives the same Message-ID each time."""
+    """Write the mail of a message; the same message always has the same Message-ID."""
     if message.user is None:
-        raise TypeError("a mail goes to a person")
-    shown, more = rows[:MOST_TOLD], max(0, len(rows) - MOST_TOLD)
+        raise TypeError("mail needs a user")
+    shown = rows[:MAX_ITEMS]
     muted = None if message.digest or shown[0].request is None else shown[0].request
-    links = {
+    context = {
+        "items": [
+            {
+                "title": mark_hidden(headline(row.event)),
+                "actor": mark_hidden(row.event.actor),
+                "at": row.event.at,
+                "reason": mark_hidden(row.event.reason),
+                "url": settings.PORTAL_URL + row.get_absolute_url(),
+            }
+            for row in shown
+        ],
+        "more": max(0, len(rows) - MAX_ITEMS),
         "settings_url": settings.PORTAL_URL + reverse("notifications:settings"),
         "list_url": settings.PORTAL_URL + reverse("notifications:list"),
         "mute_url": settings.PORTAL_URL + reverse("notifications:request", args=[muted.key]) if muted else "",
     }
-    items = [
-        {"title": title_of(row), "row": row, "url": url_of(row), "reason": clean(row.event.reason)} for row in shown
-    ]
     subject = f"[opsportal] {shown[0].event.target_label}"
     if message.digest:
         subject = f"[opsportal] Digest: {len(rows)} event{'' if len(rows) == 1 else 's'}"
     mail = EmailMultiAlternatives(
-        subject=" ".join(clean(subject).split()),
-        body=_text(items, more, links),
+        subject=" ".join(mark_hidden(subject).split()),
+        body=render_to_string("notifications/mail.txt", context),
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[message.user.email],
-        headers=_headers(message, shown, links),
+        headers=_headers(message, shown[0], str(context["mute_url"] or context["settings_url"])),
     )
-    html = render_to_string("notifications/mail.html", {"items": items, "more": more, **links})
-    mail.attach_alternative(html, "text/html")
+    mail.attach_alternative(render_to_string("notifications/mail.html", context), "text/html")
     return mail
 
 
-def message_id(message: Message) -> str:
-    return f"<message-{message.pk}.{message.created_at:%Y%m%d%H%M%S}@{urlsplit(settings.PORTAL_URL).hostname}>"
-
-
-def _headers(message: Message, shown: Sequence[Notification], links: dict[str, str]) -> dict[str, str]:
+def _headers(message: Message, row: Notification, unsubscribe_url: str) -> dict[str, str]:
+    host = urlsplit(settings.PORTAL_URL).hostname
     headers = {
-        "Message-ID": message_id(message),
+        "Message-ID": f"<message-{message.pk}.{message.created_at:%Y%m%d%H%M%S}@{host}>",
         "Auto-Submitted": "auto-generated",
-        "List-Unsubscribe": f"<{links['mute_url'] or links['settings_url']}>",
+        "List-Unsubscribe": f"<{unsubscribe_url}>",
     }
-    row = shown[0]
     if not message.digest and (row.request_id or row.hold_id):
-        # Nobody ever sent this one: it holds the mails of a request, or a hold, together.
-        name = f"request-{row.request_id}" if row.request_id else f"hold-{row.hold_id}"
-        root = f"<{name}@{urlsplit(settings.PORTAL_URL).hostname}>"
+        # The ID of no message: it groups the mails of a request or a hold into a thread.
+        root = f"<{f'request-{row.request_id}' if row.request_id else f'hold-{row.hold_id}'}@{host}>"
         headers |= {"In-Reply-To": root, "References": root}
     return headers
-
-
-def _text(items: list[dict[str, object]], more: int, links: dict[str, str]) -> str:
-    parts = []
-    for item in items:
-        row, reason = item["row"], item["reason"]
-        assert isinstance(row, Notification)  # noqa: S101
-        by = f"by {clean(row.event.actor)}, {row.event.at:%Y-%m-%d %H:%M} UTC"
-        parts.append("\n".join([str(item["title"]), by, *([str(reason)] if reason else []), str(item["url"])]))
-    if more:
-        parts.append(f"… and {more} more: {links['list_url']}")
-    foot = f"-- \nWhat you are told, and when: {links['settings_url']}"
-    if links["mute_url"]:
-        foot += f"\nMute this request: {links['mute_url']}"
-    return "\n\n".join([*parts, foot]) + "\n"

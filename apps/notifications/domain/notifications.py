@@ -1,4 +1,4 @@
-"""Reading notifications: what a person may see, who is concerned by an event, what waits to be sent."""
+"""Create notifications of events, list those a user may see, and mark them as read."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -17,12 +17,12 @@ from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.models import Hold, Request
 
-#: The count beside “Notifications” goes no further.
-MOST_COUNTED = 100
+#: The count beside “Notifications” stops here.
+MAX_COUNT = 100
 
 
 def visible_notifications(user: User | None) -> QuerySet[Notification]:
-    """Return what the person was told of and may still see."""
+    """Return the user's notifications that the user may still see."""
     rows = Notification.objects.filter(user=user)
     scope = scope_of(user)
     if scope.sees_all:
@@ -34,15 +34,15 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
 
 
 def unread_count(user: User) -> int:
-    """Count what is not read, up to `MOST_COUNTED`."""
-    return visible_notifications(user).filter(read_at=None)[:MOST_COUNTED].count()
+    """Count unread notifications, up to `MAX_COUNT`."""
+    return visible_notifications(user).filter(read_at=None)[:MAX_COUNT].count()
 
 
 @transaction.atomic
 def notify_of_event(*, event: Event) -> int:
-    """Write a notification for each person whom an event of a request concerns, and what is to be sent of it.
+    """Create a notification for each user whom an event of a request concerns, with its mails and webhook calls.
 
-    Returns the number of people told. Nothing happens when the request is gone, or for those told before.
+    Return the number of users notified. Idempotent; does nothing if the request is gone.
     """
     request = Request.objects.select_related("experiment").filter(pk=int(event.target_id)).first()
     if request is None:
@@ -52,7 +52,7 @@ def notify_of_event(*, event: Event) -> int:
 
 @transaction.atomic
 def notify_of_hold(*, event: Event) -> int:
-    """The same for a hold of all production or of an experiment: each person is told once, not for each request."""
+    """The same for a hold of all production or of an experiment: one notification per user, not per request."""
     hold = Hold.objects.filter(pk=int(event.target_id)).first()
     if hold is None:
         return 0
@@ -61,19 +61,22 @@ def notify_of_hold(*, event: Event) -> int:
 
 
 def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Request | Hold) -> int:
-    told = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
-    people = User.objects.filter(pk__in=groups.keys() - told, is_active=True).order_by("pk")
-    found = {user: groups[user.pk] for user in people.select_related("notification_preferences")}
-    _tell(event, found, **about)
-    _plan_calls([_call(event, hook) for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)])
+    notified = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
+    users = User.objects.filter(pk__in=groups.keys() - notified, is_active=True).order_by("pk")
+    found = {user: groups[user.pk] for user in users.select_related("notification_preferences")}
+    notify_users(event, found, **about)
+    _queue_calls([_call(event, hook) for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)])
     return len(found)
 
 
-def _tell(event: Event, people: Mapping[User, Group], **about: Request | Hold) -> None:
-    """Write notifications, the mails that go at once, and calls of the people's webhooks."""
-    rules, hooks, quiet = rules_of(people), _webhooks_of(people), {user.pk: hours_of(user) for user in people}
+def notify_users(event: Event, users: Mapping[User, Group], **about: Request | Hold) -> None:
+    """Create notifications, the mails that are sent at once, and the calls of the users' webhooks."""
+    rules, quiet = rules_of(users), {user.pk: hours_of(user) for user in users}
+    hooks: dict[int | None, list[Webhook]] = {}
+    for hook in Webhook.objects.filter(user__in=users, enabled=True):
+        hooks.setdefault(hook.user_id, []).append(hook)
     rows, calls = [], []
-    for user, group in people.items():
+    for user, group in users.items():
         row = Notification(user=user, event=event, group=group, at=event.at, **about)
         when = rules[user.pk][Channel.MAIL, group] if mail_is_configured() and user.email else When.NEVER
         if when == When.DIGEST:
@@ -87,14 +90,7 @@ def _tell(event: Event, people: Mapping[User, Group], **about: Request | Hold) -
             calls += [_call(event, hook, due) for hook in hooks.get(user.pk, [])]
     Message.objects.bulk_create(row.message for row in rows if row.message)
     Notification.objects.bulk_create(rows)
-    _plan_calls(calls)
-
-
-def _webhooks_of(people: Iterable[User]) -> dict[int, list[Webhook]]:
-    found: dict[int, list[Webhook]] = {}
-    for hook in Webhook.objects.filter(user__in=people, enabled=True):
-        found.setdefault(hook.user_id or 0, []).append(hook)
-    return found
+    _queue_calls(calls)
 
 
 def _call(event: Event, hook: Webhook, due_at: datetime | None = None) -> Message:
@@ -102,14 +98,14 @@ def _call(event: Event, hook: Webhook, due_at: datetime | None = None) -> Messag
     return Message(channel=Channel.WEBHOOK, webhook=hook, event=event, created_at=event.at, due_at=due)
 
 
-def _plan_calls(calls: Iterable[Message]) -> None:
-    """Write calls of webhooks; one that is told of the event already is not told again."""
+def _queue_calls(calls: Iterable[Message]) -> None:
+    """Queue calls of webhooks, at most one per webhook and event."""
     Message.objects.bulk_create(calls, ignore_conflicts=True)
 
 
 @transaction.atomic
 def mark_read(*, user: User, at: datetime, until: int, only: int | None = None) -> int:
-    """Mark what the person has seen as read: one row, or all up to the row `until`. Returns how many were unread."""
+    """Mark one notification, or all up to `until`, as read; return how many were unread."""
     unread = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
     if only is not None:
         unread = unread.filter(pk=only)

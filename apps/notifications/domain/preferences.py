@@ -1,4 +1,4 @@
-"""Reading notifications: what a person may see, who is concerned by an event, what waits to be sent."""
+"""Notification preferences of a user: hours, rules by channel and group, and watched or muted requests."""
 
 from collections.abc import Iterable, Mapping
 from datetime import time
@@ -16,23 +16,23 @@ from apps.production.models import Request
 
 
 def preferences_of(user: User) -> Preferences:
-    """Return the person's preferences, or the defaults, which are not stored."""
+    """Return the user's preferences, or unsaved defaults."""
     found: Preferences | None = getattr(user, "notification_preferences", None)
     return found or Preferences(user=user)
 
 
 def hours_of(user: User) -> Hours:
-    """Return when this person may be disturbed."""
+    """Return the user's quiet hours and digest hour."""
     chosen = preferences_of(user)
     try:
         zone = ZoneInfo(user.time_zone or settings.TIME_ZONE)
-    except (LookupError, OSError, ValueError):  # a zone that has gone from the list since it was chosen
+    except (LookupError, OSError, ValueError):  # a zone that was removed from the list since it was chosen
         zone = ZoneInfo(settings.TIME_ZONE)
     return Hours(zone, chosen.digest_hour, chosen.quiet_from, chosen.quiet_until)
 
 
 def rules_of(users: Iterable[User]) -> dict[int, dict[tuple[str, str], When]]:
-    """Return for each person when each group is told by each channel."""
+    """Return by user when each channel notifies of each group."""
     users = list(users)
     rules = {user.pk: dict(DEFAULTS) for user in users}
     for rule in Rule.objects.filter(user__in=users):
@@ -41,7 +41,7 @@ def rules_of(users: Iterable[User]) -> dict[int, dict[tuple[str, str], When]]:
 
 
 def level_of(user: User, request: Request) -> str:
-    """Return how the person follows a request: watching, muted, or nothing special."""
+    """Return how the user follows a request: `watching`, `muted`, or "" for the default of the roles."""
     level = Follow.objects.filter(user=user, request=request).values_list("level", flat=True).first()
     return str(level or "")
 
@@ -55,14 +55,14 @@ def save_preferences(
     quiet_until: time | None,
     rules: Mapping[tuple[str, str], When],
 ) -> None:
-    """Store when a person is told of what. Raises `InvalidFields`."""
+    """Save the user's preferences. Raises `InvalidFields`."""
     problems: dict[str, list[str]] = {}
     if not 0 <= digest_hour < 24:
-        problems["digest_hour"] = ["An hour from 0 to 23."]
+        problems["digest_hour"] = ["Enter an hour from 0 to 23."]
     if (quiet_from is None) != (quiet_until is None):
-        problems["quiet_until"] = ["Give both times, or none."]
+        problems["quiet_until"] = ["Enter both times, or leave both empty."]
     elif quiet_from is not None and quiet_from == quiet_until:
-        problems["quiet_until"] = ["The two times are the same: leave both empty for no quiet hours."]
+        problems["quiet_until"] = ["Start and end are the same. Leave both empty for no quiet hours."]
     if problems:
         raise InvalidFields(problems)
     values = {"digest_hour": digest_hour, "quiet_from": quiet_from, "quiet_until": quiet_until}
@@ -77,9 +77,9 @@ def save_preferences(
 
 @transaction.atomic
 def follow_request(*, request: Request, user: User, level: str) -> None:
-    """Watch a request, mute it, or (an empty level) be told as the roles say. Raises `InvalidFields`."""
+    """Watch or mute a request, or with an empty level return to the default. Raises `InvalidFields`."""
     if level not in {"", *Level.values}:
-        raise InvalidFields({"level": ["watching, muted, or nothing."]})
+        raise InvalidFields({"level": ["Choose watching, muted, or nothing."]})
     if level:
         Follow.objects.update_or_create(user=user, request=request, defaults={"level": level})
     else:

@@ -1,4 +1,4 @@
-"""Quiet hours and the hour of the digest, in a person's own time zone, also on the days when clocks change."""
+"""Quiet hours and digest hour in the user's time zone, correct on days when clocks change."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 @dataclass(frozen=True)
 class Hours:
-    """When a person may be disturbed. Quiet from one time to another, past midnight too; both equal or None: never."""
+    """Quiet from one time to another, also across midnight; no quiet hours if both are equal or None."""
 
     zone: ZoneInfo
     digest_hour: int = 8
@@ -22,8 +22,8 @@ class Hours:
         return start <= now < end if start < end else now >= start or now < end
 
     def allowed(self, at: datetime) -> datetime:
-        """Return `at`, or the end of the quiet hours in which it lies."""
-        for _ in range(4):  # a clock set back may lead into the quiet hours once more
+        """Return `at`, or the end of the quiet hours that it falls into."""
+        for _ in range(4):  # a clock set back may lead into the quiet hours again
             if not self.is_quiet(at) or self.quiet_until is None:
                 return at
             at = self._next(at, self.quiet_until)
@@ -34,7 +34,7 @@ class Hours:
         return self.allowed(self._next(at, time(self.digest_hour)))
 
     def _next(self, at: datetime, clock: time) -> datetime:
-        """Return the next moment after `at` at which the clock shows this; one left out is an hour later."""
+        """Return the next moment after `at` at which the clock shows this; a skipped time is an hour later."""
         today = at.astimezone(self.zone).date()
         moments = [
             datetime.combine(today + timedelta(days=days), clock, self.zone).replace(fold=fold).astimezone(UTC)

@@ -1,29 +1,28 @@
-"""Reading notifications: what a person may see, who is concerned by an event, what waits to be sent."""
+"""Recipients of an event: the users whom it concerns, and the group of events it is for each of them."""
 
 from collections.abc import Mapping
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
-from apps.accounts.permissions import is_opg
 from apps.core.domain.event_kinds import kind_of
 from apps.core.enums import Audience, Group
 from apps.core.models import Event
 from apps.notifications.enums import Level
-from apps.notifications.models import Follow, Webhook
+from apps.notifications.models import Follow
 from apps.production.domain.approvals.requirements import approval_facts, possible_signers, slots_of
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 
 
 def is_wide(event: Event) -> bool:
-    """Tell whether an event is of a hold of more than one request."""
+    """Return whether an event is about a hold, which covers many requests."""
     return event.target_type == Hold._meta.label_lower
 
 
 def concerned_by(event: Event, request: Request) -> dict[int, Group]:
-    """Return whom an event concerns, by primary key, and as what; never who did it, nor who has muted the request."""
+    """Return the users whom an event concerns with their group; without its actor and users who muted the request."""
     reasons: dict[int, set[Audience]] = {}
     for reason, people in _candidates(event, request).items():
         for pk in people:
@@ -41,9 +40,9 @@ def _groups(event: Event, reasons: Mapping[int, set[Audience]]) -> dict[int, Gro
 
 
 def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[int]]:
-    """Return whom a hold over many requests concerns, as what, and the experiments of these; some queries for all.
+    """Return the users whom a hold concerns with their group, and the experiments of its requests.
 
-    Each person counts once, for all requests under it that the person has not muted.
+    Each user counts once for all requests that the user has not muted. A constant number of queries.
     """
     under = requests_under(hold)
     rows = list(under.values_list("pk", "experiment_id", "created_by_id", "submitted_by_id"))
@@ -86,7 +85,7 @@ def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
 
 
 def _named(event: Event) -> set[int]:
-    """Return the people whom an event names: those who are mentioned, or reminded."""
+    """Return the users whom an event names: mentioned or reminded."""
     data = event.data if isinstance(event.data, dict) else {}
     named = data.get(kind_of(event).mentions)
     names = [str(name) for name in named] if isinstance(named, list) else []
@@ -94,16 +93,8 @@ def _named(event: Event) -> set[int]:
 
 
 def _signers(event: Event, request: Request) -> set[int]:
-    """Return who can give a signature that is missing, also in the place of somebody who is away."""
+    """Return the users who can give a missing signature, including deputies."""
     missing = [slot.group for slot in slots_of(request) if slot.signature is None]
     people = possible_signers(missing, approval_facts(request), event.at)
     names = {person.name for group in people.values() for person in group}
     return set(User.objects.filter(username__in=names).values_list("pk", flat=True))
-
-
-def webhooks_for(user: User) -> QuerySet[Webhook]:
-    """Return the webhooks that this person may change: the own ones; for the OPG those of experiments too."""
-    mine = Q(user=user)
-    if is_opg(user):
-        mine |= Q(experiment__isnull=False)
-    return Webhook.objects.filter(mine).select_related("experiment").order_by("pk")

@@ -1,8 +1,9 @@
-"""Telling people of events, and what they say about being told. Sending is in `sending`."""
+"""Webhooks: add, enable, disable, remove and list them. `delivery` calls them."""
 
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.utils.crypto import get_random_string
 
 from apps.accounts.models import Experiment, Principal, User
@@ -12,31 +13,39 @@ from apps.core.domain.events import publish
 from apps.core.enums import Audience
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.notifications.domain import webhook_addresses
-from apps.notifications.domain.notifications import _tell
+from apps.notifications.domain.notifications import notify_users
 from apps.notifications.domain.secrets import secret_of
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Webhook
 
-#: So many webhooks a person, or an experiment, may have.
-MOST_WEBHOOKS = 5
+#: Maximum number of webhooks of a user, or of an experiment.
+MAX_WEBHOOKS = 5
+
+
+def webhooks_for(user: User) -> QuerySet[Webhook]:
+    """Return the webhooks that the user may change: the user's own; for the OPG also those of experiments."""
+    mine = Q(user=user)
+    if is_opg(user):
+        mine |= Q(experiment__isnull=False)
+    return Webhook.objects.filter(mine).select_related("experiment").order_by("pk")
 
 
 @transaction.atomic
 def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: datetime) -> tuple[Webhook, str]:
-    """Add a webhook of a person's own, or by the OPG of an experiment; return it with its secret.
+    """Add a webhook of the user, or as the OPG one of an experiment; return it with its secret.
 
-    Raises `NotAllowed`, `InvalidFields` where the address may not be called or there are too many.
+    Raises `NotAllowed`, and `InvalidFields` if the URL is not allowed or there are too many.
     """
     if experiment is not None and not is_opg(by):
-        raise NotAllowed("Only the OPG adds webhooks of experiments.")
+        raise NotAllowed("Only the OPG can add webhooks of experiments.")
     User.objects.select_for_update(no_key=True).get(pk=by.pk)
     owner = {"experiment": experiment} if experiment else {"user": by}
     try:
         webhook_addresses.check_address(url)
     except webhook_addresses.BadAddress as error:
         raise InvalidFields({"url": [str(error)]}) from None
-    if Webhook.objects.filter(**owner).count() >= MOST_WEBHOOKS:
-        raise InvalidFields({"url": [f"There are {MOST_WEBHOOKS} already: remove one."]})
+    if Webhook.objects.filter(**owner).count() >= MAX_WEBHOOKS:
+        raise InvalidFields({"url": [f"You already have {MAX_WEBHOOKS} webhooks. Remove one first."]})
     nonce = get_random_string(32)
     hook = Webhook.objects.create(url=url, nonce=nonce, created_at=at, created_by=by, **owner)
     publish(kind="webhook.added", target=hook, by=by, at=at, data={"host": webhook_addresses.host_of(url)})
@@ -45,7 +54,7 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
 
 @transaction.atomic
 def enable_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
-    """Switch a webhook on again; what waited for it goes out now."""
+    """Enable a webhook again; its waiting calls are sent now."""
     Webhook.objects.filter(pk=webhook.pk).update(
         enabled=True, failing_since=None, retry_at=None, failures=0, last_error=""
     )
@@ -55,14 +64,14 @@ def enable_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
 
 @transaction.atomic
 def remove_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
-    """Remove a webhook, and what waits for it."""
+    """Remove a webhook and its waiting calls."""
     publish(kind="webhook.removed", target=webhook, by=by, at=at)
     webhook.delete()
 
 
 @transaction.atomic
 def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime) -> None:
-    """Switch off a webhook that fails, and tell its owner; what waits for it stays until it is switched on."""
+    """Disable a webhook that fails, and notify its owner; its calls wait until it is enabled again."""
     if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(enabled=False):
         return
     event = publish(
@@ -74,4 +83,4 @@ def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime) -> None:
     )
     owner = User.objects.select_related("notification_preferences").get(pk=webhook.created_by_id)
     if owner.is_active:
-        _tell(event, {owner: kind_of(event).notifies[Audience.OWNER]})
+        notify_users(event, {owner: kind_of(event).notifies[Audience.OWNER]})

@@ -1,4 +1,4 @@
-"""Atom feeds for readers without a session: the token in the address opens them, and nothing else."""
+"""Atom feeds for readers without a session: the token in the URL opens them, and nothing else."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""When one is told of what; webhooks."""
+"""Forms of notification preferences, webhooks and followed requests."""
 
 from datetime import time
 from typing import Any
@@ -14,7 +14,7 @@ from apps.notifications.enums import Channel, Level, When
 
 
 class PreferencesForm(forms.Form):
-    """Hours, and for each group of events when mail and webhook tell of it: fields such as `mail_turn`."""
+    """Hours, and for each group of events when mail and webhook notify of it: fields such as `mail_turn`."""
 
     digest_hour = forms.TypedChoiceField(
         coerce=int, choices=[(hour, f"{hour:02d}:00") for hour in range(24)], label="Digest at"
@@ -39,11 +39,11 @@ class PreferencesForm(forms.Form):
             )
 
     def rows(self) -> list[tuple[str, list[forms.BoundField]]]:
-        """Return each group with its fields, one a channel, as the page shows them."""
+        """Return each group with its fields, one per channel, as the page shows them."""
         return [(str(group.label), [self[_field(channel, group)] for channel in Channel]) for group in Group]
 
     def values(self) -> dict[str, Any]:
-        """Return what the service wants."""
+        """Return the arguments of `save_preferences`."""
         given = self.cleaned_data
         hours: dict[str, int | time | None] = {
             name: given[name] for name in ("digest_hour", "quiet_from", "quiet_until")
@@ -58,9 +58,9 @@ def _field(channel: str, group: str) -> str:
 
 
 class WebhookForm(forms.Form):
-    url = forms.CharField(label="Address", max_length=MAX_LENGTH, widget=forms.URLInput)
+    url = forms.CharField(label="URL", max_length=MAX_LENGTH, widget=forms.URLInput)
     experiment = forms.ModelChoiceField(
-        Experiment.objects.none(), required=False, empty_label="me: what concerns me", label="For", to_field_name="key"
+        Experiment.objects.none(), required=False, empty_label="me: my notifications", label="For", to_field_name="key"
     )
 
     def __init__(self, data: Any = None, *, user: User) -> None:
@@ -72,13 +72,13 @@ class WebhookForm(forms.Form):
 
 
 class FollowForm(forms.Form):
-    """How one follows a request."""
+    """Whether a user watches or mutes a request."""
 
     level = forms.ChoiceField(required=False, choices=[("", ""), *Level.choices])
 
 
 class ReadForm(forms.Form):
-    """What one has seen: one notification, or all up to the newest on the page."""
+    """What to mark as read: one notification, or all up to the newest on the page."""
 
     until = forms.IntegerField(min_value=0, max_value=2**63 - 1)
     only = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)

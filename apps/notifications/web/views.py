@@ -1,4 +1,4 @@
-"""What one was told of; one's rules, webhooks and feeds; following a request."""
+"""Pages of notifications, their settings, webhooks and feeds, and of following a request."""
 
 from typing import Any
 
@@ -14,14 +14,12 @@ from apps.core.domain.event_kinds import what_happened
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
-from apps.notifications.domain.atom_feeds import addresses_of
-from apps.notifications.domain.feed_addresses import make_feed_address, revoke_feed_address
+from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
 from apps.notifications.domain.health import mail_is_configured
 from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
-from apps.notifications.domain.recipients import webhooks_for
 from apps.notifications.domain.webhook_addresses import host_of
-from apps.notifications.domain.webhooks import enable_webhook, remove_webhook
+from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, webhooks_for
 from apps.notifications.enums import Level
 from apps.notifications.web.forms import FollowForm, PreferencesForm, ReadForm, WebhookForm
 from apps.production.models import Request
@@ -44,10 +42,10 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def read(request: AuthenticatedRequest) -> HttpResponse:
-    """Mark one as read, and go to what it is about; or all that were there when the page was made."""
+    """Mark one notification as read and open it, or mark all that the page showed as read."""
     form = ReadForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Say which: nothing was marked as read.")
+        messages.error(request, "Nothing was marked as read. Reload the page and try again.")
         return redirect("notifications:list")
     user, only = request.user, form.cleaned_data["only"]
     mark_read(user=user, at=timezone.now(), until=form.cleaned_data["until"], only=only)
@@ -74,14 +72,14 @@ def my_settings(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def feed_address(request: AuthenticatedRequest) -> HttpResponse:
-    """Make a new address of one's feeds, or make the one there is useless."""
+    """Create a new URL of the user's feeds, or revoke it."""
     user = request.user
     if request.POST.get("do") == "revoke":
         revoke_feed_address(user=user, by=user, at=timezone.now())
-        messages.success(request, "The address of your feeds works no more.")
+        messages.success(request, "The URL of your feeds is revoked.")
     else:
         make_feed_address(user=user, by=user, at=timezone.now())
-        messages.success(request, "Your feeds have a new address.")
+        messages.success(request, "Your feeds have a new URL.")
     return redirect("notifications:settings")
 
 
@@ -99,31 +97,31 @@ def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Remove a webhook, or switch it on again."""
+    """Remove a webhook, or enable it again."""
     user = request.user
     hook = get_object_or_404(webhooks_for(user), pk=pk)
     if request.POST.get("do") == "enable":
         enable_webhook(webhook=hook, by=user, at=timezone.now())
-        messages.success(request, "The webhook is called again.")
+        messages.success(request, "Webhook enabled.")
     else:
         remove_webhook(webhook=hook, by=user, at=timezone.now())
-        messages.success(request, "The webhook is removed.")
+        messages.success(request, "Webhook removed.")
     return redirect("notifications:settings")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """How one follows a request; the card is on the page of the request too."""
+    """Watch or mute a request; the page of the request shows the same card."""
     user = request.user
     wanted = get_object_or_404(Request.objects.visible_to(user).select_related("experiment"), key=key)
     if request.method == "POST":
         form = FollowForm(request.POST)
         if not form.is_valid():
-            messages.error(request, "Watch it, mute it, or neither: nothing was changed.")
+            messages.error(request, "Nothing was changed. Choose to watch or mute the request, or neither.")
             return redirect(wanted)
         follow_request(request=wanted, user=user, level=form.cleaned_data["level"])
-        words = {Level.WATCHING: "You watch this request.", Level.MUTED: "You are told no more of this request."}
-        messages.success(request, words.get(form.cleaned_data["level"], "You are told what concerns your roles."))
+        words = {Level.WATCHING: "You are watching this request.", Level.MUTED: "You have muted this request."}
+        messages.success(request, words.get(form.cleaned_data["level"], "You get the notifications of your roles."))
         return redirect(wanted)
     preferences = getattr(user, "notification_preferences", None)
     context = {"object": wanted, "level": level_of(user, wanted), "feeds": addresses_of(preferences, wanted)}

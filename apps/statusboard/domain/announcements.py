@@ -8,9 +8,9 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.models import Announcement, Service
-from apps.statusboard.permissions import may_run_board
+from apps.statusboard.permissions import require_board_role
 
 
 @transaction.atomic
@@ -30,7 +30,7 @@ def post_announcement(
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    _require_permission(by)
+    require_board_role(by, "manage announcements")
     if ends_at is not None and ends_at <= (starts_at or at):
         raise InvalidFields({"ends_at": ["End must be after start."]})
     announcement = Announcement.objects.create(
@@ -56,17 +56,12 @@ def post_announcement(
 @transaction.atomic
 def withdraw_announcement(*, announcement: Announcement, by: User, at: datetime, reason: str) -> Announcement:
     """Withdraw an announcement. Raises `NotAllowed`, and `StaleState` if it is already withdrawn."""
-    _require_permission(by)
+    require_board_role(by, "manage announcements")
     if not Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).update(withdrawn_at=at):
         raise StaleState(f"“{announcement}” is already withdrawn.")
     announcement.withdrawn_at = at
     publish(kind="announcement.withdrawn", target=announcement, by=by, at=at, reason=reason)
     return announcement
-
-
-def _require_permission(by: User) -> None:
-    if not may_run_board(by):
-        raise NotAllowed("Only shifters and approvers of the OPG can manage announcements.")
 
 
 def announcements_for(user: User, at: datetime) -> QuerySet[Announcement]:

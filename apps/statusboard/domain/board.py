@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -49,13 +49,9 @@ def _day(date: date, seconds: tuple[tuple[State, float], ...]) -> Day:
 
 def _length(seconds: float) -> str:
     minutes = max(1, round(seconds / 60))
-    return (
-        "all day"
-        if minutes >= 23 * 60
-        else f"{minutes // 60} h {minutes % 60:02d}"
-        if minutes >= 60
-        else f"{minutes} min"
-    )
+    if minutes >= 23 * 60:
+        return "all day"
+    return f"{minutes // 60} h {minutes % 60:02d}" if minutes >= 60 else f"{minutes} min"
 
 
 @dataclass(frozen=True)
@@ -90,13 +86,14 @@ class Row:
         return self.cause.label
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Board:
-    """Data of all services, read at once."""
+    """Data of all services, read at once, and the services below each service."""
 
-    now: dict[int, StateInterval] = field(default_factory=dict)
-    windows: dict[int, DowntimeWindow] = field(default_factory=dict)
-    days: dict[int, tuple[Day, ...]] = field(default_factory=dict)
+    now: dict[int, StateInterval]
+    windows: dict[int, DowntimeWindow]
+    days: dict[int, tuple[Day, ...]]
+    children: Mapping[int | None, list[Service]]
 
 
 def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
@@ -111,20 +108,25 @@ def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> Row:
 
 
 def _tree(services: list[Service], at: datetime, zone: tzinfo, days: int) -> list[Row]:
-    read = _Board(now=_now(at), windows=_next_windows(at))
-    if days:
-        read.days = daily(services, at, zone=zone, days=days)
+    now = StateInterval.objects.current(at).select_related("incident__source", "window")
+    plans = DowntimeWindow.services.through.objects.filter(
+        downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
+    ).order_by("-downtimewindow__starts_at")
     children: dict[int | None, list[Service]] = defaultdict(list)
     known = {service.pk for service in services}
     for service in services:
         children[service.parent_id if service.parent_id in known else None].append(service)
-    return [row for top in children[None] for row in _branch(top, 0, children, read, at)]
+    read = _Board(
+        now={row.service_id: row for row in now},
+        windows={plan.service_id: plan.downtimewindow for plan in plans.select_related("downtimewindow")},
+        days=daily(services, at, zone=zone, days=days) if days else {},
+        children=children,
+    )
+    return [row for top in children[None] for row in _branch(top, 0, read)]
 
 
-def _branch(
-    service: Service, depth: int, children: Mapping[int | None, list[Service]], read: _Board, at: datetime
-) -> list[Row]:
-    below = [row for child in children.get(service.pk, []) for row in _branch(child, depth + 1, children, read, at)]
+def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
+    below = [row for child in read.children.get(service.pk, []) for row in _branch(child, depth + 1, read)]
     row = read.now.get(service.pk)
     own = State(row.state) if row else State.UNKNOWN
     states = [found.state for found in below if found.depth == depth + 1]
@@ -146,21 +148,6 @@ def _branch(
         ),
         *below,
     ]
-
-
-def _now(at: datetime) -> dict[int, StateInterval]:
-    rows = StateInterval.objects.current(at).select_related("incident__source", "window")
-    return {row.service_id: row for row in rows}
-
-
-def _next_windows(at: datetime) -> dict[int, DowntimeWindow]:
-    plans = DowntimeWindow.services.through.objects.filter(
-        downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
-    )
-    found: dict[int, DowntimeWindow] = {}
-    for plan in plans.select_related("downtimewindow").order_by("downtimewindow__starts_at"):
-        found.setdefault(plan.service_id, plan.downtimewindow)
-    return found
 
 
 def daily(

@@ -9,11 +9,11 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import User
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.enums import INCIDENT_STATES, Resolution, State
 from apps.statusboard.models import Incident, Service
-from apps.statusboard.permissions import may_run_board
+from apps.statusboard.permissions import require_board_role
 
 
 @transaction.atomic
@@ -29,7 +29,7 @@ def open_incident(
     url: str = "",
 ) -> Incident:
     """Report a service as down or degraded since `started_at`, or now. Raises `NotAllowed`, `InvalidFields`."""
-    _require_permission(by)
+    require_board_role(by, "manage incidents")
     if started_at is not None and started_at > at:
         raise InvalidFields({"started_at": ["Start is in the future. Schedule maintenance instead."]})
     incident = Incident.objects.create(
@@ -54,7 +54,7 @@ def update_incident(
     *, incident: Incident, state: State, title: str, by: User, at: datetime, reason: str, text: str = "", url: str = ""
 ) -> Incident:
     """Update an open incident. Raises `NotAllowed`, and `StaleState` if it is closed."""
-    _require_permission(by)
+    require_board_role(by, "manage incidents")
     row = _open(incident)
     old, row.state, row.title, row.text, row.url = row.state, state, title, text, url
     row.save(update_fields=["state", "title", "text", "url"])
@@ -71,7 +71,7 @@ def close_incident(
 
     Raises `NotAllowed`, `StaleState` if it is already closed, `InvalidFields`.
     """
-    _require_permission(by)
+    require_board_role(by, "manage incidents")
     row = _open(incident)
     end = ended_at or at
     if end > at:
@@ -101,11 +101,6 @@ def _open(incident: Incident) -> Incident:
     if not row.is_open:
         raise StaleState(f"“{row}” was already closed by {row.closed_by}.")
     return row
-
-
-def _require_permission(by: User) -> None:
-    if not may_run_board(by):
-        raise NotAllowed("Only shifters and approvers of the OPG can manage incidents.")
 
 
 def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) -> QuerySet[Incident]:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import OperationalError, transaction
@@ -59,18 +58,6 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
         return payload
 
 
-@dataclass
-class _Changes:
-    """Services to rebuild, and from when on."""
-
-    ids: set[int] = field(default_factory=set)
-    since: datetime | None = None
-
-    def add(self, ids: set[int], since: datetime) -> None:
-        self.ids |= ids
-        self.since = since if self.since is None else min(self.since, since)
-
-
 @transaction.atomic
 def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -> int:
     """Update incidents and coverage from a message received at `at`; return the number of unmapped alerts.
@@ -78,12 +65,15 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     Idempotent, and the order of messages does not matter.
     """
     source = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
-    changes = _Changes()
+    changed: set[int] = set()
+    since = [at]
     heartbeat = any(alert.status is Status.HEARTBEAT for alert in message.alerts)
-    if since := record_heartbeat(source=source, heartbeat=heartbeat, at=at):
-        changes.add(set(source.services.values_list("pk", flat=True)), since)
+    if covered_since := record_heartbeat(source=source, heartbeat=heartbeat, at=at):
+        changed.update(source.services.values_list("pk", flat=True))
+        since.append(covered_since)
     rules = list(LabelRule.objects.filter(source=source).select_related("service"))
-    by_slug = {service.slug: service for service in Service.objects.filter(slug__in=_service_slugs(message.alerts))}
+    slugs = {alert.labels["service"] for alert in message.alerts if alert.labels.get("service")}
+    by_slug = {service.slug: service for service in Service.objects.filter(slug__in=slugs)}
     unmapped = 0
     for alert in message.alerts:
         if alert.status is Status.HEARTBEAT:
@@ -93,16 +83,11 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
             unmapped += 1
             _record_unmapped(source, alert, at)
         elif service is not None:
-            changed = record_episode(source=source, alert=alert, service=service, state=state, at=at)
-            if changed:
-                changes.add(changed, alert.started_at)
-    if changes.ids and changes.since:
-        rebuild(service_ids=changes.ids, since=changes.since)
+            changed |= record_episode(source=source, alert=alert, service=service, state=state, at=at)
+            since.append(alert.started_at)
+    if changed:
+        rebuild(service_ids=changed, since=min(since))
     return unmapped
-
-
-def _service_slugs(alerts: tuple[Alert, ...]) -> set[str]:
-    return {alert.labels["service"] for alert in alerts if alert.labels.get("service")}
 
 
 def _map(alert: Alert, rules: list[LabelRule], by_slug: Mapping[str, Service]) -> tuple[bool, Service | None, State]:

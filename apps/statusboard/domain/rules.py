@@ -8,11 +8,11 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.errors import InvalidFields
 from apps.statusboard.domain.payloads import parse_payload
 from apps.statusboard.enums import PayloadState, State
 from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
-from apps.statusboard.permissions import may_run_board
+from apps.statusboard.permissions import require_board_role
 
 #: How long parsed payloads and unmapped alerts are kept.
 KEEP = timedelta(days=30)
@@ -34,8 +34,7 @@ def add_rule(
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    if not may_run_board(by):
-        raise NotAllowed("Only shifters and approvers of the OPG can map alerts.")
+    require_board_role(by, "map alerts")
     if not matchers:
         raise InvalidFields(
             {"matchers": ["Select at least one label. Without labels, the rule would match every alert."]}

@@ -45,9 +45,12 @@ def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGIN
     unknown state where nothing is claimed.
     """
     waiting = sorted(claims, key=lambda claim: claim.started_at, reverse=True)
+    edges = {begin} | {
+        t for claim in waiting for t in (claim.started_at, claim.ended_at) if t is not None and t > begin
+    }
     active: list[Claim] = []
     found: list[tuple[datetime, State, Cause, int | None]] = []
-    for edge in _edges(waiting, begin):
+    for edge in sorted(edges):
         while waiting and waiting[-1].started_at <= edge:
             active.append(waiting.pop())
         active = [claim for claim in active if claim.ended_at is None or claim.ended_at > edge]
@@ -56,13 +59,6 @@ def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGIN
             found.append((edge, best.state, best.cause, best.ref))
     ends = [edge for edge, *_ in found[1:]] + [None]
     return [Claim(edge, end, state, cause, ref) for (edge, state, cause, ref), end in zip(found, ends, strict=True)]
-
-
-def _edges(claims: Iterable[Claim], begin: datetime) -> list[datetime]:
-    times = {begin}
-    for claim in claims:
-        times.update(time for time in (claim.started_at, claim.ended_at) if time is not None and time > begin)
-    return sorted(times)
 
 
 def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:

@@ -8,10 +8,10 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import User
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.models import DowntimeWindow, Service
-from apps.statusboard.permissions import may_run_board
+from apps.statusboard.permissions import require_board_role
 
 
 @transaction.atomic
@@ -29,7 +29,7 @@ def schedule_window(
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    _require_permission(by)
+    require_board_role(by, "manage maintenance windows")
     problems: dict[str, list[str]] = {}
     if not services:
         problems["services"] = ["Select at least one service."]
@@ -59,7 +59,7 @@ def schedule_window(
 @transaction.atomic
 def cancel_window(*, window: DowntimeWindow, by: User, at: datetime, reason: str) -> DowntimeWindow:
     """Cancel a window, or end it now if it is in progress. Raises `NotAllowed`, and `StaleState` if it is over."""
-    _require_permission(by)
+    require_board_role(by, "manage maintenance windows")
     row = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
     if row.over_at <= at or row.cancelled_at:
         raise StaleState(f"“{row}” is already over.")
@@ -68,11 +68,6 @@ def cancel_window(*, window: DowntimeWindow, by: User, at: datetime, reason: str
     publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason)
     rebuild(service_ids=list(row.services.values_list("pk", flat=True)), since=min(at, row.starts_at))
     return row
-
-
-def _require_permission(by: User) -> None:
-    if not may_run_board(by):
-        raise NotAllowed("Only shifters and approvers of the OPG can manage maintenance windows.")
 
 
 def windows_ahead(at: datetime) -> QuerySet[DowntimeWindow]:

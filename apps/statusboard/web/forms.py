@@ -26,13 +26,11 @@ class IncidentForm(forms.Form):
     )
 
 
-class UpdateForm(forms.Form):
+class UpdateForm(IncidentForm):
     """An update of an open incident."""
 
-    state = forms.ChoiceField(choices=_STATES, label="State")
-    title = forms.CharField(max_length=200)
-    text = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Description")
-    url = forms.URLField(required=False, max_length=2000, assume_scheme="https", label="Link")
+    service: Any = None
+    started_at: Any = None
     reason = forms.CharField(max_length=2000, label="What changed")
 
 

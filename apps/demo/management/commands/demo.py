@@ -1,4 +1,4 @@
-"""Loads the demo: people, board, requests, and what the simulated cluster is to run for them."""
+"""`manage.py demo`: load people, board and requests, and the campaigns of the simulated cluster."""
 
 import os
 from argparse import ArgumentParser
@@ -23,22 +23,22 @@ from apps.jobs.domain.collection import collect_again
 from apps.jobs.models import Collection
 
 HISTORY = timedelta(days=3)
-#: Requests of Mu2e begin by themselves; the others wait, so that there is a queue to look at.
+#: Requests of Mu2e start automatically; the others wait, so that there is a queue to look at.
 SUBMISSION = {"partition": PARTITION, "experiments": ["MU2E"], "most_in_flight": 2000, "array_size": 500}
 
 
 class Command(BaseCommand):
-    """May be run again and again: what is there stays as it is."""
+    """Idempotent: existing rows stay as they are."""
 
     help = "Load the demo's people, services and requests. Works only with DEMO=true: the passwords are public."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--migrate", action="store_true", help="bring the database up to date first")
-        parser.add_argument("--dir", type=Path, help="what `simulate` is given; VAR_DIR/simulation/CLUSTER else")
+        parser.add_argument("--migrate", action="store_true", help="migrate the database first")
+        parser.add_argument("--dir", type=Path, help="directory of `simulate`; default: VAR_DIR/simulation/CLUSTER")
 
     def handle(self, *args: object, **options: Any) -> None:
         if not settings.DEMO:
-            raise CommandError("This makes accounts with public passwords: set DEMO=true if that is what you want.")
+            raise CommandError("This creates accounts with public passwords. Set DEMO=true to allow it.")
         if options["migrate"]:
             call_command("migrate", interactive=False, skip_checks=True, stdout=StringIO())
         directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
@@ -52,7 +52,7 @@ def cluster_name() -> str:
 
 
 def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
-    """Make what is missing of the demo; `history` is how far back there are jobs."""
+    """Create what is missing of the demo; `history` is how far back there are jobs."""
     begin, since = at - timedelta(days=40), at - history - timedelta(hours=1)
     experiments, users = load_people(begin)
     load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
