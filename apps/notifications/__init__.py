@@ -1,1 +1,1 @@
-"""Who is told of what: mail, webhooks and Atom feeds about requests, by each person's own rules."""
+"""Notifications about requests: list, mail, webhooks and Atom feeds, by the rules of each user."""

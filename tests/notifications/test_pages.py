@@ -131,7 +131,7 @@ def test_feed_addresses_are_made_and_revoked(browse, liaison, asked):
 
 def test_request_is_watched_and_muted_by_post_alone(browse, liaison, asked):
     client, path = browse(liaison), f"/notifications/requests/{asked}/"
-    assert "concerns your roles" in page(client, path)
+    assert "notifications of your roles" in page(client, path)
     assert client.post(path, {"level": "watching"}).headers["Location"] == f"/requests/{asked}/"
     assert "You are watching this request" in page(client, path)
     client.post(path, {"level": "muted"})

@@ -1,4 +1,4 @@
-"""One signed POST to an address that was judged: pinned, without redirects, within a time limit."""
+"""One signed POST to a checked address: connected by IP address, without redirects, within a time limit."""
 
 import hashlib
 import hmac
@@ -10,14 +10,14 @@ from contextlib import suppress
 
 from apps.notifications.domain.webhook_addresses import check_address, resolve
 
-#: For a step of the connection, and for all of it.
+#: Limits of one step of the connection, and of all of it.
 TIMEOUT_SECONDS = 10
 LIMIT_SECONDS = 20
-_MOST_ADDRESSES = 3
+_MAX_ADDRESSES = 3
 
 
 class Refusal(Exception):
-    """The other side answered, but not with 2xx."""
+    """The receiver answered, but not with 2xx."""
 
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
@@ -30,7 +30,7 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
     parts = check_address(url)
     sock = _connect(resolve(parts))
     connection = http.client.HTTPConnection(parts.hostname or "", timeout=TIMEOUT_SECONDS)
-    held = [sock]  # TLS takes the socket over, and leaves the first one empty
+    held = [sock]  # TLS takes over the socket and leaves an empty one
     watchdog = threading.Timer(LIMIT_SECONDS, _cut, [held])
     watchdog.daemon = True
     watchdog.start()
@@ -58,14 +58,14 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
 
 
 def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
-    """Connect to the first that answers; raises the error of the last."""
-    for address in addresses[: _MOST_ADDRESSES - 1]:
+    """Connect to the first address that answers; raises the error of the last."""
+    for address in addresses[: _MAX_ADDRESSES - 1]:
         with suppress(OSError):
-            return socket.create_connection(address, timeout=TIMEOUT_SECONDS / _MOST_ADDRESSES)
+            return socket.create_connection(address, timeout=TIMEOUT_SECONDS / _MAX_ADDRESSES)
     return socket.create_connection(addresses[-1], timeout=TIMEOUT_SECONDS)
 
 
 def _cut(held: list[socket.socket]) -> None:
-    """End a connection that drips."""
+    """Cut a connection that takes too long."""
     with suppress(OSError):
         held[0].shutdown(socket.SHUT_RDWR)

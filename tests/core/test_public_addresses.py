@@ -1,0 +1,67 @@
+"""Special-purpose addresses of the IANA registries are never public, under any Python."""
+
+import json
+import subprocess
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from apps.core.domain import public_addresses
+from apps.core.domain.public_addresses import is_public
+
+PUBLIC = [
+    "1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0", "192.0.1.1", "192.1.0.0",
+    "198.17.255.255", "198.20.0.0", "223.255.255.255", "2001:200::1", "2600::1", "2606:4700::1111", "3ffe:ffff::1",
+    "3fff:1000::1", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8", "2002:808:808::1",
+]  # fmt: skip
+SPECIAL = [
+    "0.0.0.0", "0.1.2.3", "10.1.2.3", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.255", "168.63.129.16",
+    "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.8", "192.0.0.9", "192.0.0.10", "192.0.0.170",
+    "192.0.0.192", "192.0.2.1", "192.31.196.1", "192.52.193.1", "192.88.99.1", "192.168.1.1", "192.175.48.1",
+    "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1",
+    "255.255.255.255",
+    "::", "::1", "::127.0.0.1", "::8.8.8.8", "100::1", "100:0:0:1::1", "2001::1", "2001:0:808:808::", "2001:1::1",
+    "2001:1::3", "2001:2::1", "2001:3::1", "2001:4:112::1", "2001:10::1", "2001:20::1", "2001:30::1", "2001:1ff::1",
+    "2001:db8::1", "2620:4f:8000::1", "3fff::1", "3fff:fff::1", "4000::1", "5f00::1", "fc00::1", "fd12::1", "fe80::1",
+    "fec0::1", "feff::1", "ff02::1",
+    # IPv6 that leads to special IPv4: mapped, translated and tunnelled.
+    "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:192.0.0.192", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::1", "64:ff9b:1::8.8.8.8", "2002:7f00:1::", "2002:a9fe:a9fe::1", "2002:c000:c0::1",
+]  # fmt: skip
+#: Prints a JSON list of whether the addresses, given as JSON, are public. Runs under other Pythons, without packages.
+PROGRAM = "import json, sys; from public_addresses import *; from ipaddress import ip_address;\
+ print(json.dumps([is_public(ip_address(a)) for a in json.load(sys.stdin)]))"
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_ordinary_addresses_are_public(address):
+    assert is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", SPECIAL)
+def test_special_addresses_are_not_public(address):
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("minor", range(11, 16))
+def test_other_pythons_agree(minor):
+    """Their `ipaddress` modules differ: 3.11 calls 192.0.0.192 and fec0:: special or not by its patch release."""
+    beside = Path(sys.base_prefix).parent.glob(f"3.{minor}.*/bin/python3")
+    python = next(map(str, beside), None) or which(f"python3.{minor}")
+    if python is None:
+        pytest.skip(f"Python 3.{minor} is not installed")
+    path = Path(public_addresses.__file__).parent
+    found = subprocess.run(
+        [python, "-c", PROGRAM],
+        check=False,
+        cwd=path,
+        input=json.dumps(PUBLIC + SPECIAL),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == [True] * len(PUBLIC) + [False] * len(SPECIAL)
