@@ -1,4 +1,4 @@
-"""The one reader of the environment: every variable, its type, its default, its help.
+"""The only reader of the environment: every variable with type, default and description.
 
 Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that holds the value.
 `.env.example` and `docs/settings.md` are written from this class by `python -m opsportal.env`.
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import zlib
 from collections.abc import Sequence
 from ipaddress import ip_network
 from pathlib import Path
@@ -20,12 +21,12 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 #: Roles that `SSO_ROLES` may give: those of `apps.accounts.enums.Role`, which needs Django.
 ROLES = ("liaison", "approver", "shifter", "admin")
-#: What every process needs but capture, which may run on a host that reaches none of the portal's servers.
+#: Required by every process except capture, whose host may not reach the portal's servers.
 REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 
 
 class BadEnvironment(Exception):
-    """The environment does not hold what the portal needs; the message names each variable."""
+    """Variables are missing or invalid; the message names each."""
 
 
 def _split(value: Any) -> Any:
@@ -37,9 +38,11 @@ def _scheme(*schemes: str) -> Any:
         if value.get_secret_value().partition("://")[0] not in schemes:
             raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
         try:
-            urlsplit(value.get_secret_value()).port  # noqa: B018 - it is read when it is asked for
-        except ValueError:  # whose own words hold a part of the value
-            raise ValueError("is no URL: encode what is special in its user and password, as %40 for @") from None
+            urlsplit(value.get_secret_value()).port  # noqa: B018 - parsed on access
+        except ValueError:  # its message contains a part of the value
+            raise ValueError(
+                "is not a URL: encode special characters in user and password, such as %40 for @"
+            ) from None
         return value
 
     return AfterValidator(check)
@@ -48,7 +51,7 @@ def _scheme(*schemes: str) -> Any:
 def _address(value: str) -> str:
     parts = urlsplit(value)  # raises ValueError
     if not parts.hostname or (parts.port or 0) < 0 or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError("is no address such as https://opsportal.example.org")
+        raise ValueError("is not an address such as https://opsportal.example.org")
     return value
 
 
@@ -56,7 +59,7 @@ def _zone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (KeyError, OSError, ValueError) as error:
-        raise ValueError("is no time zone of the IANA list, such as Europe/Berlin") from error
+        raise ValueError("is not a time zone of the IANA list, such as Europe/Berlin") from error
     return value
 
 
@@ -64,13 +67,17 @@ def _regex(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+        raise ValueError(f"is not a regular expression: {error}") from error
     return value
 
 
-def _long_key(value: SecretStr) -> SecretStr:
-    if len(value.get_secret_value()) < 50:
-        raise ValueError("must have at least 50 random characters")
+def _strong_key(value: SecretStr) -> SecretStr:
+    """Refuse what is short, a placeholder, or made by repetition, which compresses to almost nothing."""
+    key = value.get_secret_value()
+    placeholder = re.match("django-insecure|change.?me", key, re.IGNORECASE)
+    if len(key) < 50 or placeholder or len(zlib.compress(key.encode())) < 40:
+        generate = "python3 -c 'import secrets; print(secrets.token_urlsafe(50))'"
+        raise ValueError(f"must have at least 50 random characters; generate it with: {generate}")
     return value
 
 
@@ -78,18 +85,18 @@ def _mail_server(value: SecretStr) -> SecretStr:
     try:
         parts = urlsplit(value.get_secret_value())
         well = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # whose own words hold a part of the value
+    except ValueError:  # its message contains a part of the value
         well = False
     if not well or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
         raise ValueError(
-            "is no mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, @, / and : in it"
+            "is not a mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, @, / and : in it"
         )
     return value
 
 
 def _mail_address(value: str) -> str:
     if not re.fullmatch(r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+", value):
-        raise ValueError("is no address such as opsportal@example.org")
+        raise ValueError("is not an address such as opsportal@example.org")
     return value
 
 
@@ -124,7 +131,7 @@ Paths = Annotated[list[Path], NoDecode, BeforeValidator(_split)]
 
 
 class FileSource(PydanticBaseSettingsSource):
-    """Values from files named by `NAME_FILE` variables; the final line end is not part of the value."""
+    """Values from files named by `NAME_FILE` variables, without the final line end."""
 
     def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
         path = os.environ.get(f"{field_name}_FILE")
@@ -143,17 +150,17 @@ class FileSource(PydanticBaseSettingsSource):
 
 
 class Environment(BaseSettings):
-    """Every setting an operator gives. Names are those of the environment."""
+    """All settings, by the names of their environment variables."""
 
     model_config = SettingsConfigDict(case_sensitive=True, extra="ignore", hide_input_in_errors=True, frozen=True)
 
-    SECRET_KEY: Annotated[SecretStr, AfterValidator(_long_key)] | None = Field(
+    SECRET_KEY: Annotated[SecretStr, AfterValidator(_strong_key)] | None = Field(
         default=None,
-        description="Signs sessions and tokens. At least 50 random characters; changing it logs everybody out.",
+        description="Signs sessions and tokens. At least 50 random characters; changing it logs all users out.",
     )
     DATABASE_URL: Annotated[SecretStr, _scheme("postgresql", "postgres")] | None = Field(
         default=None,
-        description="PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; a socket directory goes as `?host=/DIR`.",
+        description="PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; for a socket directory add `?host=/DIR`.",
     )
     REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] | None = Field(
         default=None,
@@ -162,98 +169,102 @@ class Environment(BaseSettings):
     PORTAL_URL: Annotated[str, AfterValidator(_address)] = Field(
         default="http://localhost:8000",
         pattern=r"^https?://[^/\s]+$",
-        description="Address under which people reach the portal, without a final slash. With https, cookies are secure and HTTP is redirected.",
+        description="Public URL of the portal, without a final slash. With https, cookies are secure and HTTP is redirected.",
     )
     ALLOWED_HOSTS: Words = Field(
         default=[],
-        description="More host names the portal answers to, beside the one of PORTAL_URL, separated by commas.",
+        description="Additional host names besides that of PORTAL_URL, separated by commas.",
     )
     TRUST_PROXY: bool = Field(
         default=False,
-        description="Believe `X-Forwarded-Proto` and `X-Forwarded-For`. Only behind a proxy that sets them itself.",
+        description="Trust `X-Forwarded-Proto` and `X-Forwarded-For`. Set it behind a proxy that overwrites them, and only there; see docs/production.md.",
     )
     DEBUG: bool = Field(default=False, description="Django's debug pages. Never in production.")
     DEMO: bool = Field(
-        default=False, description="Allow the demo's accounts, whose passwords are public. Never in production."
+        default=False,
+        description="Install the demo and let its accounts log in, whose passwords are public. Never in production.",
     )
     VAR_DIR: Path = Field(
-        default=Path("var"), description="Directory for what the portal itself writes: the capture journal, the demo."
+        default=Path("var"), description="Directory of the portal's own files: the capture journal, the demo."
     )
     STATIC_DIR: Path = Field(default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills.")
     TIME_ZONE: Annotated[str, AfterValidator(_zone)] = Field(
-        default="UTC", description="Time zone in which pages show times to people who have not chosen their own."
+        default="UTC", description="Time zone of pages for users who have not chosen one."
     )
     LOG_LEVEL: str = Field(
         default="INFO",
         pattern="^(DEBUG|INFO|WARNING|ERROR)$",
-        description="How much the processes say: DEBUG, INFO, WARNING or ERROR.",
+        description="Log level: DEBUG, INFO, WARNING or ERROR.",
     )
     LOG_ROOTS: Paths = Field(
         default=[],
-        description="Directories under which job logs may be read, separated by commas; see docs/security.md. None: no log is read.",
+        description="Directories below which job logs can be read, separated by commas; see docs/security.md. None: no log is read.",
     )
     DATASET_CATALOGUE: str = Field(
         default="",
-        description="Where requests' datasets are looked up: `file:/PATH.json`, or a plugin's name and its address. Empty: they are not.",
+        description="Catalogue of the datasets of requests: `file:/PATH.json`, or a plugin's name and its address. Empty: datasets are not looked up.",
     )
     CAPTURE_CLUSTER: str = Field(default="", description="Name of the cluster whose spool `manage.py capture` watches.")
     CAPTURE_SCHEDULER: str = Field(
-        default="slurm", description="Its scheduler: slurm, torque, htcondor, or a plugin's name."
+        default="slurm", description="Scheduler of that cluster: slurm, torque, htcondor, or a plugin's name."
     )
     CAPTURE_SPOOL: Path | None = Field(
-        default=None, description="Its spool directory; for Slurm the StateSaveLocation."
+        default=None, description="Spool directory of that cluster; for Slurm the StateSaveLocation."
     )
     CAPTURE_WATCH: str = Field(
         default="auto",
         pattern="^(auto|inotify|polling)$",
-        description="Where file events of the spool come from: inotify, polling, or auto: inotify, and polling too on network file systems.",
+        description="Source of file events in the spool: inotify, polling, or auto (inotify, plus polling on network file systems).",
     )
     CAPTURE_JOURNAL: Path | None = Field(
-        default=None, description="Directory of the capture journal; `VAR_DIR/journal` unless given."
+        default=None, description="Directory of the capture journal. Default: `VAR_DIR/journal`."
     )
     ARCHIVE_SINKS: Urls = Field(
         default=["store:"],
         description="Where `manage.py capture` sends jobs: URLs separated by blanks, as for its `--sink`; see docs/archive.md.",
     )
     ARCHIVE_ELASTICSEARCH_API_KEY: SecretStr | None = Field(
-        default=None, description="API key of the Elasticsearch sink, encoded as Elasticsearch gives it."
+        default=None, description="API key of the Elasticsearch sink, in the encoded form of Elasticsearch."
     )
-    ARCHIVE_ELASTICSEARCH_USER: str = Field(default="", description="User of the Elasticsearch sink, instead of a key.")
+    ARCHIVE_ELASTICSEARCH_USER: str = Field(
+        default="", description="User of the Elasticsearch sink, instead of an API key."
+    )
     ARCHIVE_ELASTICSEARCH_PASSWORD: SecretStr | None = Field(
-        default=None, description="Password of that user. Best as `ARCHIVE_ELASTICSEARCH_PASSWORD_FILE`."
+        default=None, description="Password of that user, preferably as `ARCHIVE_ELASTICSEARCH_PASSWORD_FILE`."
     )
     ARCHIVE_ELASTICSEARCH_CA: Path | None = Field(
         default=None,
-        description="PEM file of the authority that signed Elasticsearch's certificate; the system's unless given.",
+        description="PEM file of the CA of Elasticsearch's certificate. Default: the system's CAs.",
     )
     ARCHIVE_KAFKA_SECURITY: str = Field(
         default="plaintext",
         pattern="^(plaintext|ssl|sasl_plaintext|sasl_ssl)$",
-        description="How the Kafka sink talks to Kafka: plaintext, ssl, sasl_plaintext or sasl_ssl; see docs/kafka.md.",
+        description="Security protocol of the Kafka sink: plaintext, ssl, sasl_plaintext or sasl_ssl; see docs/kafka.md.",
     )
     ARCHIVE_KAFKA_CA: Path | None = Field(
         default=None,
-        description="PEM file of the authority that signed Kafka's certificate; the system's unless given.",
+        description="PEM file of the CA of Kafka's certificate. Default: the system's CAs.",
     )
     ARCHIVE_KAFKA_CERT: Path | None = Field(
-        default=None, description="PEM file of the Kafka sink's own certificate, where Kafka demands one (mutual TLS)."
+        default=None, description="PEM file of the Kafka sink's certificate, for mutual TLS."
     )
     ARCHIVE_KAFKA_KEY: Path | None = Field(default=None, description="PEM file of that certificate's private key.")
     ARCHIVE_KAFKA_KEY_PASSWORD: SecretStr | None = Field(
-        default=None, description="Password of that key, if it has one. Best as `ARCHIVE_KAFKA_KEY_PASSWORD_FILE`."
+        default=None,
+        description="Password of that key, if it has one, preferably as `ARCHIVE_KAFKA_KEY_PASSWORD_FILE`.",
     )
     ARCHIVE_KAFKA_SASL_MECHANISM: str = Field(
         default="SCRAM-SHA-512",
         pattern="^(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)$",
-        description="How the Kafka sink proves who it is, with sasl: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.",
+        description="SASL mechanism of the Kafka sink: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.",
     )
-    ARCHIVE_KAFKA_USER: str = Field(default="", description="User of the Kafka sink, with sasl.")
+    ARCHIVE_KAFKA_USER: str = Field(default="", description="SASL user of the Kafka sink.")
     ARCHIVE_KAFKA_PASSWORD: SecretStr | None = Field(
-        default=None, description="Password of that user. Best as `ARCHIVE_KAFKA_PASSWORD_FILE`."
+        default=None, description="Password of that user, preferably as `ARCHIVE_KAFKA_PASSWORD_FILE`."
     )
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
-        description="Token of this host for the sink `portal+https:`, as `manage.py capture_host add` prints it.",
+        description="Token of this host for the sink `portal+https:`, printed by `manage.py capture_host add`.",
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=(
@@ -261,18 +272,18 @@ class Environment(BaseSettings):
             r"|(api|access|private|encryption|signing|masking|master)_?key"
             r"|(auth|cert|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)_?(pass|pwd)$)"
         ),
-        description="Environment variables whose name matches have their value masked before it is stored. Empty: none.",
+        description="Regular expression of names of environment variables whose values are masked before they are stored. Empty: none.",
     )
     MASKING_KEY: SecretStr | None = Field(
         default=None,
-        description="Key of the fingerprints that stand for masked values; derived from SECRET_KEY unless given.",
+        description="Key of the fingerprints of masked values. Default: derived from SECRET_KEY.",
     )
     EMAIL_URL: Annotated[SecretStr, AfterValidator(_mail_server)] | None = Field(
         default=None,
         description="Mail server: `smtp://USER:PASSWORD@HOST:587?tls=start` (STARTTLS), `smtps://…` (TLS) or `smtp://HOST:25`. None: no mail.",
     )
     EMAIL_FROM: Annotated[str, AfterValidator(_mail_address)] = Field(
-        default="opsportal@localhost", description="Address from which the portal writes mail."
+        default="opsportal@localhost", description="Sender address of mail."
     )
     SUPPORT_CONTACT: str = Field(
         default="",
@@ -317,21 +328,21 @@ class Environment(BaseSettings):
         description="Addresses or networks of that proxy, separated by commas. Others have the headers removed; a Unix socket is trusted.",
     )
     WEBHOOK_HTTP: bool = Field(
-        default=False, description="Allow webhooks without TLS: `http://`. What they are told can be read on the way."
+        default=False, description="Allow webhooks without TLS: `http://`. Their content can be read in transit."
     )
     WEBHOOK_NETWORKS: Annotated[Words, AfterValidator(_networks)] = Field(
         default=[],
-        description="Networks of the inside that webhooks may call, such as `10.1.0.0/16`, separated by commas.",
+        description="Internal networks that webhooks can call, such as `10.1.0.0/16`, separated by commas.",
     )
     WEBHOOK_GIVE_UP_DAYS: int = Field(
-        default=3, ge=1, le=365, description="A webhook that has failed for so many days is switched off."
+        default=3, ge=1, le=365, description="Days of failures after which a webhook is disabled."
     )
     IDEMPOTENCY_HOURS: int = Field(
-        default=24, ge=1, le=720, description="So long a change over the API that is sent again with its key is known."
+        default=24, ge=1, le=720, description="Hours for which the `Idempotency-Key` of an API call is remembered."
     )
     METRICS_TOKEN: SecretStr | None = Field(
         default=None,
-        description="Token with which `/metrics` may be read, as `Authorization: Bearer …`. None: by the OPG alone.",
+        description="Token for `/metrics`, as `Authorization: Bearer …`. None: only the OPG can read it.",
     )
 
     @classmethod

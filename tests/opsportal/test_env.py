@@ -1,5 +1,6 @@
 """The typed reader of the environment."""
 
+import secrets
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,11 @@ from opsportal import env
 from opsportal.env import BadEnvironment, Environment
 
 ROOT = Path(__file__).parents[2]
-GOOD = {"SECRET_KEY": "k" * 50, "DATABASE_URL": "postgresql://u:p@db:5432/o", "REDIS_URL": "redis://queue:6379/0"}
+GOOD = {
+    "SECRET_KEY": "for this test alone: fifty characters and more, none secret",
+    "DATABASE_URL": "postgresql://u:p@db:5432/o",
+    "REDIS_URL": "redis://queue:6379/0",
+}
 
 
 @pytest.fixture
@@ -48,8 +53,26 @@ def test_missing_and_bad_are_named_together(given):
     given(SECRET_KEY="short", REDIS_URL="redis://queue")
     with pytest.raises(BadEnvironment) as error:
         Environment.read()
-    told = ["DATABASE_URL is not set.", "SECRET_KEY: must have at least 50 random characters."]
-    assert str(error.value).splitlines() == told
+    first, second = str(error.value).splitlines()
+    assert first == "DATABASE_URL is not set."
+    assert second.startswith("SECRET_KEY: must have at least 50 random characters; generate it with: python3 -c")
+
+
+@pytest.mark.parametrize(
+    "key", ["k" * 50, "changeme" * 8, "1234567890" * 6, "my very secret key " * 3, f"django-insecure-{'x7Qp-2Lz' * 6}"]
+)
+def test_guessable_key_is_refused(given, key):
+    given(**{**GOOD, "SECRET_KEY": key})
+    with pytest.raises(BadEnvironment, match="SECRET_KEY: must have at least 50 random characters") as error:
+        Environment.read()
+    assert key not in str(error.value)
+
+
+@pytest.mark.parametrize("make", [secrets.token_urlsafe, secrets.token_hex])
+def test_random_key_is_accepted(given, make):
+    for _ in range(200):
+        given(**{**GOOD, "SECRET_KEY": make(50)[:50]})
+        Environment.read()
 
 
 @pytest.mark.parametrize(
@@ -81,10 +104,10 @@ def test_bad_value_is_named_and_not_shown(given, name, value):
 
 def test_value_from_a_file_loses_only_its_line_end(given, tmp_path):
     secret = tmp_path / "secret"
-    secret.write_text(" " + "s" * 50 + " \n")
+    secret.write_text(f" {GOOD['SECRET_KEY']} \n")
     given(**{name: value for name, value in GOOD.items() if name != "SECRET_KEY"}, SECRET_KEY_FILE=str(secret))
     read = Environment.read().SECRET_KEY.get_secret_value()
-    assert read == " " + "s" * 50 + " "
+    assert read == f" {GOOD['SECRET_KEY']} "
 
 
 def test_both_a_value_and_its_file_is_an_error(given, tmp_path):
