@@ -4,6 +4,8 @@ import os
 
 from celery import Celery
 
+from opsportal import heartbeats  # noqa: F401 -- connects its signals
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
 
 app = Celery("opsportal")

@@ -376,8 +376,11 @@ CELERY_BEAT_SCHEDULE = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}
+    },
+    "filters": {"outage": {"()": "opsportal.logs.OutageFilter"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]}},
     "root": {"handlers": ["console"], "level": ENV.LOG_LEVEL},
     "loggers": {
         "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},

@@ -106,7 +106,9 @@ def test_jobs_and_report_reach_the_portal_and_rules_come_back(
     write_job(spool, 1, variables=[("PIN", "1234"), ("A", "1")])
     with running(elsewhere("--sink", sink, ARCHIVE_PORTAL_TOKEN_FILE=str(tmp_path / "token"), **KEY)):
         wait_for(lambda: ArchivedJob.objects.count() == 1)
-        wait_for(lambda: Heartbeat.objects.filter(name="capture alps", detail__host="scheduler-1").exists())
+        wait_for(
+            lambda: Heartbeat.objects.filter(name="capture alps on scheduler-1", detail__host="scheduler-1").exists()
+        )
         write_job(spool, 2)
         wait_for(lambda: ArchivedJob.objects.count() == 2)
     first, second = ArchivedJob.objects.select_related("script", "environment").order_by("job_id")

@@ -149,7 +149,11 @@ def test_report_shows_as_a_heartbeat_and_rules_are_told(send, client, token):
     answer = client.get(REPORT, headers={"Authorization": f"Bearer {token}"})
     assert (answer.status_code, answer.json()) == (200, {"masking_rules": [["name", "PIN"]]})
     heart = Heartbeat.objects.get()
-    assert (heart.name, heart.detail["host"], heart.detail["captured"]) == ("capture alps", "scheduler-1", 12)
+    assert (heart.name, heart.detail["host"], heart.detail["captured"]) == (
+        "capture alps on scheduler-1",
+        "scheduler-1",
+        12,
+    )
     read = CaptureReport.from_detail(heart.detail)
     assert (read.sinks["portal"].behind, read.sinks["portal"].last_refused) == (3, (("7", "why"),))
     assert timezone.now() - heart.at < timedelta(minutes=1)

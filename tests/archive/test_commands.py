@@ -149,7 +149,7 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
     (job_directory(spool, 2) / "script").symlink_to("/etc/shadow")
     with portal.capturing(spool, "--rescan-seconds", "0.5") as process:
         wait_for(lambda: ArchivedJob.objects.count() == 1)
-        wait_for(lambda: Heartbeat.objects.filter(name="capture alps").exists())
+        wait_for(lambda: Heartbeat.objects.filter(name__startswith="capture alps on ").exists())
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
 

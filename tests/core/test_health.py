@@ -7,7 +7,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, readiness_by_heartbeats
+from apps.core.domain.health import beat_capture, beat_heart, components
 from apps.core.models import Heartbeat
 
 
@@ -21,37 +21,73 @@ def checks(client):
     return response.status_code, {check["name"]: check["ok"] for check in response.json()["checks"]}
 
 
-def test_readyz_is_503_before_beat_was_heard(client, db):
-    assert checks(client) == (503, {"database": True, "queue": True, "beat": False})
+def test_readyz_is_200_when_this_process_can_serve(client, db):
+    assert checks(client) == (200, {"database": True, "queue": True})
 
 
-def test_readyz_is_200_when_all_is_well(client, db):
-    beat_heart(name="beat", at=timezone.now())
-    beat_heart(name="capture main", at=timezone.now(), detail={"waiting": 0})
-    assert checks(client) == (200, {"database": True, "queue": True, "beat": True, "capture main": True})
-
-
-def test_readyz_waits_for_the_capture_of_this_installation(client, db, settings):
-    beat_heart(name="beat", at=timezone.now())
+def test_readyz_neither_waits_for_other_processes_nor_names_them(client, db, settings):
     settings.CAPTURE_CLUSTER = "farm"
-    assert checks(client) == (503, {"database": True, "queue": True, "beat": True, "capture farm": False})
-
-
-@pytest.mark.parametrize("silent", ["beat", "capture main"])
-def test_readyz_is_503_when_a_heart_stops(client, db, silent):
-    for name in ("beat", "capture main"):
-        beat_heart(name=name, at=timezone.now())
-    beat_heart(name=silent, at=timezone.now() - HEARTBEAT_LIMIT - timedelta(seconds=1))
-    status, found = checks(client)
-    assert (status, found[silent]) == (503, False)
+    long_ago = timezone.now() - timedelta(days=30)
+    beat_heart(name="beat", at=long_ago)
+    beat_capture(cluster="secret-farm", host="scheduler-1", at=long_ago, detail={})
+    assert checks(client) == (200, {"database": True, "queue": True})
 
 
 def test_readyz_is_503_without_a_queue(client, db, settings):
     settings.CACHES = {
         "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere.sock"}
     }
-    status, found = checks(client)
-    assert (status, found["queue"]) == (503, False)
+    assert checks(client) == (503, {"database": True, "queue": False})
+
+
+@pytest.fixture
+def all_run(db):
+    """Beat, a worker, the queue and two captures of one cluster, all heard just now."""
+    now = timezone.now()
+    for name in ("beat", "worker celery@w1", "queue"):
+        beat_heart(name=name, at=now)
+    for host in ("ctl1", "ctl2"):
+        beat_capture(cluster="alps", host=host, at=now, detail={"waiting": 0})
+    return now
+
+
+def failing(at) -> dict[str, str]:
+    return {check.name: check.detail for check in components(at) if not check.ok}
+
+
+def test_all_components_are_named(all_run):
+    names = ["database", "queue", "beat", "worker celery@w1", "capture alps on ctl1", "capture alps on ctl2"]
+    assert [check.name for check in components(all_run)] == names
+    assert failing(all_run) == {}
+
+
+@pytest.mark.parametrize("silent", ["beat", "capture alps on ctl2"])
+def test_process_that_stops_is_named(all_run, silent):
+    Heartbeat.objects.filter(name=silent).update(at=all_run - timedelta(seconds=300))
+    assert failing(all_run) == {silent: "dead, or cut off from the database: last heartbeat 300 s ago"}
+
+
+def test_dead_worker_is_shown_as_one_and_beat_as_well(all_run):
+    Heartbeat.objects.filter(name__in=["worker celery@w1", "queue"]).update(at=all_run - timedelta(seconds=300))
+    found = failing(all_run)
+    assert set(found) == {"worker celery@w1", "workers", "queue"}
+    assert found["worker celery@w1"].startswith("dead")
+    assert found["workers"] == "none is running"
+    assert found["queue"] == "last message 300 s ago: beat or a worker is missing"
+
+
+def test_queue_that_carries_nothing_is_told_from_dead_processes(all_run):
+    Heartbeat.objects.filter(name="queue").update(at=all_run - timedelta(seconds=300))
+    assert failing(all_run) == {
+        "queue": "last message 300 s ago, though beat and workers run: no Redis, or they are stuck"
+    }
+
+
+def test_what_was_never_heard_is_missing(db, settings):
+    settings.CAPTURE_CLUSTER = "farm"
+    missing = {"queue": "no message yet: beat or a worker is missing", "beat": "no heartbeat yet"}
+    missing |= {"workers": "none is running", "capture farm": "no heartbeat yet"}
+    assert failing(timezone.now()) == missing
 
 
 def test_healthz_asks_no_database_for_somebody_with_a_session_either(client, liaison, django_assert_num_queries):
@@ -85,14 +121,9 @@ def test_what_goes_wrong_is_answered_without_the_database(client, db, monkeypatc
     assert ("Retry-After" in response.headers) == (status == 503)
 
 
-def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings):
+def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings, all_run):
     settings.CACHES = {"default": {"BACKEND": "nobody.may.Ask"}}
-    now = timezone.now()
-    told = {check.name: (check.ok, check.detail) for check in readiness_by_heartbeats(now)}
-    assert told["queue"] == (False, "no message yet")
-    beat_heart(name="beat", at=now - timedelta(seconds=7))
-    assert {check.name: check.detail for check in readiness_by_heartbeats(now)}["queue"] == "last message 7 s ago"
-    late = now + HEARTBEAT_LIMIT
-    assert not {check.name: check.ok for check in readiness_by_heartbeats(late)}["queue"]
+    Heartbeat.objects.filter(name="queue").update(at=all_run - timedelta(seconds=7))
+    assert {check.name: check.detail for check in components(all_run)}["queue"] == "last message 7 s ago"
     client.force_login(admin)
     assert "last message" in client.get("/health/").content.decode()

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from apps.archive.models import ArchivedJob
 from apps.core.domain.events import publish
 from apps.core.domain.health import beat_heart
-from apps.core.models import Delivery
+from apps.core.models import Delivery, Heartbeat
 from apps.jobs.models import Collection
 from tests.factories import clusters
 
@@ -54,8 +54,8 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     at = timezone.now()
     beat_heart(name="beat", at=at - timedelta(seconds=30))
     detail = {"captured": 12, "waiting": 3, "unreadable_count": 40, "sinks": {'files:///a"b\n': SINK, "store": {}}}
-    beat_heart(name="capture alps", at=at, detail=detail)
-    beat_heart(name="capture odd", at=at, detail=[1])
+    beat_heart(name="capture alps on ctl1", at=at, detail=detail)
+    Heartbeat.objects.create(name="capture odd on ctl1", at=at, detail=[1])
     event = publish(kind="experiment.created", target=nova, by="test", at=at)
     for attempts in (0, 2):
         Delivery.objects.create(event=event, subscriber=f"test.{attempts}", due_at=at, attempts=attempts)
@@ -63,7 +63,7 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     Collection.objects.create(cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer")
     client.force_login(shifter)
     found = read(client)
-    sink = ("alps", 'files:///a"b\n')
+    sink = ("alps", "ctl1", 'files:///a"b\n')
     assert {name: found[(name, *sink)] for name, *labels in found if tuple(labels) == sink} == {
         "opsportal_sink_behind": 7,
         "opsportal_sink_lag_seconds": 90.5,
@@ -71,9 +71,9 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
         "opsportal_sink_retry_seconds": 4,
         "opsportal_sink_refused": 2,
     }
-    assert found[("opsportal_capture_captured_total", "alps")] == 12
-    assert found[("opsportal_capture_unreadable", "alps")] == 40
-    assert found[("opsportal_capture_waiting", "odd")] == 0
+    assert found[("opsportal_capture_captured_total", "alps", "ctl1")] == 12
+    assert found[("opsportal_capture_unreadable", "alps", "ctl1")] == 40
+    assert found[("opsportal_capture_waiting", "odd", "ctl1")] == 0
     assert 29 < found[("opsportal_heartbeat_age_seconds", "beat")] < 90
     assert (found[("opsportal_deliveries_waiting",)], found[("opsportal_deliveries_failing",)]) == (2, 1)
     assert found[("opsportal_accounting_ok", "alps")] == 0

@@ -36,7 +36,7 @@ class CaptureFailed(Exception):
 def run_planned(descriptor: int) -> int:
     """Run the plan in this file as the whole of this program; return its exit status."""
     plan = Plan.take(descriptor)
-    logging.basicConfig(format=plan.log_format)
+    logging.basicConfig(format=plan.log_format, datefmt="%Y-%m-%dT%H:%M:%S%z")
     for name, level in plan.log_levels.items():
         logging.getLogger(name).setLevel(level)
     out, err = (partial(print, file=file, flush=True) for file in (sys.stdout, sys.stderr))

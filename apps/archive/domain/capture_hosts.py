@@ -12,7 +12,7 @@ from apps.archive.handover.entry import CapturedJob
 from apps.archive.handover.report import CaptureReport
 from apps.archive.models import CaptureHost
 from apps.core.domain.events import publish
-from apps.core.domain.health import beat_heart
+from apps.core.domain.health import beat_capture
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import NotAllowed
 
@@ -79,7 +79,7 @@ def receive_jobs(*, host: CaptureHost, jobs: Sequence[CapturedJob], at: datetime
 def receive_report(*, host: CaptureHost, cluster: str, report: CaptureReport, at: datetime) -> None:
     """Show on the health page what a capture says of itself. Raises `NotAllowed` for a cluster of others."""
     _check_clusters(host, {cluster})
-    beat_heart(name=f"capture {cluster}", at=at, detail=report.as_detail() | {"host": host.name})
+    beat_capture(cluster=cluster, host=host.name, at=at, detail=report.as_detail())
     CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
 
 

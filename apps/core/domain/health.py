@@ -1,5 +1,6 @@
 """Health of the database, the queue and the portal's own processes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,8 @@ from apps.core.models import Heartbeat
 
 #: A process without a heartbeat for longer than this is failing.
 HEARTBEAT_LIMIT = timedelta(seconds=60)
+#: Names of heartbeats, or what they begin with. `QUEUE` is beaten by a message of beat that a worker takes.
+BEAT, QUEUE, WORKER, CAPTURE = "beat", "queue", "worker ", "capture "
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,22 @@ class Check:
     detail: str
 
 
-def readiness(at: datetime) -> list[Check]:
-    """Check database, queue and heartbeats; a failure is a check that is not ok, never an exception."""
-    checks = [_database(), _queue()]
-    return checks + (_heartbeats(at) if checks[0].ok else [])
+def readiness() -> list[Check]:
+    """Look at what this process needs to serve: database and queue. A failure is a check that is not ok."""
+    return [_database(), _queue()]
 
 
-def readiness_by_heartbeats(at: datetime) -> list[Check]:
-    """Check the same for a page, which does not wait for the queue: beat's heartbeat passes through it."""
-    beat = Heartbeat.objects.filter(name="beat").values_list("at", flat=True).first()
-    carried = f"last message {_age(beat, at)} s ago" if beat else "no message yet"
-    queue = Check("queue", ok=beat is not None and at - beat < HEARTBEAT_LIMIT, detail=carried)
-    return [_database(), queue, *_heartbeats(at)]
+def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
+    """Look at all processes of the portal, by their heartbeats.
+
+    For pages, the queue is not asked, but known by the messages that it carries from beat to a worker.
+    """
+    if not (database := _database()).ok:
+        return [database]
+    hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
+    processes = [*_portal_processes(hearts, at), *_captures(hearts, at)]
+    queue = _queue() if ask_queue else _carried(hearts, at)
+    return [database, queue, *processes]
 
 
 def _database() -> Check:
@@ -55,24 +62,55 @@ def _queue() -> Check:
     return Check("queue", ok=answers, detail="ok" if answers else "does not store values")
 
 
-def _heartbeats(at: datetime) -> list[Check]:
-    hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
-    expected = {"beat", f"capture {settings.CAPTURE_CLUSTER}"} if settings.CAPTURE_CLUSTER else {"beat"}
-    names = expected | {name for name in hearts if name.startswith("capture ")}
-    checks = []
-    for name in sorted(names):
-        if name not in hearts:
-            checks.append(Check(name, ok=False, detail="no heartbeat yet"))
-            continue
-        heard = hearts[name].at
-        checks.append(Check(name, ok=at - heard < HEARTBEAT_LIMIT, detail=f"last heartbeat {_age(heard, at)} s ago"))
+def _carried(hearts: Mapping[str, Heartbeat], at: datetime) -> Check:
+    """Judge the queue by the last message; without beat and worker, none is carried, and it may be well."""
+    heart = hearts.get(QUEUE)
+    carried = f"last message {_age(heart.at, at)} s ago" if heart else "no message yet"
+    if heart and at - heart.at < HEARTBEAT_LIMIT:
+        return Check("queue", ok=True, detail=carried)
+    runs = [name for name in hearts if name == BEAT or name.startswith(WORKER)]
+    if all(at - hearts[name].at < HEARTBEAT_LIMIT for name in runs) and len(runs) > 1:
+        return Check("queue", ok=False, detail=f"{carried}, though beat and workers run: no Redis, or they are stuck")
+    return Check("queue", ok=False, detail=f"{carried}: beat or a worker is missing")
+
+
+def _portal_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
+    checks = [_process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(WORKER)]
+    if not any(check.ok for check in checks):
+        checks.append(Check("workers", ok=False, detail="none is running"))
+    beat = hearts.get(BEAT)
+    return [_process(BEAT, beat.at, at) if beat else Check(BEAT, ok=False, detail="no heartbeat yet"), *checks]
+
+
+def _captures(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:
+    checks = [_process(name, hearts[name].at, at) for name in sorted(hearts) if name.startswith(CAPTURE)]
+    cluster = settings.CAPTURE_CLUSTER
+    if cluster and not any(name.startswith(f"{CAPTURE}{cluster} on ") for name in hearts):
+        checks.append(Check(f"{CAPTURE}{cluster}", ok=False, detail="no heartbeat yet"))
     return checks
+
+
+def _process(name: str, heard: datetime, at: datetime) -> Check:
+    age = _age(heard, at)
+    if at - heard < HEARTBEAT_LIMIT:
+        return Check(name, ok=True, detail=f"last heartbeat {age} s ago")
+    return Check(name, ok=False, detail=f"dead, or cut off from the database: last heartbeat {age} s ago")
 
 
 def _age(heard: datetime, at: datetime) -> int:
     return max(0, int((at - heard).total_seconds()))
 
 
-def beat_heart(*, name: str, at: datetime, detail: dict[str, Any] | None = None) -> None:
+def beat_heart(*, name: str, at: datetime, detail: Mapping[str, Any] | None = None) -> None:
     """Record a heartbeat of the process `name`; `detail` shows on the health page."""
-    Heartbeat.objects.update_or_create(name=name, defaults={"at": at, "detail": detail or {}})
+    Heartbeat.objects.update_or_create(name=name, defaults={"at": at, "detail": dict(detail or {})})
+
+
+def beat_capture(*, cluster: str, host: str, at: datetime, detail: Mapping[str, Any]) -> None:
+    """Record a heartbeat of the capture of a cluster on a host: two hosts of one cluster are two processes."""
+    beat_heart(name=f"{CAPTURE}{cluster} on {host}", at=at, detail={**detail, "cluster": cluster, "host": host})
+
+
+def forget_heart(*, name: str) -> None:
+    """Forget a process that has stopped in good order."""
+    Heartbeat.objects.filter(name=name).delete()

@@ -10,7 +10,7 @@ from django.core import checks
 from apps.archive.handover.report import CaptureReport
 from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.health import readiness_by_heartbeats
+from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery, Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
@@ -29,8 +29,6 @@ PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RUL
 SHOWN = 20
 #: Maximum number of rejected jobs shown per sink.
 SHOWN_REFUSED = 3
-#: Prefix of the heartbeat names of capture processes; the cluster follows.
-CAPTURE = "capture "
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
-        "checks": readiness_by_heartbeats(at),
+        "checks": components(at),
         "captures": [_capture(heart) for heart in hearts],
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),

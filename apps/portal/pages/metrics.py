@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from apps.archive.handover.report import CaptureReport
-from apps.core.domain.health import readiness
+from apps.core.domain.health import CAPTURE, components
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.domain.jobs import collections
-from apps.portal.pages.health import CAPTURE, loaded_plugins
+from apps.portal.pages.health import loaded_plugins
 
 _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
@@ -44,7 +44,7 @@ class _Health:
     def collect(self) -> Iterator[Metric]:
         hearts = list(Heartbeat.objects.order_by("name"))
         ok = GaugeMetricFamily("opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"])
-        for check in readiness(self._at):
+        for check in components(self._at, ask_queue=True):
             ok.add_metric([check.name], check.ok)
         age = GaugeMetricFamily(
             "opsportal_heartbeat_age_seconds", "Time since the last heartbeat of a process.", labels=["process"]
@@ -67,22 +67,25 @@ def _collections(at: datetime) -> Iterator[Metric]:
 
 
 def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
-    reports = {
-        heart.name.removeprefix(CAPTURE): CaptureReport.from_detail(heart.detail)
-        for heart in hearts
-        if heart.name.startswith(CAPTURE)
-    }
+    captures = [heart for heart in hearts if heart.name.startswith(CAPTURE)]
+    reports = [(_place(heart), CaptureReport.from_detail(heart.detail)) for heart in captures]
     for name, (text, family) in _OF_CAPTURE.items():
-        metric = family(f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster"])
-        for cluster, report in reports.items():
-            metric.add_metric([cluster], getattr(report, name))
+        metric = family(f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster", "host"])
+        for place, report in reports:
+            metric.add_metric(place, getattr(report, name))
         yield metric
     for name, (text, family) in _OF_SINK.items():
-        metric = family(f"opsportal_sink_{name}", text, labels=["cluster", "sink"])
-        for cluster, report in reports.items():
-            for sink, state in report.sinks.items():
-                metric.add_metric([cluster, sink], getattr(state, name))
+        metric = family(f"opsportal_sink_{name}", text, labels=["cluster", "host", "sink"])
+        for place, report in reports:
+            for sink, said in report.sinks.items():
+                metric.add_metric([*place, sink], getattr(said, name))
         yield metric
+
+
+def _place(heart: Heartbeat) -> list[str]:
+    """Return cluster and host of a capture."""
+    cluster, _, host = heart.name.removeprefix(CAPTURE).rpartition(" on ")
+    return [cluster, host]
 
 
 def _deliveries() -> Iterator[Metric]:

@@ -1,0 +1,64 @@
+"""What the log holds of an outage of Redis, and how it writes times."""
+
+import logging
+import re
+
+import kombu.exceptions
+import pytest
+import redis.exceptions
+from django.conf import settings
+
+from opsportal import logs
+
+AWAY = redis.exceptions.ConnectionError("Error 111 connecting to localhost:6379")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(logs.time, "monotonic", lambda: now[0])
+    return now
+
+
+def record(text: str, error: Exception | None = None) -> logging.LogRecord:
+    return logging.LogRecord("x", logging.ERROR, "f", 1, text, (), (type(error), error, None) if error else None)
+
+
+def wrapped() -> Exception:
+    """An error as beat logs it."""
+    try:
+        raise RuntimeError("Couldn't apply scheduled task") from AWAY
+    except RuntimeError as error:
+        return error
+
+
+def test_one_short_line_for_each_outage(clock):
+    outage = logs.OutageFilter()
+    kept: list[str] = []
+    for second in [*range(50), *range(200, 300)]:
+        clock[0] = second
+        records = (
+            record("consumer: Cannot connect to redis://: gone.\nTrying again in 2.00 seconds..."),
+            record("Error calling it in on_commit()", kombu.exceptions.OperationalError("gone")),
+            record("Internal Server Error: /", AWAY),
+            record("Message Error: Couldn't apply scheduled task", wrapped()),
+        )
+        kept += [logging.Formatter().format(each) for each in records if outage.filter(each)]
+    assert len(kept) == 2
+    assert kept[0] == (
+        "The queue (Redis) is away; more of this is not logged. consumer: Cannot connect to redis://: gone."
+    )
+
+
+def test_other_errors_are_logged_meanwhile(clock):
+    outage = logs.OutageFilter()
+    assert outage.filter(record("x", AWAY))
+    assert outage.filter(record("x", ValueError("a bug")))
+    assert outage.filter(record("plain"))
+    assert not outage.filter(record("y", AWAY))
+
+
+def test_times_have_their_zone():
+    line = settings.LOGGING["formatters"]["line"]
+    text = logging.Formatter(line["format"], line["datefmt"]).format(record("words"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR x: words", text)
