@@ -18,8 +18,7 @@ from apps.production.api.queue import QueueViewSet, SharesPreview, SharesView
 from apps.production.api.requests import RequestViewSet
 from apps.production.api.templates import TemplateViewSet
 from apps.production.api.types import WorkflowViewSet
-from apps.progress.api.progress import ProgressViewSet
-from apps.progress.api.reports import RequestReportViewSet
+from apps.progress.api import ProgressViewSet, RequestReportViewSet
 from apps.quality.api.views import QualityViewSet
 from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
 from apps.submission.api.views import SubmissionViewSet

@@ -1,1 +1,1 @@
-"""How far requests are: counts by stage, expected end, their moves as jobs run and end, the production report."""
+"""Progress of requests: counts by stage, expected end, moves that follow from jobs, the production report."""

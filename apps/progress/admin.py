@@ -1,4 +1,4 @@
-"""Production reports to look at."""
+"""Production reports, read-only."""
 
 from django.contrib import admin
 

@@ -1,4 +1,4 @@
-"""What progress does when something happens elsewhere."""
+"""Reactions to events of other apps."""
 
 from django.utils import timezone
 
@@ -17,14 +17,14 @@ from apps.progress.domain.stuck import note_stuck
     "request.stage_accepted",
     "request.stage_not_accepted",
 )
-def on_jobs_sent_again(event: Event) -> None:
-    """Let the inbox follow at once what a person decides on failed jobs."""
+def on_decision_about_jobs(event: Event) -> None:
+    """Update the inbox at once after a decision about failed jobs."""
     note_stuck(at=timezone.now(), request=int(event.target_id))
 
 
 @subscribe("progress.freeze_report", "request.done", "request.done_partial", "request.cancel", "request.supersede")
 def on_request_closed(event: Event) -> None:
-    """Keep how it ran for good; one that never had its signatures has not run."""
+    """Freeze the report; a request that was never approved has none."""
     request = Request.objects.filter(pk=event.target_id, approved_at__isnull=False).first()
     if request is not None:
         freeze_report(request=request, at=event.at)

@@ -67,7 +67,7 @@ def test_one_stage_without_past_jobs_leaves_the_end_of_the_chain_unknown(alps, r
     Stage.objects.filter(request=running, position=1).update(name="overlay")
     _, second, third = ends(running)
     assert (second.at, second.basis) == (None, "no past jobs of this stage")
-    assert (third.at, third.basis) == (None, "waits for overlay, whose end is not known")
+    assert (third.at, third.basis) == (None, "waits for overlay, whose end is unknown")
     whole = progress_now(fresh(running), at=END).expected
     assert (whole.at, whole.basis) == (None, "overlay: no past jobs of this stage")
 
@@ -84,7 +84,7 @@ def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     assert api["stages"][2]["expected_late"] == written[2]
     Stage.objects.filter(request=running, position=2).update(name="skim")
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
-    assert "Expected end: <b>not known</b>. skim: no past jobs of this stage." in page
+    assert "Expected end: <b>unknown</b>. skim: no past jobs of this stage." in page
     assert browse(liaison).get(f"/api/v1/progress/{running.key}/").json()["expected_basis"].startswith("skim: no past")
 
 
@@ -98,7 +98,7 @@ def test_the_first_stage_counts_from_the_start_until_it_has_a_pace(running):
     later = ends(running, at=began + 3 * DAY / 2)[0]
     assert (later.early, later.at, later.late) == (began + 3 * DAY / 2,) * 2 + (began + 2 * DAY,)
     gone = ends(running, at=began + 3 * DAY)[0]
-    assert (gone.at, gone.basis) == (None, "no job has completed, though by 100 past jobs all would have by now")
+    assert (gone.at, gone.basis) == (None, "no job completed yet; 100 past jobs would all have completed by now")
 
 
 def test_a_stage_counts_from_when_the_one_before_ended_or_was_taken_as_it_is(alps, running, approver):
@@ -118,8 +118,8 @@ def test_what_is_held_has_no_end(alps, running, approver):
     place_hold(by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1))
     first, second, third = ends(running)
     assert first.at is not None
-    assert second.basis == f"stage simulation of {running.key} is held"
-    assert third.basis == "waits for simulation, whose end is not known"
+    assert second.basis == f"stage simulation of {running.key} is on hold"
+    assert third.basis == "waits for simulation, whose end is unknown"
     held = fresh(running)
     SERVICES[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
     assert {end.basis for end in ends(running)} == {"the request is “on hold”"}

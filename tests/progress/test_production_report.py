@@ -188,7 +188,7 @@ def test_numbers_of_a_frozen_report_say_that_the_jobs_are_as_of_now(ran_everywhe
     page = client.get(reverse("progress:frozen-report", args=[kept.sha256])).content.decode()
     links = links_of(page)
     assert {title for _, title, _ in links} == {"Jobs as of now"}
-    assert "its numbers lead to lists of jobs as of now" in " ".join(page.split())
+    assert "its links show jobs as of now" in " ".join(page.split())
     jobs = cells_of(page, "Stages")["generation"][0]
     assert (jobs[2], len(rows_at(client, jobs[0]))) == ("4", 5)
 

@@ -163,7 +163,7 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     first, second = progress_now(request, at=later).stages
     assert [(one.row.completed, one.row.percent) for one in (first, second)] == [(1, 50.0), (1, 100.0)]
     page = browse(approver).get(f"/jobs/progress/{request.key}/").content.decode()
-    assert page.count("without 1 of before production") == 2
+    assert page.count("without 1 submitted before production") == 2
     one = browse(approver).get(f"/api/v1/progress/{request.key}/").json()["stages"][0]
     assert (one["done"], one["tests"]) == (1, 1)
     end(6, "generation")
@@ -183,7 +183,7 @@ def test_attempt_that_was_followed_by_another_completes_nothing(alps, made):
 def test_the_page_says_what_happens_to_jobs_sent_by_hand_that_failed(alps, made, browse, liaison):
     request = made("running")
     ran(alps, request, "generation", record(1))
-    address, told = f"/jobs/progress/{request.key}/", "for six hours none has ended"
+    address, told = f"/jobs/progress/{request.key}/", "nothing has happened for six hours"
     assert timedelta(hours=6) == SETTLED
     assert told not in browse(liaison).get(address).content.decode()
     ran(alps, request, "generation", failed(2))
@@ -217,7 +217,7 @@ def test_progress_says_what_it_knows_and_what_not(alps, made):
     first, second = now.stages
     assert (first.waiting.queued, first.waiting.running, first.waiting.held) == (5, 2, 1)
     assert (now.as_of, now.queue_as_of, now.queue_unknown) == (END, END, [])
-    assert (first.burn.used, first.burn.asked, first.burn.percent) == (4.0, 16.0, 25.0)
+    assert (first.core_hours_used, first.core_hours_requested) == (4.0, 16.0)
     assert first.expected.at is None  # its only job ended in the hour that has just begun
     assert (second.expected.at, now.expected.at) == (None, None)
 

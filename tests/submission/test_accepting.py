@@ -73,7 +73,7 @@ def test_a_stage_is_taken_as_it_is_and_the_request_is_done_in_part(running, send
     recompute_dirty_hours(at=AT)
     one, two = progress_now(running.request, at=AT).stages
     assert (one.acceptance, two.acceptance) == (row, None)
-    assert (one.events_missing, one.expected.basis) == (10, "taken as it is")
+    assert (one.events_missing, one.expected.basis) == (10, "accepted as is")
     assert [request.pk for request in complete_ended(at=AT)] == [running.request.pk]
     request = Request.objects.get(pk=running.request.pk)
     make_move(verb=Verb.REVIEW, request=request, by="opsportal", at=AT)

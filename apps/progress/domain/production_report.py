@@ -1,4 +1,4 @@
-"""How a request ran: efficiency, failures by cause, waste, sites, slowest jobs; frozen when the request is closed."""
+"""The production report of a request: efficiency, failures, waste, sites, slowest jobs; frozen at its close."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from apps.production.models import Request
 from apps.progress.models import ProductionReport
 from apps.submission.domain.submissions import sent_again
 
-#: How many rows a table of causes, sites and slowest jobs has.
+#: Rows in the tables of causes, sites and slowest jobs.
 MOST = 20
 _DONE = Q(state=JobState.COMPLETED)
 _FAILED = Q(state__in=sorted(state.value for state in FAILED_STATES))
@@ -33,7 +33,7 @@ class _Percentile(Aggregate):
 
 
 def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
-    """Return how the request's jobs ran, as known now, in a fixed number of queries; plain values, for JSON."""
+    """Return the report as of now, as plain JSON values, in a fixed number of queries."""
     jobs = Job.objects.filter(request=request).order_by()
     chain = {
         name: place for place, name in enumerate(request.stages.order_by("position").values_list("name", flat=True))
@@ -67,7 +67,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
 
 @transaction.atomic
 def freeze_report(*, request: Request, at: datetime) -> ProductionReport:
-    """Keep the report as it is now for good, under the hash of its content; one that is kept already stays."""
+    """Store the report as of now under the hash of its content; an existing one is kept."""
     Request.objects.select_for_update().get(pk=request.pk)
     kept = ProductionReport.objects.filter(request=request).first()
     if kept is not None:
@@ -80,9 +80,9 @@ def freeze_report(*, request: Request, at: datetime) -> ProductionReport:
 
 
 def read_frozen(report: ProductionReport) -> dict[str, Any]:
-    """Return the content of a frozen report. Raises `ValueError` where it is not what was hashed."""
+    """Return the content of a frozen report. Raises `ValueError` if it does not match its hash."""
     if digest_of(report.content) != report.sha256:
-        raise ValueError(f"{report} was changed: its content is not that of its address")
+        raise ValueError(f"{report} was changed: its content does not match its hash")
     content: dict[str, Any] = json.loads(report.content)
     return content
 
@@ -107,7 +107,7 @@ def _sums() -> dict[str, Any]:
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rounded figures of some jobs; wall times are those of completed ones, in seconds."""
+    """Return rounded figures; wall times are those of completed jobs, in seconds."""
     core, cpu = row["core"] or 0, row["cpu"] or 0
     return {
         "jobs": row["jobs"],

@@ -1,6 +1,5 @@
-"""Progress of a request, stage by stage, from roll-ups and the last reading of the queues; each with its moment."""
+"""Progress of a request by stage, from the hourly totals and the last reading of the queues."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,32 +15,29 @@ from apps.submission.domain.submissions import sent_here
 
 
 @dataclass(frozen=True)
-class Burn:
-    """Core-hours used, and asked for at one core a job; None where the request does not say."""
-
-    used: float
-    asked: float | None
-
-    @property
-    def percent(self) -> float | None:
-        return 100 * self.used / self.asked if self.asked else None
-
-
-@dataclass(frozen=True)
 class StageNow:
-    """All that is known of one stage; `waiting` is None where no cluster could be asked."""
+    """The progress of one stage; `waiting` is None if no cluster has answered."""
 
     row: StageProgress
     waiting: Waiting | None
     counted: OutputCounts
     expected: Expected
-    burn: Burn
     located: bool | None
     acceptance: StageAcceptance | None = None
 
     @property
+    def core_hours_used(self) -> float:
+        return self.row.sums.core_seconds / 3600
+
+    @property
+    def core_hours_requested(self) -> float | None:
+        """Return the requested core-hours at one core per job; None if the request does not say."""
+        stage = self.row.asked
+        return stage.jobs * stage.wall_seconds / 3600 if stage and stage.jobs and stage.wall_seconds else None
+
+    @property
     def events_missing(self) -> int | None:
-        """Return how many events one taken as it is lacks: of those asked for, less those written, or by jobs."""
+        """Return how many events an accepted stage lacks: requested less written, else by its share of jobs."""
         asked, taken = self.row.asked.events if self.row.asked else None, self.acceptance
         if taken is None or not asked or not taken.jobs_asked:
             return None
@@ -51,21 +47,23 @@ class StageNow:
 
 @dataclass(frozen=True)
 class RequestNow:
-    """Progress of a request: stages, as of when the ended jobs and the queues are known, and who was not asked.
+    """The progress of a request. `as_of` is that of finished jobs, `queue_as_of` that of queued and running ones.
 
-    `short`: it runs, and has jobs that ended without having completed; `by_portal`: it is short, and the portal sends.
+    `is_short`: the request is running and some of its jobs finished without completing; `by_portal`: and the portal
+    submits its jobs. `queue_unknown` names the clusters that have not answered.
     """
 
+    request: Request
     stages: list[StageNow]
     as_of: datetime | None
     queue_as_of: datetime | None
     queue_unknown: list[str]
-    short: bool = False
+    is_short: bool = False
     by_portal: bool = False
 
     @property
     def expected(self) -> Expected:
-        """Return when the last asked stage is expected to end; where that of one is not known, which, and why not."""
+        """Return when the last stage is expected to end, or which stage prevents an estimate and why."""
         open_ones = [one for one in self.stages if one.row.asked and not is_done(one.row, one.acceptance)]
         for one in open_ones:
             if one.expected.at is None:
@@ -91,28 +89,11 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
         known = counted.get(row.asked.pk, OutputCounts()) if row.asked else OutputCounts()
         located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
         taken = accepted.get(row.asked.pk) if row.asked else None
-        stages.append(StageNow(row, mine, known, expected, _burn(row), located, taken))
-    short = _is_short(request, stages)
-    by_portal = short and bool(sent_here([request.pk]))
-    return RequestNow(stages, as_of, queue_as_of, unknown, short, by_portal)
-
-
-def _is_short(request: Request, stages: Iterable[StageNow]) -> bool:
-    return request.state == RequestState.RUNNING and any(
+        stages.append(StageNow(row, mine, known, expected, located, taken))
+    is_short = request.state == RequestState.RUNNING and any(
         stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)
         for stage in stages
         if stage.row.wanted is not None
     )
-
-
-def _burn(row: StageProgress) -> Burn:
-    stage = row.asked
-    asked = stage.jobs * stage.wall_seconds / 3600 if stage and stage.jobs and stage.wall_seconds else None
-    return Burn(row.sums.core_seconds / 3600, asked)
-
-
-def total_burn(stages: Iterable[StageNow]) -> Burn:
-    """Return the burn of all stages together; what was asked is known only if it is of each."""
-    asked = [stage.burn.asked for stage in stages if stage.row.asked]
-    known = [one for one in asked if one is not None]
-    return Burn(sum(stage.burn.used for stage in stages), sum(known) if known and len(known) == len(asked) else None)
+    by_portal = is_short and bool(sent_here([request.pk]))
+    return RequestNow(request, stages, as_of, queue_as_of, unknown, is_short, by_portal)

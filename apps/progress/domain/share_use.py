@@ -1,4 +1,4 @@
-"""What of production each experiment used lately, from the hourly totals, for the shares in production's queue."""
+"""Recent use of each experiment, from the hourly totals, for the shares in the queue of production."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ DAYS = 30
 
 @transaction.atomic
 def count_share_use(*, at: datetime) -> int:
-    """Sum the core time of requests' jobs of the last days by experiment; return how many experiments used any."""
+    """Sum the core time of requests' jobs in the last `DAYS` days by experiment; return how many have any."""
     since = hour_of(at - timedelta(days=DAYS))
     totals = HourlyTotals.objects.filter(hour__gte=since).exclude(request_key="").exclude(experiment=None)
     sums = totals.order_by().values_list("experiment").annotate(used=Sum("core_seconds"))

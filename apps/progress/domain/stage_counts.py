@@ -1,4 +1,4 @@
-"""How far the stages of requests are, from the hourly totals and what the portal has sent. Never counts jobs."""
+"""Progress of the stages of requests, from the hourly totals and the portal's submissions. Never counts jobs."""
 
 from dataclasses import dataclass, field
 
@@ -19,9 +19,9 @@ MOST_REQUESTS = 12
 
 @dataclass
 class StageProgress:
-    """How far one stage of a request is; `wanted` is None where the request does not say how many jobs it takes.
+    """The progress of one stage; `wanted` is None if the request does not say how many jobs it takes.
 
-    `sums` are of all its jobs, by attempts; `completed` and `ended` of those of production, each job once.
+    `sums` count the attempts of all its jobs; `completed` and `ended` count each production job once.
     """
 
     request: Request
@@ -45,13 +45,13 @@ class StageProgress:
 
 
 def progress_of(request: Request) -> list[StageProgress]:
-    """Return the progress of each stage in order, then of stages that only its jobs name."""
+    """Return the progress of each stage in order, then of stages named only by jobs."""
     stages = request.stages.select_related("location").order_by("position")
     return _progress([request], {request.pk: list(stages)})[request.pk]
 
 
 def production_now(user: User) -> list[StageProgress]:
-    """Return the progress of requests a person may see: those in production, then the queue; stage by stage."""
+    """Return the progress by stage of requests that a user can see: those in production, then the queue."""
     visible, named = Request.objects.visible_to(user), ("key", "title", "experiment")
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
     requests = list(started.only(*named)[:MOST_REQUESTS])
@@ -61,9 +61,9 @@ def production_now(user: User) -> list[StageProgress]:
 
 
 def progress_of_many(requests: list[Request], stages: QuerySet[Stage] | None = None) -> dict[int, list[StageProgress]]:
-    """Return the progress of each request by its primary key, stage by stage, in a fixed number of queries.
+    """Return the progress of each request by primary key, stage by stage, in a fixed number of queries.
 
-    `stages` says what to read of them, if not all.
+    `stages` limits what is read of them.
     """
     found: dict[int, list[Stage]] = {request.pk: [] for request in requests}
     rows = Stage.objects.all() if stages is None else stages

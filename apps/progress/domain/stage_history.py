@@ -1,4 +1,4 @@
-"""What the jobs of each stage of a request took, counted for production's estimates."""
+"""Time and memory that the jobs of each stage took, for the estimates of production."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,12 +11,12 @@ from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import QUANTILES
 from apps.production.models import Request, Stage, StageHistory
 
-#: Requests with jobs that ended since then are looked at; older ones change no more.
+#: Only requests with jobs finished in this period are checked; older ones no longer change.
 LOOK_BACK = timedelta(days=40)
 
 _QUANTILES = f"ARRAY{list(QUANTILES)}"
-#: All of it for one request, in one pass of its jobs and one of its days. A day counts from the first job's start in
-#: it to the last one's end, an hour at least, so that a short stage has the pace that it had.
+#: All figures of one request, in one pass over its jobs and one over its days. A day lasts from the start of its first
+#: job to the end of its last, at least an hour, so that short stages get their real pace.
 _COUNT = f"""
 WITH ended AS (
     SELECT lower(stage) AS name, state = %(completed)s AS good, wall_seconds, wall_seconds * cpus AS core_seconds,
@@ -41,7 +41,7 @@ FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
 
 
 def count_changed(*, at: datetime) -> int:
-    """Count anew the requests whose totals differ from what was counted; return how many those are."""
+    """Recount the requests whose totals have changed; return how many."""
     recent = HourlyTotals.objects.filter(hour__gte=at - LOOK_BACK).exclude(request_key="").values("request_key")
     totals = (
         HourlyTotals.objects.filter(request_key__in=recent.distinct())
@@ -72,7 +72,7 @@ def count_changed(*, at: datetime) -> int:
 
 @transaction.atomic
 def count_request(*, request: Request) -> None:
-    """Count the jobs of a request by stage, and keep what they took with its stages as they are now."""
+    """Count the jobs of a request by stage and store the figures along with its present stages."""
     Request.objects.select_for_update().get(pk=request.pk)
     stages = {stage.name.lower(): stage for stage in Stage.objects.filter(request=request)}
     rows = [_history(request, row, stages.get(row["name"])) for row in _count(request)]
@@ -89,7 +89,7 @@ def _count(request: Request) -> list[dict[str, Any]]:
 
 
 def _history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
-    """Return the row of one stage; jobs may also name a stage that the request does not have."""
+    """Return the row of one stage; it is None for a stage named only by jobs."""
     lists = {name: row.pop(name) or [] for name in ("wall_seconds", "memory_bytes", "per_day")}
     lists = {name: [value for value in values if value is not None] for name, values in lists.items()}
     history = StageHistory(request=request, experiment_id=request.experiment_id, **row, **lists)

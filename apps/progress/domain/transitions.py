@@ -1,4 +1,4 @@
-"""Moving requests on as their jobs do: the first job starts one, the last one ends it."""
+"""Moves of requests that follow from their jobs: the first job starts a request, the last one completes it."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -18,36 +18,39 @@ from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress, progress_of_many
 from apps.submission.domain.submissions import sent_here
 
-#: Failed jobs that were sent by hand count as final once nothing has happened for so long: nobody tells the portal.
+#: How long nothing must happen before failed jobs submitted by hand count as final.
 SETTLED = timedelta(hours=6)
-#: A reading of the queue that is older tells nothing of now.
+#: Older readings of the queue are ignored.
 FRESH = timedelta(minutes=15)
 
 
 def follow_requests(*, at: datetime) -> list[Request]:
-    """Start requests whose first job is seen, and end those whose last job is; return those that were moved."""
+    """Start requests whose first job appeared and complete those whose last job finished; return those moved."""
     return start_seen(at=at) + complete_ended(at=at) + examine_located(at=at)
 
 
 def start_seen(*, at: datetime) -> list[Request]:
-    """Move queued requests with a job that was submitted after they came into the queue to “running”."""
+    """Start queued requests that have a job submitted after they entered the queue; earlier jobs were tests."""
     jobs = Job.objects.filter(request=OuterRef("pk"))
     waiting = QueueCount.objects.filter(request=OuterRef("pk"))
     queued = Request.objects.filter(state=RequestState.QUEUED).filter(Exists(jobs) | Exists(waiting))
     moved = []
     for request in queued.select_related("experiment"):
-        since = _queued_at(request)
-        if since and _has_job_since(request, since):
+        since = events_of(request).filter(new=RequestState.QUEUED).values_list("at", flat=True).last()
+        if since and (
+            Job.objects.filter(request=request, submitted_at__gte=since).exists()
+            or QueueCount.objects.filter(request=request, newest_submitted_at__gte=since).exists()
+        ):
             moved += _move(request, Verb.START, at)
     return moved
 
 
 def complete_ended(*, at: datetime) -> list[Request]:
-    """Move running requests whose asked jobs are all done, or are not waited for any more.
+    """Complete running requests whose requested jobs are all done or will not come.
 
-    Failed jobs of the portal's own sending wait for a person; those sent by hand end a stage once all is quiet.
+    Failed jobs that the portal submitted wait for a decision; jobs submitted by hand end a stage once it has settled.
     """
-    kept_up = Q(arguments__stop_on__isnull=False)  # its jobs are not counted beforehand: who sends them ends it
+    kept_up = Q(arguments__stop_on__isnull=False)  # the number of its jobs is not known in advance
     running = list(Request.objects.filter(~kept_up, state=RequestState.RUNNING).select_related("experiment"))
     progress = progress_of_many(running)
     accepted = acceptances_of(running)
@@ -65,7 +68,7 @@ def complete_ended(*, at: datetime) -> list[Request]:
 
 
 def examine_located(*, at: datetime) -> list[Request]:
-    """Pass requests that are completing on to data quality, once their outputs are where they must be."""
+    """Move completing requests to data quality once their outputs are located."""
     completing = Request.objects.filter(state=RequestState.COMPLETING).prefetch_related("stages__location")
     moved = []
     for request in completing.select_related("experiment"):
@@ -75,7 +78,7 @@ def examine_located(*, at: datetime) -> list[Request]:
 
 
 def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
-    """Tell whether a stage's asked jobs are done; or have ended, and nothing of it has happened for `SETTLED`."""
+    """Whether a stage's requested jobs completed; or finished, and nothing has happened for `SETTLED`."""
     if row.wanted is None:
         return False
     if row.completed >= row.wanted:
@@ -85,7 +88,7 @@ def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
 
 
 def _all_queues_are_known(at: datetime) -> bool:
-    """Tell whether every collected cluster has said lately what waits and runs, and the totals are as fresh."""
+    """Whether the queue and the jobs of every collected cluster were read recently, and the totals are as fresh."""
     as_of = totals_as_of()
     unknown = Collection.objects.filter(cluster__collects=True).exclude(
         Q(cluster__in=QueueReading.objects.filter(at__gte=at - FRESH, last_error="").values("cluster"))
@@ -94,25 +97,15 @@ def _all_queues_are_known(at: datetime) -> bool:
     return as_of is not None and at - as_of < FRESH and not unknown.exists()
 
 
-def _queued_at(request: Request) -> datetime | None:
-    """Return when the request last came into the queue: jobs of before were tests, or of another life."""
-    return events_of(request).filter(new=RequestState.QUEUED).values_list("at", flat=True).last()
-
-
 def _was_resumed(request: Request, rows: Iterable[StageProgress]) -> bool:
-    """Tell whether somebody put the request back into production after its last job: that person waits for more."""
+    """Whether a person resumed the request after its last job: more jobs are expected."""
     at = events_of(request).filter(kind="request.resume").values_list("at", flat=True).last()
     last = max((row.sums.last_ended_at for row in rows if row.sums.last_ended_at), default=None)
     return at is not None and (last is None or last <= at)
 
 
-def _has_job_since(request: Request, since: datetime) -> bool:
-    seen = Job.objects.filter(request=request, submitted_at__gte=since).exists()
-    return seen or QueueCount.objects.filter(request=request, newest_submitted_at__gte=since).exists()
-
-
 def _move(request: Request, verb: Verb, at: datetime) -> list[Request]:
-    """Make this move as the portal; somebody who was faster is right."""
+    """Make this move as the portal, unless someone else has moved the request first."""
     try:
         with transaction.atomic():
             make_move(verb=verb, request=request, by=PORTAL, at=at)

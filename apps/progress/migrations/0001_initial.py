@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('sha256', models.CharField(max_length=64, unique=True)),
-                ('content', models.TextField(help_text='JSON, as it was hashed.')),
+                ('content', models.TextField(help_text='The hashed JSON.')),
                 ('frozen_at', models.DateTimeField()),
                 ('request', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='report', to='production.request')),
             ],

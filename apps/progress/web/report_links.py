@@ -1,4 +1,4 @@
-"""Where the figures of a report lead: to the lists of the jobs behind them, as these are now."""
+"""Links from the figures of a report to the current lists of their jobs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from apps.production.models import Request
 
 
 def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]:
-    """Return the report for a page: `total` and each row of a table with `links`, by what they list."""
+    """Return the report with `links` in `total` and in each table row, by what they list."""
     of_request = {"request": request.key, "experiment": request.experiment.key}
     return {
         **report,
@@ -22,7 +22,7 @@ def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]
             {**row, "links": _to_jobs({**of_request, "stage": row["stage"] or NONE})} for row in report["stages"]
         ],
         "sites": [{**row, "links": _to_jobs({**of_request, "site": row["site"] or NONE})} for row in report["sites"]],
-        "causes": [{**row, "links": {"jobs": _to_judged(of_request, row)}} for row in report["causes"]],
+        "causes": [{**row, "links": {"jobs": _to_verdicts(of_request, row)}} for row in report["causes"]],
         "slowest": [{**row, "url": Job(pk=row["id"]).get_absolute_url()} for row in report["slowest"]],
     }
 
@@ -35,6 +35,6 @@ def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _to_judged(query: Mapping[str, str], row: Mapping[str, str]) -> str:
+def _to_verdicts(query: Mapping[str, str], row: Mapping[str, str]) -> str:
     of_cause = {"verdict": row["verdict"], "cause": row["cause"] or NONE, "service": row["service"] or NONE}
     return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**of_cause, **query})}"

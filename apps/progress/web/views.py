@@ -1,6 +1,4 @@
-"""The progress of a request, and how it ran: live while it is open, its frozen report afterwards."""
-
-from typing import Any
+"""The progress of a request, and its production report: live while it is open, frozen afterwards."""
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,7 +15,7 @@ from apps.progress.web.report_links import with_links
 
 @require_safe
 def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Answer with the panel alone where htmx asks, else with a page around it."""
+    """Return the panel alone to htmx, else a whole page."""
     wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     context = {"object": wanted, "progress": progress_now(wanted, at=timezone.now())}
     template = "progress/_progress.html" if request.headers.get("HX-Request") else "progress/progress.html"
@@ -26,16 +24,15 @@ def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_safe
 def report_now(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Show the report as of now, or go to the frozen one."""
+    """Show the report as of now, or redirect to the frozen one."""
     visible = Request.objects.visible_to(request.user).select_related("experiment")
     wanted: Request = get_object_or_404(visible, key=key)
     kept = ProductionReport.objects.filter(request=wanted).first()
     if kept is not None:
         return redirect("progress:frozen-report", digest=kept.sha256)
     now = timezone.now()
-    return _page(
-        request, {"object": wanted, "report": with_links(report_of(wanted, at=now), request=wanted), "as_of": now}
-    )
+    report = with_links(report_of(wanted, at=now), request=wanted)
+    return render(request, "progress/report.html", {"object": wanted, "report": report, "as_of": now})
 
 
 @require_safe
@@ -44,8 +41,5 @@ def frozen_report(request: AuthenticatedRequest, digest: str) -> HttpResponse:
     visible = ProductionReport.objects.filter(request__in=Request.objects.visible_to(request.user))
     kept: ProductionReport = get_object_or_404(visible.select_related("request__experiment"), sha256=digest)
     report = with_links(read_frozen(kept), request=kept.request)
-    return _page(request, {"object": kept.request, "report": report, "as_of": kept.frozen_at, "digest": kept.sha256})
-
-
-def _page(request: AuthenticatedRequest, context: dict[str, Any]) -> HttpResponse:
+    context = {"object": kept.request, "report": report, "as_of": kept.frozen_at, "digest": kept.sha256}
     return render(request, "progress/report.html", context)

@@ -1,4 +1,4 @@
-"""The progress of requests in the API."""
+"""The progress of requests and their production reports in the API."""
 
 from typing import Any
 
@@ -9,11 +9,13 @@ from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest
 from apps.production.api.routes import OfRequests
-from apps.progress.domain.progress import StageNow, progress_now
+from apps.progress.domain.production_report import read_frozen, report_of
+from apps.progress.domain.progress import RequestNow, StageNow, progress_now
+from apps.progress.models import ProductionReport
 
 
 class AcceptanceReader(serializers.Serializer[StageNow]):
-    """A stage that was taken as it is, without jobs that did not complete."""
+    """A stage that was accepted without jobs that did not complete."""
 
     by = serializers.CharField(source="acceptance.by")
     at = serializers.DateTimeField(source="acceptance.at")
@@ -23,7 +25,7 @@ class AcceptanceReader(serializers.Serializer[StageNow]):
 
 
 class StageProgressReader(serializers.Serializer[StageNow]):
-    """One stage. Null is not known; `queued`, `running` and `held` where no cluster could be asked."""
+    """One stage. Null means unknown; `queued`, `running` and `held` are null if no cluster has answered."""
 
     stage = serializers.CharField(source="row.stage")
     jobs_asked = serializers.IntegerField(source="row.wanted", allow_null=True)
@@ -43,8 +45,8 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     expected_early = serializers.DateTimeField(source="expected.early", allow_null=True)
     expected_late = serializers.DateTimeField(source="expected.late", allow_null=True)
     expected_basis = serializers.CharField(source="expected.basis")
-    core_hours_used = serializers.FloatField(source="burn.used")
-    core_hours_asked = serializers.FloatField(source="burn.asked", allow_null=True)
+    core_hours_used = serializers.FloatField()
+    core_hours_asked = serializers.FloatField(source="core_hours_requested", allow_null=True)
     located = serializers.BooleanField(allow_null=True)
     accepted = serializers.SerializerMethodField()
 
@@ -53,43 +55,49 @@ class StageProgressReader(serializers.Serializer[StageNow]):
         return AcceptanceReader(stage).data if stage.acceptance else None
 
 
-class ProgressReader(serializers.Serializer[Any]):
-    """Progress of a request: `as_of` of ended jobs, `queue_as_of` of those that wait and run.
+class ProgressReader(serializers.Serializer[RequestNow]):
+    """The progress of a request: `as_of` of finished jobs, `queue_as_of` of queued and running ones.
 
-    `expected_end` is that of the whole chain; where it is null, `expected_basis` says which stage lacks it, and why.
+    `expected_end` is that of the whole chain; if it is null, `expected_basis` says for which stage and why.
     """
 
-    request = serializers.CharField()
-    state = serializers.CharField()
+    request = serializers.CharField(source="request.key")
+    state = serializers.CharField(source="request.state")
     as_of = serializers.DateTimeField(allow_null=True)
     queue_as_of = serializers.DateTimeField(allow_null=True)
-    clusters_not_asked = serializers.ListField(child=serializers.CharField())
-    expected_end = serializers.DateTimeField(allow_null=True)
-    expected_early = serializers.DateTimeField(allow_null=True)
-    expected_late = serializers.DateTimeField(allow_null=True)
-    expected_basis = serializers.CharField()
+    clusters_not_asked = serializers.ListField(source="queue_unknown", child=serializers.CharField())
+    expected_end = serializers.DateTimeField(source="expected.at", allow_null=True)
+    expected_early = serializers.DateTimeField(source="expected.early", allow_null=True)
+    expected_late = serializers.DateTimeField(source="expected.late", allow_null=True)
+    expected_basis = serializers.CharField(source="expected.basis")
     stages = StageProgressReader(many=True)
 
 
 class ProgressViewSet(OfRequests):
-    """How far requests are."""
+    """The progress of requests."""
 
     serializer_class = ProgressReader
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the progress of one request, stage by stage."""
+        return Response(ProgressReader(progress_now(self.get_object(), at=timezone.now())).data)
+
+
+class RequestReportReader(serializers.Serializer[Any]):
+    """The report; `sha256` is null while the request is open and the report may still change."""
+
+    sha256 = serializers.CharField(allow_null=True)
+    report = serializers.JSONField()
+
+
+class RequestReportViewSet(OfRequests):
+    """Production reports of requests."""
+
+    serializer_class = RequestReportReader
+
+    def retrieve(self, request: ApiRequest, key: str) -> Response:
+        """Return the production report of one request: as of now, or as frozen when the request was closed."""
         wanted = self.get_object()
-        now = progress_now(wanted, at=timezone.now())
-        answer = {
-            "request": wanted.key,
-            "state": wanted.state,
-            "as_of": now.as_of,
-            "queue_as_of": now.queue_as_of,
-            "clusters_not_asked": now.queue_unknown,
-            "expected_end": now.expected.at,
-            "expected_early": now.expected.early,
-            "expected_late": now.expected.late,
-            "expected_basis": now.expected.basis,
-            "stages": now.stages,
-        }
-        return Response(ProgressReader(answer).data)
+        kept = ProductionReport.objects.filter(request=wanted).first()
+        content = read_frozen(kept) if kept else report_of(wanted, at=timezone.now())
+        return Response(RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data)

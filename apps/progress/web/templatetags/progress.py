@@ -1,12 +1,14 @@
-"""The rows of the home page's table of stages: a hundred of them, so made here and not by a loop of a template."""
+"""Rows of the table of stages on the home page, and figures of reports with links to their jobs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 from django import template
+from django.template import Context
 from django.template.defaultfilters import floatformat
 from django.urls import reverse
-from django.utils.html import escape
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.web.templatetags.look import number, when
@@ -17,7 +19,7 @@ register = template.Library()
 
 @register.simple_tag
 def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
-    """A row for each stage, those of a request under its number and title."""
+    """A row for each stage under its request. There are a hundred of them, too many for a template loop."""
     return mark_safe("".join(_rows(progress)))  # noqa: S308 – names and addresses are escaped, the rest are figures
 
 
@@ -42,3 +44,12 @@ def _linked(address: str, jobs: int) -> str:
 
 
 _percent = lru_cache(maxsize=1_000)(floatformat)
+
+
+@register.simple_tag(takes_context=True)
+def behind(context: Context, row: Mapping[str, Any], name: str, figure: float, shown: str) -> str:
+    """Link a figure of a row to its jobs; in a frozen report, say that the list is as of now."""
+    if not figure:
+        return shown
+    link = '<a href="{}" title="Jobs as of now">{}</a>' if context.get("digest") else '<a href="{}">{}</a>'
+    return format_html(link, row["links"][name], shown)
