@@ -111,6 +111,10 @@ class QualityResult(models.Model):
     def __str__(self) -> str:
         return f"{self.title}: {self.outcome}"
 
+    @property
+    def stage_title(self) -> str:
+        return "Whole request" if self.position is None else f"{self.position + 1} {self.stage_name}"
+
 
 class Waiver(models.Model):
     """A named person takes a result that has not passed; it holds for just what that result said.

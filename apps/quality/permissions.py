@@ -1,4 +1,4 @@
-"""Who may run the checks of a request, post results of it, and waive what has not passed."""
+"""Who may run the checks of a request, post results, and waive results that did not pass."""
 
 from apps.accounts.models import Principal
 from apps.production.domain.actors import may
@@ -7,15 +7,10 @@ from apps.production.models import Request
 
 
 def may_run(user: Principal, request: Request) -> bool:
-    """Tell whether this person may have the checks run again."""
+    """Whether a user may run the checks again and post results, in person or by a tool with a token."""
     return may(user, Actor.LIAISON, request) or may(user, Actor.OPERATOR, request)
 
 
-def may_post(user: Principal, request: Request) -> bool:
-    """Tell whether this person, or a tool with a token of that person, may post results: as for counts."""
-    return may_run(user, request)
-
-
 def may_waive(user: Principal, request: Request) -> bool:
-    """Tell whether this person may waive: an approver who has neither made nor submitted the request."""
+    """Whether a user may waive: an approver who neither created nor submitted the request."""
     return may(user, Actor.APPROVER, request)

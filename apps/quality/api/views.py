@@ -28,7 +28,7 @@ from apps.quality.domain import posts, runs
 from apps.quality.domain.overview import waivers_of
 from apps.quality.domain.standing import standing_of
 from apps.quality.models import HistogramPair
-from apps.quality.permissions import may_post
+from apps.quality.permissions import may_run
 
 
 class QualityViewSet(OfRequests):
@@ -42,7 +42,7 @@ class QualityViewSet(OfRequests):
         wanted = request_or_404(user, self.kwargs["key"])
         if self.action in {"waive", "withdraw_waiver"}:
             runs.check_may_waive(wanted, user)
-        elif self.request.method == "POST" and not may_post(user, wanted):
+        elif self.request.method == "POST" and not may_run(user, wanted):
             raise PermissionDenied("Only a liaison of the experiment, an approver or a shifter of the OPG may do this.")
         return wanted
 

@@ -1,6 +1,6 @@
 """What is known of a request's output when it is judged: plain values, no database. None is what is not known."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,9 +43,9 @@ class Histogram:
     """Contents of the same bins in a reference and as observed."""
 
     name: str
-    edges: tuple[float, ...]
-    reference: tuple[float, ...]
-    observed: tuple[float, ...]
+    edges: Sequence[float]
+    reference: Sequence[float]
+    observed: Sequence[float]
     link: str = ""
     by: str = ""
 

@@ -1,11 +1,10 @@
-"""Asking every check about facts: what each says becomes a row, whatever a third party's check does."""
+"""Running every check on the facts of a request; each judgement becomes a result row."""
 
 import hashlib
 import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,38 +17,52 @@ from apps.quality.models import MAX_NAME, QualityResult
 
 log = logging.getLogger(__name__)
 
-#: One check says no more than so much, each in no more words than so many.
+#: Limits of what one check may yield.
 MOST_JUDGEMENTS = 2_000
 MAX_WHY = 2_000
 MOST_NUMBERS = 50
 
 
-@dataclass(frozen=True)
-class _Said:
-    name: str
-    title: str
-    setting: Setting
-    judgement: Judgement
-
-
 def evaluate(facts: Facts, checks: Mapping[str, QualityCheck], settings: Mapping[str, Setting]) -> list[QualityResult]:
-    """Return the results, without their run, in the order of stages and checks; the request as a whole comes first."""
-    said = [one for name, check in checks.items() for one in _ask(name, check, settings[name], facts)]
-    said.sort(key=lambda one: -1 if one.judgement.stage is None else one.judgement.stage.position)
+    """Return the results, without their run, ordered by stage and check; those of the whole request come first."""
+    results = [row for name, check in checks.items() for row in _results_of(name, check, settings[name], facts)]
+    results.sort(key=lambda row: -1 if row.position is None else row.position)
     seen: dict[tuple[Any, ...], int] = {}
-    return [_result(one, place, seen) for place, one in enumerate(said)]
+    for place, row in enumerate(results):
+        row.place, row.subject = place, _once(seen, row.position, row.check_name, row.subject)
+        numbers = [[number["name"], number["value"]] for number in row.numbers]
+        content = [row.position, row.check_name, row.subject, row.outcome, row.value, row.threshold, row.why, numbers]
+        row.digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return results
 
 
-def _ask(name: str, check: QualityCheck, setting: Setting, facts: Facts) -> Iterator[_Said]:
+def _results_of(name: str, check: QualityCheck, setting: Setting, facts: Facts) -> Iterator[QualityResult]:
     if setting.effect == Effect.OFF:
         return
     try:
         judgements = [_checked(one) for one in islice(check(facts, setting.limits), MOST_JUDGEMENTS)]
-    except Exception as error:  # a third party's check may raise anything; the others must still speak
-        log.exception("the quality check %s broke", name)
-        judgements = [Judgement(outcome=Outcome.UNKNOWN, why=f"The check broke ({type(error).__name__}).")]
-    for judgement in judgements:
-        yield _Said(name, check.title, setting, judgement)
+    except Exception as error:  # a third party's check may raise anything; the others still count
+        log.exception("quality check %s failed", name)
+        judgements = [Judgement(outcome=Outcome.UNKNOWN, why=f"The check crashed ({type(error).__name__}).")]
+    for one in judgements:
+        outcome = one.outcome
+        if outcome is Outcome.FAILED and setting.effect == Effect.WARN:
+            outcome = Outcome.WARNED
+        blocks_unknown = setting.effect == Effect.BLOCK and setting.unknown == Unknown.BLOCK
+        yield QualityResult(
+            position=one.stage.position if one.stage else None,
+            stage_name=one.stage.name if one.stage else "",
+            check_name=name,
+            title=check.title[:200],
+            subject=clean_text(str(one.subject), MAX_NAME),
+            outcome=outcome,
+            blocks=outcome is Outcome.FAILED or (outcome is Outcome.UNKNOWN and blocks_unknown),
+            value=_finite(one.value),
+            threshold=_finite(one.threshold),
+            unit=one.unit[:16],
+            why=clean_text(str(one.why), MAX_WHY),
+            numbers=[_number(number) for number in one.numbers[:MOST_NUMBERS]],
+        )
 
 
 def _checked(judgement: Judgement) -> Judgement:
@@ -58,36 +71,8 @@ def _checked(judgement: Judgement) -> Judgement:
     return judgement
 
 
-def _result(said: _Said, place: int, seen: dict[tuple[Any, ...], int]) -> QualityResult:
-    one, setting = said.judgement, said.setting
-    outcome = one.outcome
-    if outcome is Outcome.FAILED and setting.effect == Effect.WARN:
-        outcome = Outcome.WARNED
-    blocks = outcome is Outcome.FAILED or (
-        outcome is Outcome.UNKNOWN and setting.effect == Effect.BLOCK and setting.unknown == Unknown.BLOCK
-    )
-    position = one.stage.position if one.stage else None
-    row = QualityResult(
-        place=place,
-        position=position,
-        stage_name=one.stage.name if one.stage else "",
-        check_name=said.name,
-        title=said.title[:200],
-        subject=_once(seen, position, said.name, clean_text(str(one.subject), MAX_NAME)),
-        outcome=outcome,
-        blocks=blocks,
-        value=_finite(one.value),
-        threshold=_finite(one.threshold),
-        unit=one.unit[:16],
-        why=clean_text(str(one.why), MAX_WHY),
-        numbers=[_number(number) for number in one.numbers[:MOST_NUMBERS]],
-    )
-    row.digest = _digest(row)
-    return row
-
-
 def _once(seen: dict[tuple[Any, ...], int], position: int | None, check: str, subject: str) -> str:
-    """Return the subject, with a number where the check has spoken of it before."""
+    """Return the subject, numbered if the check has used it before."""
     key = (position, check, subject)
     seen[key] = seen.get(key, 0) + 1
     return subject if seen[key] == 1 else _once(seen, position, check, f"{subject[: MAX_NAME - 8]} #{seen[key]}")
@@ -107,10 +92,3 @@ def _number(number: Number) -> dict[str, Any]:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _digest(row: QualityResult) -> str:
-    """Return the hash of what the result says: a waiver holds for just that."""
-    numbers = [[number["name"], number["value"]] for number in row.numbers]
-    told = [row.position, row.check_name, row.subject, row.outcome, row.value, row.threshold, row.why, numbers]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -19,7 +19,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.quality.enums import External
 from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, OutputFile, QualityInput
-from apps.quality.permissions import may_post
+from apps.quality.permissions import may_run
 
 #: Limits of one post, and of what one stage or request may have in all.
 FILES_A_POST = 1_000
@@ -173,7 +173,7 @@ def post_result(
 
 
 def _check_poster(request: Request, by: User) -> None:
-    if not may_post(by, request):
+    if not may_run(by, request):
         raise NotAllowed("Only a liaison of the experiment, an approver or a shifter of the OPG may post this.")
     if request.state not in REPORTABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: nothing is posted of it now.")

@@ -18,7 +18,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 from apps.quality.domain import runs
-from apps.quality.domain.overview import by_stage, runs_of, waiting_for_quality, waivers_of
+from apps.quality.domain.overview import runs_of, waiting_for_quality, waivers_of
 from apps.quality.domain.standing import rate, standing_of, thresholds_changed
 from apps.quality.models import QualityRun
 from apps.quality.permissions import may_run, may_waive
@@ -89,7 +89,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> H
         rated = tuple(rate(context["shown"]))
         context["may_waive"] = waives and context["shown"] == standing.run
     context |= {
-        "stages": by_stage(rated),
+        "rated": rated,
         "runs": runs_of(wanted),
         "waivers": waivers_of(wanted),
         "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], wanted),
