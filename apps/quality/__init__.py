@@ -1,1 +1,1 @@
-"""Whether what a request has produced is good: checks, results by stage, waivers, and closing the request."""
+"""Data quality of requests: checks, results by stage, waivers, and closing."""

@@ -1,4 +1,4 @@
-"""Thresholds in the back office: each change is a row, so the list is its history. All else is to look at."""
+"""Thresholds in the admin: each change is a row, so the list is the history. Everything else is read-only."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from apps.quality.models import ExternalResult, HistogramPair, OutputFile, Quali
 
 
 class ThresholdsForm(forms.ModelForm):
-    """New limits of one check, with why."""
+    """New limits of one check."""
 
     check_name = forms.ChoiceField(label="Check")
 
     class Meta:
         model = Thresholds
         fields = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "reason"]
-        labels = {"workflow": "Workflow type", "effect": "If it fails", "unknown": "If it cannot tell"}
+        labels = {"workflow": "Workflow type", "effect": "If it fails", "unknown": "If unknown"}
         widgets = {"limits": forms.Textarea(attrs={"rows": 4}), "reason": forms.Textarea(attrs={"rows": 3})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -30,10 +30,9 @@ class ThresholdsForm(forms.ModelForm):
         field = self.fields.get("check_name")
         if isinstance(field, forms.ChoiceField):
             field.choices = [(name, f"{one.title} ({name})") for name, one in checks().items()]
-            field.help_text = "Its limits and what they mean are in docs/data-quality.md."
+            field.help_text = "Limits are described in docs/data-quality.md."
 
     def clean(self) -> dict[str, Any]:
-        """Tell every fault beside its field."""
         data: dict[str, Any] = super().clean() or {}
         limits, reason = data.get("limits", {}), data.get("reason", "")
         if "check_name" in data:
@@ -45,7 +44,7 @@ class ThresholdsForm(forms.ModelForm):
 
 @admin.register(Thresholds)
 class ThresholdsAdmin(PortalAdmin):
-    """Add a row to change what holds; to take one back, add one that says “as the next wider row says”."""
+    """Rows are only added. To revoke one, add a row with the effect “as in the next wider row”."""
 
     form = ThresholdsForm
     list_display = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "at", "by", "reason"]
@@ -54,7 +53,6 @@ class ThresholdsAdmin(PortalAdmin):
     never = ("change", "delete")
 
     def save_model(self, request: HttpRequest, obj: Thresholds, form: Any, change: bool) -> None:
-        """Write it by the service, which also writes the event."""
         given = form.cleaned_data
         row = save_thresholds(
             check=given["check_name"],

@@ -1,42 +1,42 @@
-"""What a check finds, how far a run is, and what a threshold does."""
+"""Outcomes of checks, states of runs, and effects of thresholds."""
 
 from django.db import models
 
 
 class Outcome(models.TextChoices):
-    """What a check says of one thing, best first."""
+    """Outcome of a check, best first."""
 
     PASSED = "passed", "passed"
     WARNED = "warned", "warned"
-    UNKNOWN = "unknown", "not known"
+    UNKNOWN = "unknown", "unknown"
     FAILED = "failed", "failed"
 
 
 class RunState(models.TextChoices):
-    """How far a run of the checks is."""
+    """State of a run of the checks."""
 
     WAITING = "waiting", "running"
-    JUDGED = "judged", "judged"
+    JUDGED = "judged", "evaluated"
 
 
 class Effect(models.TextChoices):
-    """What comes of a check that has failed."""
+    """Effect of a failed check."""
 
-    BLOCK = "block", "the request is not done until it passes or is waived"
-    WARN = "warn", "it is a warning"
-    OFF = "off", "it is not asked"
-    INHERIT = "inherit", "as the next wider row says"
+    BLOCK = "block", "blocks the request until it passes or is waived"
+    WARN = "warn", "is a warning"
+    OFF = "off", "the check does not run"
+    INHERIT = "inherit", "as in the next wider row"
 
 
 class Unknown(models.TextChoices):
-    """What comes of a check that cannot tell."""
+    """Effect of a check with an unknown outcome."""
 
-    BLOCK = "block", "the request is not done until it can, or is waived"
-    PASS = "pass", "nothing: the page says that it is not known"
+    BLOCK = "block", "blocks the request until it is known or waived"
+    PASS = "pass", "does not block the request"
 
 
 class External(models.TextChoices):
-    """What a tool outside may say."""
+    """Outcome reported by an external tool."""
 
     PASSED = "passed", "passed"
     WARNED = "warned", "warned"

@@ -1,4 +1,4 @@
-"""Runs of the checks with their results, waivers, thresholds, and what was posted to judge by. Services write them."""
+"""Runs of the checks with results, waivers, thresholds, and posts. Written by domain functions only."""
 
 from typing import Any
 
@@ -17,21 +17,21 @@ def _person(**more: Any) -> Any:
 
 
 class Thresholds(models.Model):
-    """Limits of a check from some moment on; rows are only added, the newest of a check, type and experiment holds."""
+    """Limits of a check from a time on. Rows are only added; the newest for a check, type and experiment applies."""
 
     check_name = models.CharField("check", max_length=64)
     workflow = models.ForeignKey(
-        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every type."
+        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: every type."
     )
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every experiment."
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: every experiment."
     )
     effect = models.CharField(max_length=8, choices=Effect, default=Effect.BLOCK.value)
     unknown = models.CharField(max_length=8, choices=Unknown, default=Unknown.BLOCK.value)
     limits = models.JSONField(
-        default=dict, blank=True, help_text='Such as {"most_missing": 0.001}; what is not named stays as it comes.'
+        default=dict, blank=True, help_text='Such as {"most_missing": 0.001}. Limits not named keep their defaults.'
     )
-    reason = models.TextField(help_text="Why; others read it in the history.")
+    reason = models.TextField(help_text="Shown in the history.")
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
 
@@ -45,23 +45,23 @@ class Thresholds(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.check_name} of {self.workflow or 'every type'} of {self.experiment or 'every experiment'}"
+        return f"{self.check_name} for {self.workflow or 'every type'} of {self.experiment or 'every experiment'}"
 
 
 class QualityRun(models.Model):
-    """One run of all checks over a request, with the thresholds it was judged by; older ones are kept."""
+    """One run of all checks on a request, with the thresholds used."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="quality_runs")
-    number = models.PositiveIntegerField(help_text="Counts the runs of a request.")
-    arrival = models.BigIntegerField(help_text="The event that brought the request to data quality.")
+    number = models.PositiveIntegerField(help_text="Number of the run within its request.")
+    arrival = models.BigIntegerField(help_text="ID of the event that moved the request to data quality.")
     state = models.CharField(max_length=8, choices=RunState, default=RunState.WAITING.value)
     asked_at = models.DateTimeField()
     asked_by = models.CharField(max_length=150)
     reason = models.TextField(blank=True)
     judged_at = models.DateTimeField(null=True, blank=True)
     thresholds = models.JSONField(default=list, blank=True)
-    inputs = models.JSONField(default=dict, blank=True, help_text="What it was judged from, to see when that changes.")
-    totals_at = models.DateTimeField(null=True, blank=True, help_text="As of when the jobs were counted.")
+    inputs = models.JSONField(default=dict, blank=True, help_text="What the run is based on, to detect changes.")
+    totals_at = models.DateTimeField(null=True, blank=True, help_text="As-of time of the job totals.")
 
     class Meta:
         constraints = [
@@ -78,17 +78,19 @@ class QualityRun(models.Model):
 
 
 class QualityResult(models.Model):
-    """What one check says of a stage, or of the request; `digest` tells whether another result says the same."""
+    """The result of one check for a stage or the request; equal results have equal `digest`."""
 
     run = models.ForeignKey(QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False)
-    place = models.PositiveIntegerField(help_text="In the order of the page.")
-    position = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the stage; empty: the request.")
+    place = models.PositiveIntegerField(help_text="Position on the page.")
+    position = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Position of the stage. Empty: whole request."
+    )
     stage_name = models.CharField(max_length=64, blank=True)
     check_name = models.CharField("check", max_length=64)
     title = models.CharField(max_length=200)
-    subject = models.CharField(max_length=MAX_NAME, blank=True, help_text="Of what, where a check looks at several.")
+    subject = models.CharField(max_length=MAX_NAME, blank=True, help_text="The item, if a check looks at several.")
     outcome = models.CharField(max_length=8, choices=Outcome)
-    blocks = models.BooleanField(help_text="The request is not done with it, unless it is waived.")
+    blocks = models.BooleanField(help_text="The request cannot be closed unless this is waived.")
     value = models.FloatField(null=True, blank=True)
     threshold = models.FloatField(null=True, blank=True)
     unit = models.CharField(max_length=16, blank=True)
@@ -117,9 +119,9 @@ class QualityResult(models.Model):
 
 
 class Waiver(models.Model):
-    """A named person takes a result that has not passed; it holds for just what that result said.
+    """A person's waiver of one result. It does not apply to a result with other contents.
 
-    `made_by` and `sent_by` are the requesters of that moment, so that the database can tell them from the signer.
+    `made_by` and `sent_by` are the requesters at that time; a constraint keeps them from waiving.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="waivers")
@@ -129,9 +131,9 @@ class Waiver(models.Model):
     check_name = models.CharField("check", max_length=64)
     title = models.CharField(max_length=200)
     subject = models.CharField(max_length=MAX_NAME, blank=True)
-    why = models.TextField(help_text="What the check said.")
+    why = models.TextField(help_text="Text of the result.")
     digest = models.CharField(max_length=64)
-    in_part = models.BooleanField(default=False, help_text="The request is then partially done.")
+    in_part = models.BooleanField(default=False, help_text="Close the request as partially done.")
     reason = models.TextField()
     at = models.DateTimeField()
     by = _person()
@@ -157,7 +159,7 @@ class Waiver(models.Model):
 
 
 class QualityInput(models.Model):
-    """Counts what was posted for a request, so that one sees that its checks must run again."""
+    """A counter of the posts for a request, to detect that its checks must run again."""
 
     request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="quality_input", primary_key=True)
     revision = models.PositiveIntegerField(default=0)
@@ -167,10 +169,10 @@ class QualityInput(models.Model):
 
 
 class OutputFile(models.Model):
-    """A file that a stage says it has written. Two reporters may name the same one: that is what a check finds."""
+    """An output file of a stage. Several reporters may list the same file: a check finds that."""
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False)
-    key = models.CharField(max_length=MAX_NAME, help_text="Of the reporter's choice, such as the job's id.")
+    key = models.CharField(max_length=MAX_NAME, help_text="Identifies the reporter, such as a job ID.")
     name = models.CharField(max_length=MAX_NAME)
     size_bytes = models.BigIntegerField()
     events = models.BigIntegerField(null=True, blank=True)
@@ -234,14 +236,14 @@ class ExternalResult(models.Model):
 
 
 class LogLook(models.Model):
-    """Known errors in the log of a job that ended well; empty where none was found. Each such job is read once."""
+    """Known errors in the log of a completed job. Each log is read once."""
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="quality_look")
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="log_looks")
-    stage = models.CharField(max_length=64, blank=True, help_text="In small letters.")
+    stage = models.CharField(max_length=64, blank=True, help_text="Lower case.")
     read = models.BooleanField()
-    patterns = models.JSONField(default=list, help_text="Ids of known errors.")
-    line = models.TextField(blank=True, help_text="The first of them.")
+    patterns = models.JSONField(default=list, help_text="IDs of known errors.")
+    line = models.TextField(blank=True, help_text="First matching line.")
     at = models.DateTimeField()
 
     class Meta:

@@ -1,4 +1,4 @@
-"""What data quality does when something happens elsewhere."""
+"""Reactions to events of other apps."""
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.errors import InvalidTransition
@@ -11,7 +11,7 @@ from apps.quality.domain.standing import current_run
 
 @subscribe("quality.run_checks", "request.review")
 def on_request_examined(event: Event) -> None:
-    """Have the checks run; one that has left data quality meanwhile needs none."""
+    """Queue a run of the checks, unless the request has left data quality meanwhile."""
     request = Request.objects.filter(pk=event.target_id).first()
     if request is not None and current_run(request) is None:
         try:

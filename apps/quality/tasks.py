@@ -1,4 +1,4 @@
-"""Celery tasks of data quality: each may be lost, killed or run twice, and the sweep goes on."""
+"""Celery tasks of data quality; each may be lost, killed or run twice."""
 
 import logging
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @shared_task(acks_late=True)
 def check_request(*, request_id: int) -> None:
-    """Run what waits for a request, and close it if nothing is against that."""
+    """Run the checks on a request if due, and close it if they pass."""
     request = _read(request_id)
     if request is None or request.state != RequestState.DATA_QUALITY:
         return
@@ -26,19 +26,19 @@ def check_request(*, request_id: int) -> None:
             runs.ask_for_run(request=request, by=PORTAL, at=timezone.now())
         runs.run_checks(request=request, at=timezone.now())
         runs.close_if_passed(request=request, at=timezone.now())
-    except DomainError:  # somebody has moved it on meanwhile
+    except DomainError:  # it was moved meanwhile
         return
 
 
 @shared_task
 def check_all() -> None:
-    """Look at every request in data quality: what was lost, what has changed, what can be closed."""
+    """Check every request in data quality for lost runs, changes, and whether it can be closed."""
     waiting = Request.objects.filter(state=RequestState.DATA_QUALITY).order_by("pk").values_list("pk", flat=True)
     for pk in list(waiting):
         try:
             check_request(request_id=pk)
-        except Exception:  # one that cannot be judged must not keep the others waiting
-            log.exception("the data quality of request %s could not be judged", pk)
+        except Exception:  # one failure must not stop the others
+            log.exception("data quality checks of request %s failed", pk)
 
 
 def _read(request_id: int) -> Request | None:

@@ -98,7 +98,7 @@ def test_jobs_of_a_test_do_not_count(make, approver):
     standing = produced.judge()
     said = {(one.result.position, one.result.check_name): one.result.why for one in standing.rated}
     why = said[0, "missing_jobs"]
-    assert why == "1 of 2 jobs have not completed. 1 that were submitted while it was testing are not counted."
+    assert why == "1 of 2 jobs did not complete. 1 submitted as tests are not counted."
 
 
 def test_jobs_of_before_the_queue_do_not_count(produced):

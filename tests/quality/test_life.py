@@ -22,7 +22,7 @@ def test_request_whose_checks_pass_is_done_by_the_portal(produced):
     assert produced.settle() == "done"
     event = events_of(produced.request).last()
     assert (event.kind, event.actor, event.reason) == (
-        "request.done", PORTAL, "All checks of data quality have passed.",
+        "request.done", PORTAL, "All data quality checks passed.",
     )  # fmt: skip
     assert set(produced.said().values()) <= {"passed", "unknown"}
 
@@ -62,14 +62,14 @@ def test_nothing_reported_is_not_known_and_blocks(produced, approver):
     said = produced.said()
     assert said[0, "events_delivered", ""] == said[0, "missing_jobs", ""] == said[1, "files_written", ""] == "unknown"
     assert "request.quality_failed" in produced.kinds()
-    with pytest.raises(InvalidTransition, match="did not pass: an approver may waive each with a reason"):
+    with pytest.raises(InvalidTransition, match="did not pass. An approver can waive each result with a reason"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(InvalidTransition, match="did not pass"):
         SERVICES[Verb.DONE_PARTIAL](request=produced.fresh(), by=approver, at=LATER, reason="enough")
 
 
 def test_nobody_closes_what_is_not_judged(produced, approver):
-    with pytest.raises(InvalidTransition, match="not judged yet"):
+    with pytest.raises(InvalidTransition, match="not evaluated yet"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
 
 
@@ -101,7 +101,7 @@ def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done_partial"
     event = events_of(produced.request).last()
-    assert (event.actor, event.reason) == (PORTAL, "simulation: All jobs have delivered waived by opg-one.")
+    assert (event.actor, event.reason) == (PORTAL, "simulation: All jobs completed waived by opg-one.")
 
 
 def test_only_an_approver_who_is_not_the_requester_waives(produced, liaison, shifter, nova):
@@ -119,7 +119,7 @@ def test_requester_who_became_approver_waives_nothing(produced, liaison):
 
     accounts.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=LATER)
     (one, *_) = produced.judge().open
-    with pytest.raises(NotAllowed, match="You made or submitted"):
+    with pytest.raises(NotAllowed, match="You created or submitted"):
         waive(produced, one, type(liaison).objects.get(pk=liaison.pk))
 
 
@@ -138,7 +138,7 @@ def test_waiver_holds_for_just_what_was_said(produced, approver):
         waive(produced, one, approver)
     produced.report(1, events_out=8, files_out=1)
     assert produced.standing().is_stale
-    with pytest.raises(InvalidTransition, match="something new was reported"):
+    with pytest.raises(InvalidTransition, match="reports or thresholds have changed"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "data_quality"
     assert {one.result.check_name for one in produced.standing().open} == {"events_delivered", "events_kept"}
@@ -152,7 +152,7 @@ def test_withdrawn_waiver_holds_no_more(produced, approver, shifter):
     runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
     assert produced.settle() == "data_quality"
     assert [one.result.digest for one in produced.standing().open] == [signed[0].digest]
-    with pytest.raises(InvalidTransition, match="no such waiver"):
+    with pytest.raises(InvalidTransition, match="waiver not found"):
         runs.withdraw_waiver(request=produced.fresh(), waiver=signed[0].pk, by=approver, at=LATER, reason="no")
     waive(produced, opened[0], approver)
     assert produced.settle() == "done"
@@ -180,7 +180,7 @@ def test_results_of_before_do_not_close_a_request_that_was_resumed(produced, app
     for verb in (Verb.RESUME, Verb.COMPLETE, Verb.REVIEW):
         SERVICES[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
     assert not produced.standing().passes
-    with pytest.raises(InvalidTransition, match="not judged yet"):
+    with pytest.raises(InvalidTransition, match="not evaluated yet"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done"
 
@@ -189,7 +189,7 @@ def test_run_on_demand_keeps_the_request_open_until_it_is_judged(produced, appro
     produced.all_good()
     produced.judge()
     runs.ask_for_run(request=produced.fresh(), by=liaison, at=LATER, reason="new constants")
-    with pytest.raises(InvalidTransition, match="not judged yet"):
+    with pytest.raises(InvalidTransition, match="not evaluated yet"):
         SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(NotAllowed):
         runs.ask_for_run(request=produced.fresh(), by=other_liaison, at=LATER)
@@ -199,7 +199,7 @@ def test_run_on_demand_keeps_the_request_open_until_it_is_judged(produced, appro
 @pytest.mark.parametrize("state", ["running", "completing", "cancelled"])
 def test_nothing_is_judged_elsewhere(state, make, approver):
     produced = make(state)
-    with pytest.raises(InvalidTransition, match="not judged now"):
+    with pytest.raises(InvalidTransition, match="not in data quality"):
         runs.ask_for_run(request=produced.fresh(), by=approver, at=LATER)
     produced.settle()
     assert not QualityRun.objects.exists()

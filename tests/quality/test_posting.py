@@ -43,7 +43,7 @@ def test_files_that_two_jobs_or_two_requests_name_are_found(produced, make, nova
     assert said[0, "duplicates", "files"] == said[0, "file_sizes", ""] == "failed"
     (why,) = [one.result.why for one in produced.standing().rated if one.result.subject == "files"
               and one.result.check_name == "duplicates" and one.result.position == 0]  # fmt: skip
-    assert why == f"Named more than once: a, b ({other.request.key})."
+    assert why == f"Listed more than once: a, b ({other.request.key})."
 
 
 def test_two_requests_that_write_one_dataset_are_a_warning(produced, make):

@@ -41,7 +41,7 @@ def test_run_keeps_the_thresholds_it_was_judged_by(produced, browse, liaison):
     assert produced.said()[1, "missing_jobs", ""] == "failed"
     row = save(limits={"most_missing": 0.5, "warn_missing": None}, reason="The disk was full.")
     page = browse(liaison).get(f"/quality/{produced.request.key}/").content.decode()
-    assert "Thresholds were changed since." in page
+    assert "Thresholds have changed since." in page
     produced.judge()
     assert produced.said()[1, "missing_jobs", ""] == "passed"
     kept = [
@@ -107,7 +107,7 @@ def test_admin_sets_them_with_a_reason_and_nothing_is_changed_or_deleted(admin, 
     address = "/admin/quality/thresholds/add/"
     assert b"This field is required." in client.post(address, sent).content
     wrong = client.post(address, {**sent, "reason": "x", "limits": '{"smallest": 1}'})
-    assert "There is no limit “smallest”" in wrong.content.decode()
+    assert "Unknown limit “smallest”" in wrong.content.decode()
     assert client.post(address, {**sent, "reason": "Stubs of 200 bytes."}).status_code == 302
     row = Thresholds.objects.get()
     assert (row.by, row.reason, row.limits) == ("admin-one", "Stubs of 200 bytes.", {"smallest_bytes": 1000})

@@ -1,4 +1,4 @@
-"""Data quality in the API. What is posted is read strictly: numbers are numbers, and unknown names are refused."""
+"""Data quality in the API. Posts are read strictly: no texts for numbers, no unknown fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,9 @@ _MOST = 10**15
 
 @extend_schema_field(OpenApiTypes.DOUBLE)
 class Figure(serializers.Field[Any, Any, Any, Any]):
-    """A JSON number: no text, no true."""
+    """A JSON number, not a text or a boolean."""
 
-    default_error_messages = {"invalid": "A number."}
+    default_error_messages = {"invalid": "Enter a number."}
 
     def to_internal_value(self, data: Any) -> int | float:
         if type(data) not in (int, float):
@@ -33,17 +33,17 @@ class Figure(serializers.Field[Any, Any, Any, Any]):
 
 
 class Strict(serializers.Serializer[Any]):
-    """A body in which a name that nobody knows is a fault, not silence."""
+    """A body in which unknown fields are errors."""
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = set(data) - set(self.fields) if isinstance(data, Mapping) else set()
         if unknown:
-            raise serializers.ValidationError({str(name)[:100]: ["There is no such field."] for name in unknown})
+            raise serializers.ValidationError({str(name)[:100]: ["Unknown field."] for name in unknown})
         return super().to_internal_value(data)
 
 
 class _OfStage(Strict):
-    stage = serializers.IntegerField(min_value=1, max_value=10_000, help_text="Its number: 1 is the first.")
+    stage = serializers.IntegerField(min_value=1, max_value=10_000, help_text="Number of the stage, from 1.")
 
 
 class FileWriter(Strict):
@@ -55,24 +55,28 @@ class FileWriter(Strict):
 
 
 class FilesWriter(_OfStage):
-    """Files that one reporter has written; the same key again replaces all that it named before."""
+    """Files of one reporter; posting the same key again replaces them."""
 
-    key = serializers.CharField(max_length=200, trim_whitespace=False, help_text="Such as the job's id.")
+    key = serializers.CharField(
+        max_length=200, trim_whitespace=False, help_text="Identifies the reporter, such as a job ID."
+    )
     files = serializers.ListField(child=FileWriter(), min_length=1, max_length=FILES_A_POST)
 
 
 class HistogramWriter(_OfStage):
-    """A histogram beside its reference, in the same bins."""
+    """A histogram and its reference, in the same bins."""
 
     name = serializers.CharField(max_length=200, trim_whitespace=False)
-    edges = serializers.ListField(child=Figure(), min_length=2, max_length=MOST_BINS + 1, help_text="Of the bins.")
-    reference = serializers.ListField(child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries a bin.")
-    observed = serializers.ListField(child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries a bin.")
+    edges = serializers.ListField(
+        child=Figure(), min_length=2, max_length=MOST_BINS + 1, help_text="Bin edges, increasing."
+    )
+    reference = serializers.ListField(child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries per bin.")
+    observed = serializers.ListField(child=Figure(), min_length=1, max_length=MOST_BINS, help_text="Entries per bin.")
     link = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
 
 
 class ResultWriter(Strict):
-    """What a tool outside says; without `stage` of the request as a whole."""
+    """A result of an external tool; without `stage`, of the whole request."""
 
     stage = serializers.IntegerField(min_value=1, max_value=10_000, required=False, allow_null=True, default=None)
     name = serializers.CharField(max_length=200, trim_whitespace=False, help_text="Tool and check: dqm/occupancy.")
@@ -84,21 +88,21 @@ class ResultWriter(Strict):
 
 
 class AgainWriter(Strict):
-    """Why the checks run again, if there is something to say."""
+    """A new run of the checks."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
 
 
 class WaiveWriter(Strict):
-    """Which result is waived, by its id, and why."""
+    """The waiver of a result, by its ID."""
 
     result = serializers.IntegerField(min_value=1, max_value=2**62)
     reason = serializers.CharField(max_length=MAX_REASON)
-    in_part = serializers.BooleanField(required=False, default=False, help_text="The request is then partially done.")
+    in_part = serializers.BooleanField(required=False, default=False, help_text="Close the request as partially done.")
 
 
 class WithdrawWaiverWriter(Strict):
-    """Which waiver is taken back, by its id, and why."""
+    """The withdrawal of a waiver, by its ID."""
 
     waiver = serializers.IntegerField(min_value=1, max_value=2**62)
     reason = serializers.CharField(max_length=MAX_REASON)
@@ -117,7 +121,7 @@ class WaiverReader(serializers.ModelSerializer[Waiver]):
 
 
 class NumberReader(serializers.Serializer[Any]):
-    """A figure behind a result."""
+    """A figure that a result is based on."""
 
     name = serializers.CharField()
     value = serializers.JSONField(allow_null=True)
@@ -125,7 +129,7 @@ class NumberReader(serializers.Serializer[Any]):
 
 
 class ResultReader(serializers.ModelSerializer[QualityResult]):
-    """One result; `is_open` stands between the request and its end."""
+    """One result; the request cannot be closed while `is_open`."""
 
     check = serializers.CharField(source="check_name")
     numbers = NumberReader(many=True)
@@ -152,7 +156,7 @@ class ResultReader(serializers.ModelSerializer[QualityResult]):
 
 
 class RunReader(serializers.ModelSerializer[QualityRun]):
-    """A run with the thresholds it was judged by."""
+    """A run with its thresholds."""
 
     class Meta:
         model = QualityRun
@@ -160,21 +164,19 @@ class RunReader(serializers.ModelSerializer[QualityRun]):
 
 
 class StandingReader(serializers.Serializer[Any]):
-    """How a request stands: the newest run, the results of the newest that was judged, and all waivers."""
+    """Data quality of a request: the newest run, the results of the newest evaluated run, and all waivers."""
 
     request = serializers.CharField()
     state = serializers.CharField()
-    passes = serializers.BooleanField(help_text="Nothing stands between the request and its end.")
-    is_stale = serializers.BooleanField(
-        help_text="Something new was reported, or thresholds were changed: the checks run again."
-    )
+    passes = serializers.BooleanField(help_text="The request can be closed.")
+    is_stale = serializers.BooleanField(help_text="Reports or thresholds have changed: the checks will run again.")
     run = RunReader(allow_null=True)
     results = ResultReader(many=True)
     waivers = WaiverReader(many=True)
 
 
 class PostedReader(serializers.Serializer[Any]):
-    """What was noted."""
+    """The number of stored items."""
 
     noted = serializers.IntegerField()
 

@@ -1,4 +1,4 @@
-"""Data quality in the API: how a request stands, what is posted to be judged by, runs and waivers."""
+"""Data quality in the API: results, posts, runs and waivers."""
 
 from typing import Any
 
@@ -32,22 +32,22 @@ from apps.quality.permissions import may_run
 
 
 class QualityViewSet(OfRequests):
-    """Whether what a request has produced is good."""
+    """Data quality of requests."""
 
     serializer_class = StandingReader
 
     def get_object(self) -> Request:
-        """Return the request; those who may not sign or post are refused before their body is looked at."""
+        """Return the request. Users who may not waive or post are refused before their body is parsed."""
         user = self.request.user
         wanted = request_or_404(user, self.kwargs["key"])
         if self.action in {"waive", "withdraw_waiver"}:
             runs.check_may_waive(wanted, user)
         elif self.request.method == "POST" and not may_run(user, wanted):
-            raise PermissionDenied("Only a liaison of the experiment, an approver or a shifter of the OPG may do this.")
+            raise PermissionDenied("Only liaisons of the experiment, approvers and shifters can do this.")
         return wanted
 
     def answer(self, done: Any, reader: Any = StandingReader, code: int = 200) -> Response:
-        """Answer with what was noted, or with how the request stands."""
+        """Answer with what was stored, or with the data quality of the request."""
         if not isinstance(done, Request):
             return super().answer(done, reader, code)
         done.refresh_from_db(fields=["state"])
@@ -65,27 +65,27 @@ class QualityViewSet(OfRequests):
         return Response(StandingReader(told, context={"rated": rated}).data)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """Tell how a request stands, with the results of its newest run and all waivers."""
+        """Return the data quality of a request: the results of its newest run and all waivers."""
         return self.answer(self.get_object())
 
     @command(AgainWriter, StandingReader)
     def again(self, wanted: Request, **given: Any) -> None:
-        """Have the checks run again; they do so by themselves when something is reported."""
+        """Run the checks again; they also run automatically when something is reported."""
         runs.ask_for_run(request=wanted, **given)
 
     @command(WaiveWriter, StandingReader)
     def waive(self, wanted: Request, **given: Any) -> None:
-        """Waive a result in your own name; an approver who has neither made nor submitted the request may."""
+        """Waive a result; allowed for approvers who neither created nor submitted the request."""
         runs.waive_result(request=wanted, **given)
 
     @command(WithdrawWaiverWriter, StandingReader, url_path="withdraw-waiver")
     def withdraw_waiver(self, wanted: Request, **given: Any) -> None:
-        """Take back a waiver, as long as the request is not closed."""
+        """Withdraw a waiver while the request is open."""
         runs.withdraw_waiver(request=wanted, **given)
 
     @command(FilesWriter, PostedReader)
     def files(self, wanted: Request, *, stage: int, files: list[dict[str, Any]], **given: Any) -> dict[str, int]:
-        """Name files that a job has written, with their sizes; the same `key` again replaces what it named."""
+        """Post the files of a job with their sizes; posting the same `key` again replaces them."""
         named = [posts.NamedFile(**one) for one in files]
         return {"noted": posts.name_files(stage=self._stage(wanted, stage), files=named, **given)}
 
@@ -93,7 +93,7 @@ class QualityViewSet(OfRequests):
     @extend_schema(methods=["post"], request=HistogramWriter, responses={200: HistogramReader, 201: HistogramReader})
     @action(detail=True, methods=["get", "post"])
     def histograms(self, request: ApiRequest, key: str) -> Response:
-        """List the histograms posted, or post one beside its reference; the same name again replaces it."""
+        """List the histograms, or post one with its reference; posting the same name again replaces it."""
         wanted = self.get_object()
         if request.method != "POST":
             rows = HistogramPair.objects.filter(stage__request=wanted).order_by("stage", "name")
@@ -105,7 +105,7 @@ class QualityViewSet(OfRequests):
     @extend_schema(request=ResultWriter, responses={200: ExternalReader, 201: ExternalReader})
     @action(detail=True, methods=["post"])
     def results(self, request: ApiRequest, key: str) -> Response:
-        """Post what a tool outside the portal says; the same name again replaces what it said."""
+        """Post a result of an external tool; posting the same name again replaces it."""
         wanted, given = self.get_object(), self.given(ResultWriter)
         stage = self._stage(wanted, given["stage"]) if given["stage"] else None
         row, is_new = posts.post_result(request=wanted, **{**given, "stage": stage})

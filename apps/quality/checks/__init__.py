@@ -1,4 +1,4 @@
-"""What a check of data quality is, and the ones that come with the portal."""
+"""Data quality checks: the interface and the built-in checks."""
 
 from apps.quality.checks.base import Judgement, Limit, Number, QualityCheck, quality_check
 from apps.quality.checks.facts import Facts, Histogram, Posted, StageFacts

@@ -1,4 +1,4 @@
-"""What a check is: a plain function of facts and limits that yields judgements. It never sees the database."""
+"""The interface of checks: functions of facts and limits that yield judgements, without database access."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from apps.quality.enums import Effect, Outcome, Unknown
 
 @dataclass(frozen=True)
 class Number:
-    """A figure behind a judgement, with the page that shows where it comes from."""
+    """A figure that a judgement is based on, with a link to its source."""
 
     name: str
     value: float | str | None
@@ -18,7 +18,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Limit:
-    """A number that an admin may change, with what holds unless one does."""
+    """A number that admins can change, with its default."""
 
     name: str
     default: float | None
@@ -27,7 +27,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a check says of one stage, or without one of the request; `subject` where it looks at several things."""
+    """The judgement of one stage, or of the request; `subject` names the item if a check looks at several."""
 
     outcome: Outcome
     why: str
@@ -45,7 +45,7 @@ Judge = Callable[[Facts, Limits], Iterator[Judgement]]
 
 @dataclass(frozen=True)
 class QualityCheck:
-    """A check with its words, its limits, and what comes of it unless an admin says otherwise."""
+    """A check with its texts, limits and default effects."""
 
     title: str
     description: str
@@ -61,7 +61,7 @@ class QualityCheck:
 def quality_check(
     title: str, *limits: Limit, effect: Effect = Effect.BLOCK, unknown: Unknown = Unknown.BLOCK
 ) -> Callable[[Judge], QualityCheck]:
-    """Make a check of a function; the first line of its docstring is its description."""
+    """Turn a function into a check; the first line of its docstring is the description."""
 
     def make(judge: Judge) -> QualityCheck:
         return QualityCheck(title, (judge.__doc__ or "").partition("\n")[0], judge, limits, effect, unknown)
@@ -70,7 +70,7 @@ def quality_check(
 
 
 def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
-    """Judge a value that should be small; return the outcome and the threshold that counts. None is no limit."""
+    """Judge a value that should be small; return the outcome and the relevant threshold. None is no limit."""
     if fail is not None and value > fail:
         return Outcome.FAILED, fail
     if warn is not None and value > warn:
@@ -79,6 +79,6 @@ def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outc
 
 
 def below(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
-    """Judge a value that should be large; return the outcome and the threshold that counts. None is no limit."""
+    """Judge a value that should be large; return the outcome and the relevant threshold. None is no limit."""
     outcome, threshold = above(-value, warn=None if warn is None else -warn, fail=None if fail is None else -fail)
     return outcome, None if threshold is None else -threshold

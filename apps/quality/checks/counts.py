@@ -1,4 +1,4 @@
-"""Checks that what went in came out: events and files, from what jobs report and the request asks for."""
+"""Checks of event and file counts: requested, read and written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,14 +7,14 @@ from apps.quality.checks.base import Judgement, Limit, Limits, Number, above, qu
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Outcome, Unknown
 
-#: Arguments of a stage that say which part of the events goes on; 1 where neither is given.
+#: Arguments of a stage that give the fraction of events it selects; 1 if neither is given.
 _FRACTIONS = ("passing", "filter_efficiency")
-#: Beside an exact number, one that follows from a fraction is expected.
-_SELECTED = Limit("most_off_selected", 0.1, "The same where the stage selects, by “Part that passes” and the like.")
+#: Expected counts of selecting stages follow from a fraction and are not exact.
+_SELECTED = Limit("most_off_selected", 0.1, "The same for stages that select events, as by “Part that passes”.")
 
 
 def expected_part(stage: StageFacts) -> float | None:
-    """Return which part of its events a stage should write; None for a selection that does not say."""
+    """Return the fraction of its events that a stage should write; None for an unspecified selection."""
     for name in _FRACTIONS:
         value: Any = stage.arguments.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -23,7 +23,7 @@ def expected_part(stage: StageFacts) -> float | None:
 
 
 def _off(value: int, expected: float) -> float:
-    """Return by which part a value is off what was expected; off nothing is one whole."""
+    """Return the relative deviation from an expected value; 1 if that is zero."""
     if expected == 0:
         return 0.0 if value == 0 else 1.0
     return abs(value - expected) / expected
@@ -38,24 +38,24 @@ def _unknown(stage: StageFacts, why: str, numbers: tuple[Number, ...], subject: 
 
 
 @quality_check(
-    "Events asked for were written",
-    Limit("most_off", 0, "Events written may be off those asked for by this part."),
+    "Requested events written",
+    Limit("most_off", 0, "Allowed relative deviation of events written from events requested."),
     _SELECTED,
 )
 def events_delivered(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """Each stage has written the events that it was asked for; more than asked for is a warning."""
+    """Each stage has written the requested events; more than requested is a warning."""
     for stage in facts.stages:
         part = expected_part(stage)
         if not stage.events_asked or part is None:
             continue
         expected = stage.events_asked * part
         numbers: tuple[Number, ...] = (
-            Number("events asked for", stage.events_asked),
+            Number("events requested", stage.events_asked),
             Number("events written", stage.events_out),
         )
         numbers += () if part == 1 else (Number("part that passes", part),)
         if stage.events_out is None:
-            yield _unknown(stage, "Its jobs have not reported how many events they wrote.", numbers)
+            yield _unknown(stage, "Its jobs did not report how many events they wrote.", numbers)
             continue
         off = _off(stage.events_out, expected)
         outcome, threshold = above(off, warn=None, fail=_limit(limits, part))
@@ -69,11 +69,11 @@ def events_delivered(facts: Facts, limits: Limits) -> Iterator[Judgement]:
 
 @quality_check(
     "Events in = events out",
-    Limit("most_off", 0, "Events written may be off those read by this part."),
+    Limit("most_off", 0, "Allowed relative deviation of events written from events read."),
     _SELECTED,
 )
 def events_kept(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """Each stage that reads events writes as many, or the part of them that it selects."""
+    """Each stage writes as many events as it reads, or the fraction that it selects."""
     for stage in facts.stages:
         before = facts.before(stage)
         if before is None and not stage.input_dataset:
@@ -82,9 +82,9 @@ def events_kept(facts: Facts, limits: Limits) -> Iterator[Judgement]:
         numbers = (Number("events read", read), Number("events written", stage.events_out))
         if read is None or stage.events_out is None:
             if stage.events_asked is None and before is None:
-                continue  # nobody has ever counted events here
+                continue  # events are not counted at all here
             what = "read" if read is None else "wrote"
-            yield _unknown(stage, f"Its jobs have not reported how many events they {what}.", numbers)
+            yield _unknown(stage, f"Its jobs did not report how many events they {what}.", numbers)
             continue
         part = expected_part(stage)
         if part is None:
@@ -107,11 +107,11 @@ def events_kept(facts: Facts, limits: Limits) -> Iterator[Judgement]:
 
 @quality_check(
     "Nothing lost between stages",
-    Limit("most_off", 0, "What a stage reads may be off what the one before wrote by this part."),
+    Limit("most_off", 0, "Allowed relative deviation of what a stage reads from what the previous one wrote."),
     unknown=Unknown.PASS,
 )
 def handed_on(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """Each stage has read all files and events that the stage before has written."""
+    """Each stage has read all files and events written by the previous one."""
     for stage in facts.stages:
         before = facts.before(stage)
         if before is None:
@@ -123,7 +123,7 @@ def handed_on(facts: Facts, limits: Limits) -> Iterator[Judgement]:
             numbers = (Number(f"{what} written by {before.name}", written), Number(f"{what} read", read))
             if written is None or read is None:
                 who = before.name if written is None else "its jobs"
-                yield _unknown(stage, f"How many {what} is not reported by {who}.", numbers, what)
+                yield _unknown(stage, f"The number of {what} was not reported by {who}.", numbers, what)
                 continue
             off = _off(read, written)
             outcome, threshold = above(off, warn=None, fail=limits["most_off"])

@@ -1,4 +1,4 @@
-"""What is known of a request's output when it is judged: plain values, no database. None is what is not known."""
+"""Facts about the output of a request: plain values, no database. None means unknown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from apps.quality.enums import Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class JobSums:
-    """Jobs of a stage that ended, by attempts; `delivered` are jobs whose last attempt completed, no tests."""
+    """Finished attempts of a stage; `delivered` counts jobs whose last attempt completed, without tests."""
 
     ended: int = 0
     completed: int = 0
@@ -25,7 +25,7 @@ class JobSums:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Files that a stage has named; `names` are examples, of those that are larger or smaller than all others first."""
+    """Files of a stage; `sizes` has the smallest and largest, `twice` and `elsewhere` examples of duplicates."""
 
     count: int = 0
     size_bytes: int = 0
@@ -40,7 +40,7 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """Contents of the same bins in a reference and as observed."""
+    """A histogram and its reference in the same bins."""
 
     name: str
     edges: Sequence[float]
@@ -52,7 +52,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """What a tool outside says."""
+    """A result of an external tool."""
 
     name: str
     outcome: Outcome
@@ -65,7 +65,7 @@ class Posted:
 
 @dataclass(frozen=True, kw_only=True)
 class LogSample:
-    """Logs of jobs that ended well: how many were read, in how many a known error stands, and which."""
+    """Logs of completed jobs: how many were read, how many contain known errors, and which."""
 
     asked: int = 0
     read: int = 0
@@ -76,7 +76,7 @@ class LogSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogued:
-    """A dataset as the catalogue of datasets knows it."""
+    """A dataset in the dataset catalogue."""
 
     name: str
     files: int | None = None
@@ -85,7 +85,7 @@ class Catalogued:
 
 @dataclass(frozen=True, kw_only=True)
 class StageFacts:
-    """One stage: what was asked of it, what its jobs said, and what was posted."""
+    """One stage: what was requested, what its jobs reported, and what was posted."""
 
     position: int
     name: str
@@ -107,13 +107,13 @@ class StageFacts:
     logs: LogSample = LogSample()
     catalogued: Catalogued | None = None
     also_written_by: tuple[str, ...] = ()
-    #: Who took it as it is, without jobs that did not complete, and why.
+    #: Who accepted it as is, without jobs that did not complete, and why.
     accepted: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A request with its stages in order. `links` are addresses of the portal by what they show."""
+    """A request with its stages in order. `links` maps names of lists to their URLs."""
 
     request: str
     experiment: str = ""
@@ -124,12 +124,12 @@ class Facts:
     links: Mapping[str, str] = field(default_factory=dict)
 
     def before(self, stage: StageFacts) -> StageFacts | None:
-        """Return the stage whose output this one reads, if it is one of the request's."""
+        """Return the stage of this request whose output a stage reads, if any."""
         if stage.position == 0:
             return None
         last = self.stages[stage.position - 1]
         return last if stage.input_dataset in {"", last.output_dataset} else None
 
     def link(self, stage: StageFacts, what: str) -> str:
-        """Return the address of a stage's `jobs` or `failed` jobs; empty where there is none."""
+        """Return the URL of a stage's `jobs` or `failed` jobs, or an empty text."""
         return self.links.get(f"{what}:{stage.position}", "")

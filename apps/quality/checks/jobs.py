@@ -1,4 +1,4 @@
-"""Checks of how the jobs of a stage ended, from the roll-ups of jobs and a sample of logs."""
+"""Checks of how the jobs of a stage finished, from the hourly totals and a sample of logs."""
 
 from collections.abc import Iterator
 
@@ -8,19 +8,19 @@ from apps.quality.enums import Effect, Outcome, Unknown
 
 
 @quality_check(
-    "All jobs have delivered",
-    Limit("warn_missing", 0, "More missing than this part of the jobs asked for is a warning."),
-    Limit("most_missing", 0, "More missing than this part of the jobs asked for fails."),
+    "All jobs completed",
+    Limit("warn_missing", 0, "A larger fraction of missing jobs is a warning."),
+    Limit("most_missing", 0, "A larger fraction of missing jobs fails."),
 )
 def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """As many jobs of each stage have completed as were asked for."""
+    """The requested number of jobs of each stage has completed."""
     for stage in facts.stages:
         if not stage.jobs_asked:
             continue
         numbers = (
-            Number("jobs asked for", stage.jobs_asked),
+            Number("jobs requested", stage.jobs_asked),
             Number("completed", stage.jobs.good, facts.link(stage, "completed")),
-            *([Number("of a test, not counted", stage.jobs.tests)] if stage.jobs.tests else []),
+            *([Number("tests, not counted", stage.jobs.tests)] if stage.jobs.tests else []),
         )
         if not stage.jobs.ended:
             yield _no_jobs(stage, numbers)
@@ -29,12 +29,12 @@ def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
         part = missing / stage.jobs_asked
         outcome, threshold = above(part, warn=limits["warn_missing"], fail=limits["most_missing"])
         why = (
-            f"{missing:,} of {stage.jobs_asked:,} jobs have not completed."
+            f"{missing:,} of {stage.jobs_asked:,} jobs did not complete."
             if missing
-            else f"All {stage.jobs_asked:,} jobs have completed."
+            else f"All {stage.jobs_asked:,} jobs completed."
         )
         if missing and stage.jobs.tests:
-            why += f" {stage.jobs.tests:,} that were submitted while it was testing are not counted."
+            why += f" {stage.jobs.tests:,} submitted as tests are not counted."
         why += f" {stage.accepted}" if stage.accepted and missing else ""
         yield Judgement(
             stage=stage, outcome=outcome, why=why, value=part, threshold=threshold, unit="part", numbers=numbers
@@ -42,20 +42,20 @@ def missing_jobs(facts: Facts, limits: Limits) -> Iterator[Judgement]:
 
 
 def _no_jobs(stage: StageFacts, numbers: tuple[Number, ...]) -> Judgement:
-    why = "No job of this stage was seen: accounting tells of none."
+    why = "Accounting has no job of this stage."
     return Judgement(stage=stage, outcome=Outcome.UNKNOWN, why=why, numbers=numbers)
 
 
 @quality_check(
-    "Few jobs failed",
-    Limit("warn_failed", 0.05, "More failed attempts than this part of all is a warning."),
-    Limit("most_failed", 0.25, "More failed attempts than this part of all fails."),
+    "Failure rate",
+    Limit("warn_failed", 0.05, "A larger fraction of failed attempts is a warning."),
+    Limit("most_failed", 0.25, "A larger fraction of failed attempts fails."),
 )
 def failure_fraction(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """Only a small part of the attempts failed, also where a retry helped."""
+    """Only a small fraction of the attempts failed, including those that a retry fixed."""
     for stage in facts.stages:
         numbers = (
-            Number("attempts that ended", stage.jobs.ended, facts.link(stage, "jobs")),
+            Number("finished attempts", stage.jobs.ended, facts.link(stage, "jobs")),
             Number("failed", stage.jobs.failed, facts.link(stage, "failed")),
             Number("retried", stage.jobs.retried),
         )
@@ -71,35 +71,35 @@ def failure_fraction(facts: Facts, limits: Limits) -> Iterator[Judgement]:
 
 
 @quality_check(
-    "No errors in logs of jobs that ended well",
-    Limit("warn_bad", 0, "A known error in more than this part of the logs read is a warning."),
-    Limit("most_bad", 0.1, "A known error in more than this part of the logs read fails."),
-    Limit("sample", 10, "Logs read of each stage, at most 100; 0 for none."),
+    "No errors in logs of completed jobs",
+    Limit("warn_bad", 0, "Known errors in a larger fraction of the logs are a warning."),
+    Limit("most_bad", 0.1, "Known errors in a larger fraction of the logs fail."),
+    Limit("sample", 10, "Logs to read per stage, at most 100; 0 for none."),
     effect=Effect.BLOCK,
     unknown=Unknown.PASS,
 )
 def log_errors(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """Logs of some jobs that completed show none of the known errors that are causes."""
+    """Logs of a sample of completed jobs contain no known error that is a cause."""
     if not limits["sample"]:
         return
     for stage in facts.stages:
         logs = stage.logs
         numbers = (
-            Number("logs looked for", logs.asked),
+            Number("logs sampled", logs.asked),
             Number("read", logs.read),
             Number("with a known error", logs.bad),
             *(Number(f"error {pattern}", count) for pattern, count in sorted(logs.patterns.items())),
         )
         if not logs.read:
-            why = "No log of a job that completed could be read." if logs.asked else "No job of it has completed."
+            why = "No log of a completed job could be read." if logs.asked else "No job of this stage has completed."
             yield Judgement(stage=stage, outcome=Outcome.UNKNOWN, why=why, numbers=numbers)
             continue
         part = logs.bad / logs.read
         outcome, threshold = above(part, warn=limits["warn_bad"], fail=limits["most_bad"])
         why = (
-            f"{logs.bad} of {logs.read} logs of jobs that completed show a known error, such as “{logs.line[:200]}”."
+            f"{logs.bad} of {logs.read} logs of completed jobs contain a known error, such as “{logs.line[:200]}”."
             if logs.bad
-            else f"None of {logs.read} logs of jobs that completed shows a known error."
+            else f"None of {logs.read} logs of completed jobs contains a known error."
         )
         yield Judgement(
             stage=stage, outcome=outcome, why=why, value=part, threshold=threshold, unit="part", numbers=numbers

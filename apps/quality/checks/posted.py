@@ -1,4 +1,4 @@
-"""Checks of what was posted: histograms beside their references, and results of tools outside."""
+"""Checks of posts: histograms against their references, and results of external tools."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,14 @@ from apps.quality.enums import Outcome
 
 @quality_check(
     "Histograms agree with their references",
-    Limit("warn_probability", 0.05, "A lower probability of chi² than this is a warning."),
-    Limit("least_probability", 0.001, "A lower probability of chi² than this fails."),
-    Limit("most_distance", 0.2, "A larger Kolmogorov distance than this fails."),
-    Limit("least_entries", 20, "With fewer entries nothing can be said."),
-    Limit("wanted", 0, "So many histograms must be posted for each stage."),
+    Limit("warn_probability", 0.05, "A lower chi² probability is a warning."),
+    Limit("least_probability", 0.001, "A lower chi² probability fails."),
+    Limit("most_distance", 0.2, "A larger Kolmogorov distance fails."),
+    Limit("least_entries", 20, "Histograms with fewer entries are unknown."),
+    Limit("wanted", 0, "Number of histograms required for each stage."),
 )
 def histograms(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """Each histogram posted has the shape of its reference, by chi² and by the Kolmogorov distance."""
+    """Each histogram has the shape of its reference, by chi² and Kolmogorov distance."""
     for stage in facts.stages:
         wanted = int(limits["wanted"] or 0)
         if len(stage.histograms) < wanted:
@@ -64,15 +64,15 @@ def _compare(stage: StageFacts, one: Histogram, limits: Limits) -> Judgement:
 
 
 @quality_check(
-    "Results of other tools",
-    Limit("wanted", 0, "So many results must be posted for the request, by whatever tools."),
+    "Results of external tools",
+    Limit("wanted", 0, "Number of results required for the request."),
 )
 def external(facts: Facts, limits: Limits) -> Iterator[Judgement]:
-    """What tools outside the portal have posted of the request and its stages."""
+    """Results posted by external tools for the request and its stages."""
     wanted = int(limits["wanted"] or 0)
     count = len(facts.posted) + sum(len(stage.posted) for stage in facts.stages)
     if count < wanted:
-        why = f"{count} of {wanted} results were posted by other tools."
+        why = f"{count} of {wanted} results were posted by external tools."
         yield Judgement(subject="number of results", outcome=Outcome.UNKNOWN, why=why, value=count, threshold=wanted)
     groups: list[StageFacts | None] = [None, *facts.stages]
     for stage in groups:

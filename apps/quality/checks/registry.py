@@ -1,4 +1,4 @@
-"""Which checks there are: those that come with the portal, in the order of their page, and third parties'."""
+"""The registry of checks: built-in ones in the order of the page, then third parties'."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ CHECKS: Registry[QualityCheck] = Registry(
 
 
 def checks() -> dict[str, QualityCheck]:
-    """Return every check that works by its name: the built-in ones in their order, then third parties'."""
+    """Return every working check by name: built-in ones in order, then third parties'."""
     working = CHECKS.working()
     order = {name: place for place, name in enumerate(CHECKS.builtins)}
     return {name: working[name] for name in sorted(working, key=lambda name: (order.get(name, len(order)), name))}

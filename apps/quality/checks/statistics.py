@@ -1,4 +1,4 @@
-"""Comparing two histograms of the same bins: chi², its probability, and the Kolmogorov distance. Plain Python."""
+"""Comparison of two histograms in the same bins: chi², its probability, Kolmogorov distance. Plain Python."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ _MOST_TERMS = 100_000
 def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[float, int]:
     """Return chi² of the hypothesis that both have the same shape, and its degrees of freedom.
 
-    For counts of which both are of chance, and whose totals differ: W. H. Press et al., Numerical Recipes (3rd ed.),
-    section 14.3.2, eq. 14.3.3; the same as N. D. Gagunashvili, arXiv:physics/0605123, eq. 4. Bins that are
-    empty in both do not count; one degree is lost to the totals.
+    For counts with statistical errors on both sides and different totals: W. H. Press et al., Numerical Recipes
+    (3rd ed.), section 14.3.2, eq. 14.3.3; the same as N. D. Gagunashvili, arXiv:physics/0605123, eq. 4. Bins that are
+    empty in both do not count; the totals cost one degree of freedom.
     """
     total, seen = sum(reference), sum(observed)
     if total <= 0 or seen <= 0:

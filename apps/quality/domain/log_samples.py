@@ -1,6 +1,6 @@
-"""Looking at the logs of some jobs that ended well, a few of each stage, each once."""
+"""Samples of the logs of completed jobs, a few of each stage, each read once."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import datetime
 
 from apps.clusters.schedulers.base import JobState
@@ -11,14 +11,14 @@ from apps.production.models import Request
 from apps.quality.checks.facts import LogSample
 from apps.quality.models import LogLook
 
-#: Whatever an admin says, no more logs of a stage are read.
+#: Upper limit of the sample of a stage.
 MOST = 100
 
 
 def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
     """Read the logs of the newest completed jobs of each stage that were not read yet; return how many.
 
-    Not in a transaction: each log is kept as it is read, so that a killed worker's successor goes on.
+    Not in a transaction: each result is stored at once, so that a killed worker loses nothing.
     """
     looked = 0
     for stage in request.stages.all():
@@ -43,19 +43,18 @@ def _look(job: Job, request: Request, at: datetime) -> None:
 
 
 def samples_of(request: Request) -> dict[str, LogSample]:
-    """Return what the logs of each stage showed, by its name in small letters."""
-    found: dict[str, list[LogLook]] = {}
+    """Return the log sample of each stage, by its name in lower case."""
+    looks: dict[str, list[LogLook]] = defaultdict(list)
     for look in LogLook.objects.filter(request=request).order_by("pk"):
-        found.setdefault(look.stage, []).append(look)
-    return {stage: _sample(looks) for stage, looks in found.items()}
-
-
-def _sample(looks: list[LogLook]) -> LogSample:
-    bad = [look for look in looks if look.patterns]
-    return LogSample(
-        asked=len(looks),
-        read=sum(look.read for look in looks),
-        bad=len(bad),
-        patterns=Counter(pattern for look in bad for pattern in look.patterns),
-        line=bad[0].line if bad else "",
-    )
+        looks[look.stage].append(look)
+    samples = {}
+    for stage, of_stage in looks.items():
+        bad = [look for look in of_stage if look.patterns]
+        samples[stage] = LogSample(
+            asked=len(of_stage),
+            read=sum(look.read for look in of_stage),
+            bad=len(bad),
+            patterns=Counter(pattern for look in bad for pattern in look.patterns),
+            line=bad[0].line if bad else "",
+        )
+    return samples

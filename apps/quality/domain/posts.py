@@ -1,4 +1,4 @@
-"""What jobs, people and tools post to be judged by: named files, histograms, and results of their own."""
+"""What jobs, people and tools post: files, histograms, and results of external tools."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from apps.quality.enums import External
 from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, OutputFile, QualityInput
 from apps.quality.permissions import may_run
 
-#: Limits of one post, and of what one stage or request may have in all.
+#: Limits of one post, and of all posts of a stage or request.
 FILES_A_POST = 1_000
 FILES_A_STAGE = 1_000_000
 MOST_BINS = 1_000
@@ -33,7 +33,7 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file that a job has written."""
+    """A file written by a job."""
 
     name: str
     size_bytes: int
@@ -42,7 +42,7 @@ class NamedFile:
 
 @transaction.atomic
 def name_files(*, stage: Stage, key: str, files: Sequence[NamedFile], by: User, at: datetime) -> int:
-    """Note the files that one reporter has written; the same key again replaces all that it named before.
+    """Store the files of one reporter; posting the same key again replaces them.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
@@ -50,11 +50,11 @@ def name_files(*, stage: Stage, key: str, files: Sequence[NamedFile], by: User, 
     problems = _file_problems(key, files)
     if problems:
         raise InvalidFields(problems)
-    _count_on(stage.request)
+    _count_post(stage.request)
     mine = OutputFile.objects.filter(stage=stage)
     mine.filter(key=key).delete()
     if mine.count() + len(files) > FILES_A_STAGE:
-        raise InvalidFields({"files": [f"A stage names at most {FILES_A_STAGE:,} files."]})
+        raise InvalidFields({"files": [f"A stage can have at most {FILES_A_STAGE:,} files."]})
     OutputFile.objects.bulk_create(
         OutputFile(
             stage=stage, key=key, name=one.name, size_bytes=one.size_bytes, events=one.events, at=at, by=by.username
@@ -67,17 +67,17 @@ def name_files(*, stage: Stage, key: str, files: Sequence[NamedFile], by: User, 
 def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]:
     problems = _name_problems("key", key)
     if not files or len(files) > FILES_A_POST:
-        problems["files"] = [f"From 1 to {FILES_A_POST:,} files."]
+        problems["files"] = [f"Post 1 to {FILES_A_POST:,} files."]
     names: set[str] = set()
     for place, one in enumerate(files[:FILES_A_POST]):
         problems |= _name_problems(f"files.{place}.name", one.name)
         if one.name in names:
-            problems[f"files.{place}.name"] = ["It is named twice in this post."]
+            problems[f"files.{place}.name"] = ["Duplicate name in this post."]
         names.add(one.name)
         for field in ("size_bytes", "events"):
             value = getattr(one, field)
             if value is not None and not 0 <= value <= _LARGEST:
-                problems[f"files.{place}.{field}"] = [f"A whole number from 0 to {_LARGEST:,.0f}."]
+                problems[f"files.{place}.{field}"] = [f"Enter a whole number from 0 to {_LARGEST:,.0f}."]
     return problems
 
 
@@ -93,7 +93,7 @@ def post_histogram(
     at: datetime,
     link: str = "",
 ) -> tuple[HistogramPair, bool]:
-    """Note a histogram with its reference, and tell whether the name is new; the same name again replaces it.
+    """Store a histogram with its reference; return it, and whether its name is new. The same name replaces it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
@@ -102,10 +102,10 @@ def post_histogram(
     problems |= histogram_problems(edges=edges, reference=reference, observed=observed)
     if problems:
         raise InvalidFields(problems)
-    _count_on(stage.request)
+    _count_post(stage.request)
     others = HistogramPair.objects.filter(stage=stage).exclude(name=name)
     if others.count() >= HISTOGRAMS_A_STAGE:
-        raise InvalidFields({"name": [f"A stage has at most {HISTOGRAMS_A_STAGE} histograms."]})
+        raise InvalidFields({"name": [f"A stage can have at most {HISTOGRAMS_A_STAGE} histograms."]})
     bins = {"edges": list(edges), "reference": list(reference), "observed": list(observed)}
     made = HistogramPair.objects.update_or_create(
         stage=stage, name=name, defaults={**bins, "link": link, "at": at, "by": by.username}
@@ -117,17 +117,17 @@ def post_histogram(
 def histogram_problems(
     *, edges: Sequence[float], reference: Sequence[float], observed: Sequence[float]
 ) -> dict[str, list[str]]:
-    """Return what is wrong with a pair of histograms, by field."""
+    """Return the problems of a pair of histograms, by field."""
     problems: dict[str, list[str]] = {}
     if not 2 <= len(edges) <= MOST_BINS + 1:
-        problems["edges"] = [f"From 2 to {MOST_BINS + 1:,} edges: one more than bins."]
+        problems["edges"] = [f"Enter 2 to {MOST_BINS + 1:,} edges, one more than bins."]
     elif not all(_is_number(edge) for edge in edges) or any(a >= b for a, b in pairwise(edges)):
-        problems["edges"] = ["Numbers that grow from each to the next."]
+        problems["edges"] = ["Enter increasing numbers."]
     for field, contents in (("reference", reference), ("observed", observed)):
         if len(contents) != len(edges) - 1:
-            problems[field] = [f"As many bins as the edges make: {max(0, len(edges) - 1):,}."]
+            problems[field] = [f"Enter one number for each of the {max(0, len(edges) - 1):,} bins."]
         elif not all(_is_number(content) and content >= 0 for content in contents):
-            problems[field] = [f"Numbers of entries from 0 to {_LARGEST:.0e}."]
+            problems[field] = [f"Enter numbers from 0 to {_LARGEST:.0e}."]
     return problems
 
 
@@ -145,25 +145,25 @@ def post_result(
     threshold: float | None = None,
     link: str = "",
 ) -> tuple[ExternalResult, bool]:
-    """Note what a tool outside says, and tell whether it is new; the same name again replaces what it said.
+    """Store a result of an external tool; return it, and whether its name is new. The same name replaces it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
     _check_poster(request, by)
     problems = _name_problems("name", name) | _link_problems(link)
     if outcome not in External.values:
-        problems["outcome"] = [f"One of: {', '.join(External.values)}."]
+        problems["outcome"] = [f"Choose one of: {', '.join(External.values)}."]
     if not why.strip() or len(why) > MAX_WHY or "\0" in why:
-        problems["why"] = [f"Say why, in at most {MAX_WHY:,} characters."]
+        problems["why"] = [f"Give a reason in at most {MAX_WHY:,} characters."]
     for field, number in (("value", value), ("threshold", threshold)):
         if number is not None and not _is_number(number):
-            problems[field] = ["A number."]
+            problems[field] = ["Enter a number."]
     if problems:
         raise InvalidFields(problems)
-    _count_on(request)
+    _count_post(request)
     others = ExternalResult.objects.filter(request=request).exclude(stage=stage, name=name)
     if others.count() >= RESULTS_A_REQUEST:
-        raise InvalidFields({"name": [f"A request has at most {RESULTS_A_REQUEST} results of other tools."]})
+        raise InvalidFields({"name": [f"A request can have at most {RESULTS_A_REQUEST} results of external tools."]})
     values = {"outcome": outcome, "why": why.strip(), "value": value, "threshold": threshold, "link": link}
     made = ExternalResult.objects.update_or_create(
         request=request, stage=stage, name=name, defaults={**values, "at": at, "by": by.username}
@@ -174,13 +174,15 @@ def post_result(
 
 def _check_poster(request: Request, by: User) -> None:
     if not may_run(by, request):
-        raise NotAllowed("Only a liaison of the experiment, an approver or a shifter of the OPG may post this.")
+        raise NotAllowed("Only liaisons of the experiment, approvers and shifters can post results.")
     if request.state not in REPORTABLE:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: nothing is posted of it now.")
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”: results cannot be posted in this state."
+        )
 
 
-def _count_on(request: Request) -> None:
-    """Let a run that is under way see, and one of before be known as, older than this post."""
+def _count_post(request: Request) -> None:
+    """Mark runs in progress and earlier ones as older than this post."""
     QualityInput.objects.get_or_create(request=request)
     QualityInput.objects.filter(request=request).update(revision=F("revision") + 1)
     if request.state == RequestState.DATA_QUALITY:
@@ -195,13 +197,13 @@ def _tell(request: Request, by: User, at: datetime, stage: Stage | None, what: s
 def _name_problems(field: str, name: str) -> dict[str, list[str]]:
     if name.strip() == name and 0 < len(name) <= MAX_NAME and name.isprintable():
         return {}
-    return {field: [f"From 1 to {MAX_NAME} printable characters, without spaces around them."]}
+    return {field: [f"Enter 1 to {MAX_NAME} printable characters without surrounding spaces."]}
 
 
 def _link_problems(link: str) -> dict[str, list[str]]:
     if not link or (link.startswith(("http://", "https://")) and len(link) <= 500 and link.isprintable()):
         return {}
-    return {"link": ["An address that begins with http:// or https://, of at most 500 characters."]}
+    return {"link": ["Enter an http:// or https:// address of at most 500 characters."]}
 
 
 def _is_number(value: Any) -> bool:

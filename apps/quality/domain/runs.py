@@ -1,4 +1,4 @@
-"""Running the checks, waiving what has not passed, and closing a request that has nothing against it."""
+"""Runs of the checks, waivers of results, and closing requests whose checks have passed."""
 
 from datetime import datetime, timedelta
 
@@ -25,20 +25,20 @@ from apps.quality.enums import Outcome, RunState
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
 
-#: Jobs that go on to end make a new run no sooner than after this; one can be asked for at any time.
+#: Minimum time between runs caused by jobs that finish late; a run on demand starts at once.
 JOBS_EVERY = timedelta(minutes=2)
-#: Waivers that the reason of the end names; the timeline has each.
+#: How many waivers the reason of the closing move names; the timeline has all.
 _NAMED = 3
 
 
 @transaction.atomic
 def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = "") -> QualityRun:
-    """Have the checks run over a request in data quality; one run that waits already is enough.
+    """Queue a run of the checks on a request in data quality; a run that is already queued is reused.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` in another state.
     """
     if by != PORTAL and not may_run(by, request):
-        raise NotAllowed("Only a liaison of the experiment, an approver or a shifter of the OPG may run the checks.")
+        raise NotAllowed("Only liaisons of the experiment, approvers and shifters can run the checks.")
     text = checked_reason(reason, needed=False)
     request = _locked(request)
     run = QualityRun.objects.filter(request=request, state=RunState.WAITING).first()
@@ -57,9 +57,9 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
 
 
 def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
-    """Read logs and ask the catalogue, then judge a request whose run waits; None where none does.
+    """Read logs and the catalogue, then evaluate the queued run of a request; None if there is none.
 
-    Not in a transaction: what takes its time is done before the request is locked, and done again if killed.
+    Not in a transaction: slow work is done before the request is locked, and repeated if the worker is killed.
     """
     run = current_run(request)
     if request.state != RequestState.DATA_QUALITY or run is None or run.state != RunState.WAITING:
@@ -83,14 +83,14 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
         run.state, run.judged_at, run.inputs, run.totals_at = RunState.JUDGED, at, inputs, totals_as_of()
         run.thresholds = [setting.plain() for setting in settings.values()]
         run.save()
-        _tell_judged(request, run, results, before, at)
+        _publish_run(request, run, results, before, at)
     return run
 
 
-def _tell_judged(
+def _publish_run(
     request: Request, run: QualityRun, results: list[QualityResult], before: QualityRun | None, at: datetime
 ) -> None:
-    """Write the event of a run, unless the run before it in this stay has said the very same."""
+    """Publish the event of a run, unless the previous run of this stay had the same results."""
     digests = [result.digest for result in results]
     same = before is not None and before.arrival == run.arrival
     if same and before and list(before.results.order_by("place").values_list("digest", flat=True)) == digests:
@@ -117,9 +117,9 @@ def _named(result: QualityResult | Waiver) -> str:
 def waive_result(
     *, request: Request, result: int, by: User, at: datetime, reason: str, in_part: bool = False
 ) -> Waiver:
-    """Take a result that has not passed, in one's own name; with `in_part` the request is partially done.
+    """Waive a result that did not pass; with `in_part` the request is partially done.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where there is nothing to waive.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if the result needs no waiver.
     """
     check_may_waive(request, by)
     text = checked_reason(reason)
@@ -127,11 +127,11 @@ def waive_result(
     standing = standing_of(request)
     one = next((one for one in standing.rated if one.result.pk == result), None)
     if not standing.is_judged or one is None or standing.run != standing.shown:
-        raise InvalidTransition(f"{request}: the checks have run again since. Look at what they say now.")
+        raise InvalidTransition(f"{request}: the checks have run again since. Review the new results.")
     if not one.result.blocks:
         raise InvalidTransition(f"{request}: “{one.result.title}” needs no waiver.")
     if one.waiver:
-        raise InvalidTransition(f"{request}: {one.waiver.by} has waived “{one.result.title}” already.")
+        raise InvalidTransition(f"{request}: “{one.result.title}” was already waived by {one.waiver.by}.")
     waiver = Waiver(
         request=request,
         run_number=one.result.run.number,
@@ -150,7 +150,7 @@ def waive_result(
         with transaction.atomic():
             waiver.save()
     except IntegrityError:
-        raise InvalidTransition(f"{request}: somebody has waived “{one.result.title}” just now.") from None
+        raise InvalidTransition(f"{request}: “{one.result.title}” was just waived by someone else.") from None
     data = {"waiver": waiver.pk, "check": _named(waiver), "said": waiver.why[:500], "in_part": in_part}
     publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
     enqueue("apps.quality.tasks.check_request", request_id=request.pk)
@@ -159,7 +159,7 @@ def waive_result(
 
 @transaction.atomic
 def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, reason: str) -> Waiver:
-    """Take back a waiver while the request is not closed: who signed it, or another who may.
+    """Withdraw a waiver while the request is open; anyone who may waive can do so.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
@@ -168,7 +168,7 @@ def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, re
     request = _locked(request)
     row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
     if row is None:
-        raise InvalidTransition(f"{request}: there is no such waiver in force.")
+        raise InvalidTransition(f"{request}: waiver not found, or already withdrawn.")
     row.withdrawn_at, row.withdrawn_by, row.withdrawn_reason = at, str(by), text
     row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
     data = {"waiver": row.pk, "check": _named(row)}
@@ -177,9 +177,9 @@ def withdraw_waiver(*, request: Request, waiver: int, by: User, at: datetime, re
 
 
 def close_if_passed(*, request: Request, at: datetime) -> Request | None:
-    """Close a request that has nothing against it any more, as the portal; None where something has.
+    """Close a request whose checks have passed or were waived, as the portal; None if they have not.
 
-    The guard of the move looks once more, under the request's lock: somebody who was faster is right.
+    The guard of the move checks again under the request's lock.
     """
     standing = standing_of(request)
     if request.state != RequestState.DATA_QUALITY or not standing.passes:
@@ -194,7 +194,7 @@ def close_if_passed(*, request: Request, at: datetime) -> Request | None:
 def _why_closed(standing: Standing) -> str:
     taken = "".join(f" {row.stage.name}: {row.told}" for row in standing.accepted)
     if not standing.waived:
-        return f"All checks of data quality have passed.{taken}"[:MAX_REASON]
+        return f"All data quality checks passed.{taken}"[:MAX_REASON]
     waivers = [one.waiver for one in standing.waived if one.waiver]
     told = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
     more = f"; and {len(waivers) - _NAMED:,} more" if len(waivers) > _NAMED else ""
@@ -202,7 +202,7 @@ def _why_closed(standing: Standing) -> str:
 
 
 def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
-    """Tell whether what was reported or posted is not what the run has seen; jobs are compared now and then."""
+    """Whether reports, posts or thresholds changed since the run; jobs are compared every `JOBS_EVERY`."""
     if run.state != RunState.JUDGED or run.judged_at is None:
         return False
     if has_news(run, request):
@@ -211,20 +211,20 @@ def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
 
 
 def check_may_waive(request: Request, by: User) -> None:
-    """Raise `NotAllowed` with why this person may not waive."""
+    """Raise `NotAllowed` with the reason why a user may not waive."""
     if may_waive(by, request):
         return
     if is_requester(by, request):
-        raise NotAllowed(f"You made or submitted {request}: somebody else of the OPG must decide.")
-    raise NotAllowed("Only an approver of the OPG may waive a check.")
+        raise NotAllowed(f"You created or submitted {request}. Another approver must decide.")
+    raise NotAllowed("Only approvers can waive results.")
 
 
 def _locked(request: Request) -> Request:
-    """Hold the request's row and read it anew. Raises `InvalidTransition` where it is not in data quality."""
+    """Lock and re-read the request. Raises `InvalidTransition` if it is not in data quality."""
     rows = Request.objects.select_for_update(of=("self",)).select_related(
         "experiment", "workflow__type", "created_by", "submitted_by"
     )
     found: Request = rows.get(pk=request.pk)
     if found.state != RequestState.DATA_QUALITY:
-        raise InvalidTransition(f"{found} is “{found.get_state_display()}”: its data quality is not judged now.")
+        raise InvalidTransition(f"{found} is “{found.get_state_display()}”: it is not in data quality.")
     return found

@@ -1,4 +1,4 @@
-"""How a request's data quality stands: the run that counts, its results, the waivers that hold, and what is open."""
+"""The data quality of a request: the current run, its results, the waivers in force, and what is open."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from apps.quality.models import QualityResult, QualityRun, Waiver
 
 @dataclass(frozen=True)
 class Rated:
-    """A result, and the waiver that holds for it."""
+    """A result and its waiver, if any."""
 
     result: QualityResult
     waiver: Waiver | None = None
@@ -27,9 +27,9 @@ class Rated:
 
 @dataclass(frozen=True)
 class Standing:
-    """What stands between a request and its end; `run` is the newest of this stay in data quality, `shown` has results.
+    """The data quality of a request. `run` is the newest run of this stay in data quality.
 
-    `shown` may be an older run, while the newest waits.
+    `shown` is the newest evaluated one; it may be older than `run` while that is queued.
     """
 
     run: QualityRun | None
@@ -54,17 +54,17 @@ class Standing:
 
     @property
     def passes(self) -> bool:
-        """Tell whether the request can be closed by what is known now."""
+        """Whether the request can be closed now."""
         return self.is_judged and not self.is_stale and not self.open
 
     @property
     def in_part(self) -> bool:
-        """Tell whether a check was waived with the word that it is partially done, or a stage was taken as it is."""
+        """Whether a waiver says partially done, or a stage was accepted as is."""
         return bool(self.accepted) or any(one.waiver and one.waiver.in_part for one in self.waived)
 
 
 def standing_of(request: Request) -> Standing:
-    """Return how the request stands, in a few queries."""
+    """Return the data quality of a request, in a few queries."""
     run = current_run(request)
     judged = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
     rated = rate(judged) if judged else ()
@@ -75,7 +75,7 @@ def standing_of(request: Request) -> Standing:
 
 
 def current_run(request: Request) -> QualityRun | None:
-    """Return the newest run since the request last came to data quality; earlier ones speak of other output."""
+    """Return the newest run since the request last entered data quality; earlier runs saw other output."""
     runs = QualityRun.objects.filter(request=request).order_by("-number")
     if request.state == RequestState.DATA_QUALITY:
         runs = runs.filter(arrival=arrival_of(request))
@@ -83,12 +83,12 @@ def current_run(request: Request) -> QualityRun | None:
 
 
 def arrival_of(request: Request) -> int:
-    """Return the number of the event that last brought the request to data quality; 0 for none."""
+    """Return the ID of the event by which the request last entered data quality; 0 for none."""
     return events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last() or 0
 
 
 def rate(run: QualityRun) -> list[Rated]:
-    """Return a run's results, each with the waiver that holds for just what it says."""
+    """Return the results of a run, each with its waiver."""
     results = list(run.results.order_by("place"))
     waivers = waivers_for(run.request_id, [result.digest for result in results if result.blocks])
     return [Rated(result, waivers.get(result.digest)) for result in results]
@@ -100,16 +100,16 @@ def waivers_for(request_id: int, digests: Iterable[str]) -> dict[str, Waiver]:
 
 
 def is_stale(run: QualityRun, request: Request) -> bool:
-    """Tell whether something was reported or posted since that the run has not seen, or other thresholds hold."""
+    """Whether reports, posts or thresholds have changed since the run, including reports not counted yet."""
     return has_news(run, request) or OutputReport.objects.filter(stage__request=request, counted=False).exists()
 
 
 def thresholds_changed(run: QualityRun, request: Request) -> bool:
-    """Tell whether a run was judged by other limits, or other checks, than hold now."""
+    """Whether the checks or their thresholds have changed since a run."""
     return bool(run.thresholds != [setting.plain() for setting in settings_for(request).values()])
 
 
 def has_news(run: QualityRun, request: Request) -> bool:
-    """Tell whether counts, posts or thresholds are not those that the run has seen."""
+    """Whether counts, posts or thresholds have changed since a run."""
     seen = {name: run.inputs.get(name) for name in ("counts", "posted")}
     return seen != posted_inputs(request) or thresholds_changed(run, request)

@@ -1,4 +1,4 @@
-"""Which limits hold for a request: those that checks come with, and over them what admins have set."""
+"""The thresholds that apply to a request: the defaults of the checks, overridden by admins."""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _MOST = 1e15
 
 @dataclass(frozen=True)
 class Setting:
-    """What holds for one check: its limits, what comes of it, and the rows of the back office that say so."""
+    """The setting of one check: limits, effects, and the `Thresholds` rows they come from."""
 
     check: str
     limits: Mapping[str, float | None]
@@ -44,7 +44,7 @@ class Setting:
 
 
 def settings_for(request: Request) -> dict[str, Setting]:
-    """Return what holds for each check now: of the portal, the type, the experiment, and both; the last has it."""
+    """Return the current setting of each check: default, workflow type, experiment, both; the narrowest wins."""
     type_id, experiment_id = request.workflow.type_id, request.experiment_id
     applies = (Q(workflow=None) | Q(workflow=type_id)) & (Q(experiment=None) | Q(experiment=experiment_id))
     newest: dict[tuple[str, bool, bool], Thresholds] = {}
@@ -81,7 +81,7 @@ def save_thresholds(
     workflow: WorkflowType | None = None,
     experiment: Experiment | None = None,
 ) -> Thresholds:
-    """Set the limits of a check from now on; what is in data quality is judged by them again, runs of before stay.
+    """Set the limits of a check from now on; requests in data quality are evaluated again, earlier runs stay.
 
     Raises `InvalidFields` with every fault.
     """
@@ -111,14 +111,16 @@ def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]
     problems: dict[str, list[str]] = {}
     known = checks().get(check)
     if known is None:
-        problems["check_name"] = [f"There is no check “{check[:64]}”; there are: {', '.join(checks())}."]
+        problems["check_name"] = [f"Unknown check “{check[:64]}”. Choose one of: {', '.join(checks())}."]
     if not reason.strip() or len(reason) > MAX_REASON:
-        problems["reason"] = [f"Say why, in at most {MAX_REASON:,} characters: others will read it."]
+        problems["reason"] = [f"Give a reason in at most {MAX_REASON:,} characters."]
     if not isinstance(limits, Mapping):
-        return problems | {"limits": ['Names with numbers, such as {"most_off": 0.01}.']}
+        return problems | {"limits": ['Enter names with numbers, such as {"most_off": 0.01}.']}
     names = [limit.name for limit in known.limits] if known else list(limits)
-    wrong = [f"There is no limit “{name}”; there are: {', '.join(names)}." for name in limits if name not in names]
-    wrong += [f"{name}: a number, or null for no limit." for name, value in limits.items() if not _is_limit(value)]
+    wrong = [f"Unknown limit “{name}”. Choose one of: {', '.join(names)}." for name in limits if name not in names]
+    wrong += [
+        f"{name}: enter a number, or null for no limit." for name, value in limits.items() if not _is_limit(value)
+    ]
     return problems | ({"limits": wrong} if wrong else {})
 
 

@@ -1,4 +1,4 @@
-"""Forms of those who look at data quality."""
+"""Forms of data quality."""
 
 from django import forms
 
@@ -6,28 +6,28 @@ from apps.production.domain.reasons import MAX_REASON
 
 
 class WaiveForm(forms.Form):
-    """A person's word for a result that has not passed."""
+    """The waiver of a result."""
 
     result = forms.IntegerField(min_value=1, max_value=2**62, widget=forms.HiddenInput)
     reason = forms.CharField(
-        label="Why it is good enough",
-        help_text="All who see the request read it, with your name.",
+        label="Reason",
+        help_text="Shown with your name to everyone who can see the request.",
         max_length=MAX_REASON,
         widget=forms.Textarea(attrs={"rows": 3}),
     )
     in_part = forms.BooleanField(
         required=False,
-        label="The request is partially done",
-        help_text="What is missing will not come. Once nothing else is open, it is closed so.",
+        label="Request is partially done",
+        help_text="The missing output will not be produced. The request closes as partially done.",
     )
 
 
 class WithdrawForm(forms.Form):
-    """Why a waiver is taken back."""
+    """The withdrawal of a waiver."""
 
     waiver = forms.IntegerField(min_value=1, max_value=2**62, widget=forms.HiddenInput)
     reason = forms.CharField(
-        help_text="All who see the request read it, with your name.",
+        help_text="Shown with your name to everyone who can see the request.",
         max_length=MAX_REASON,
         widget=forms.Textarea(attrs={"rows": 3}),
     )

@@ -1,4 +1,4 @@
-"""Data quality of a request: the card, all results by stage, waivers, and the list of those that wait for it."""
+"""Data quality of a request: card, results by stage, waivers; and the list of requests in data quality."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ from apps.quality.web.forms import WaiveForm, WithdrawForm
 
 @require_safe
 def waiting(request: AuthenticatedRequest) -> HttpResponse:
-    """List the requests that wait for their data quality; `?after=50` shows those that come after so many."""
+    """List the requests in data quality; `?after=50` skips the first 50."""
     after = number_in(request.GET, "after") or 0
     part = waiting_for_quality(request.user, after=after)
     return render(request, "quality/waiting.html", {"part": part, "after": after})
@@ -35,7 +35,7 @@ def waiting(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def quality(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Answer with the card alone where htmx asks, else with all results; `?run=2` shows an older run."""
+    """Return the card alone to htmx, else all results; `?run=2` shows an older run."""
     return _page(request, request_or_404(request.user, key))
 
 
@@ -44,25 +44,25 @@ def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     with show_errors(request):
         runs.ask_for_run(request=wanted, by=request.user, at=timezone.now(), reason=request.POST.get("reason", ""))
-        messages.success(request, "The checks run again; this takes some seconds.")
+        messages.success(request, "The checks are running again. This takes some seconds.")
     return redirect("quality:request", key=key)
 
 
 @require_POST
 def waive(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _sign(request, key, WaiveForm(request.POST), runs.waive_result, "The check is waived in your name.")
+    return _sign(request, key, WaiveForm(request.POST), runs.waive_result, "Result waived.")
 
 
 @require_POST
 def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    return _sign(request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "The waiver is withdrawn.")
+    return _sign(request, key, WithdrawForm(request.POST), runs.withdraw_waiver, "Waiver withdrawn.")
 
 
 def _sign(request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
-    """Sign or withdraw a waiver; problems come back in the form."""
+    """Waive a result or withdraw a waiver; problems are shown in the form."""
     wanted = request_or_404(request.user, key)
     if not may_waive(request.user, wanted):
-        raise PermissionDenied("Only an approver who has neither made nor submitted the request may waive its checks.")
+        raise PermissionDenied("Only an approver who neither created nor submitted the request can waive results.")
     if form.is_valid():
         with show_errors(request, form):
             service(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
@@ -99,7 +99,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> H
 
 
 def _forms(request: AuthenticatedRequest, rated: Any, waives: bool, form: Any) -> dict[str, Any]:
-    """Return the form that is open: of a waiver to sign (`?waive=`) or to withdraw (`?withdraw=`)."""
+    """Return the open form: to waive a result (`?waive=`) or to withdraw a waiver (`?withdraw=`)."""
     if not waives:
         return {}
     asked = form.data if form is not None else request.GET

@@ -1,4 +1,4 @@
-"""How results and thresholds are written on pages."""
+"""Formats of results and thresholds on pages."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ register = template.Library()
 
 @register.filter
 def figure(value: Any) -> str:
-    """A number with few digits: `12,345`, `0.05`, `1.2e-09`; a text as it is, nothing as “none”."""
+    """A number with few digits: `12,345`, `0.05`, `1.2e-09`; a text as is, None as “none”."""
     if value is None:
         return "none"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -24,7 +24,7 @@ def figure(value: Any) -> str:
 
 @register.filter
 def measured(value: float | None, unit: str) -> str:
-    """A value or threshold of a result: a part as `4.09 %`, anything else as a number with few digits."""
+    """A value or threshold: a fraction as `4.09 %`, anything else as a number with few digits."""
     if value is None:
         return "–"
     if unit != "part":
@@ -41,18 +41,13 @@ def cut_words(name: str) -> str:
 
 @register.filter
 def check_title(name: str) -> str:
-    """The title of a check; its name where it is there no more."""
+    """The title of a check, or its name if it no longer exists."""
     known = checks().get(name)
     return known.title if known else name
 
 
 @register.filter
-def effect_words(value: str) -> str:
-    """What comes of a failure, in words."""
-    return Effect(value).label if value in Effect.values else value
-
-
-@register.filter
-def unknown_words(value: str) -> str:
-    """What comes of a check that cannot tell, in words."""
-    return Unknown(value).label if value in Unknown.values else value
+def label_of(value: str, kind: str) -> str:
+    """The label of an effect, by its kind: `effect` of a failure, or `unknown`."""
+    choices = Effect if kind == "effect" else Unknown
+    return choices(value).label if value in choices.values else value
