@@ -123,7 +123,7 @@ CAPTURE_APPS = [
 ]
 
 # What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and dotted path.
-CLOSING_CHECKS = {"quality": "apps.quality.domain.closure:refusal_to_close"}
+CLOSING_CHECKS = {"quality": "apps.quality.domain.standing:refusal_to_close"}
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -76,7 +76,7 @@ class ProgressReader(serializers.Serializer[RequestNow]):
 class ProgressViewSet(OfRequests):
     """The progress of requests."""
 
-    serializer_class = ProgressReader
+    serializer_class: Any = ProgressReader
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the progress of one request, stage by stage."""

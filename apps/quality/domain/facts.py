@@ -169,16 +169,18 @@ def _elsewhere(request: Request, mine: QuerySet[OutputFile]) -> dict[int, list[t
 def _histograms(request: Request) -> Mapping[int, list[Histogram]]:
     found: dict[int, list[Histogram]] = defaultdict(list)
     rows = HistogramPair.objects.filter(stage__request=request).order_by("stage", "name")
-    for row in rows.values("stage", "name", "edges", "reference", "observed", "link", "by"):
-        found[row.pop("stage")].append(Histogram(**row))
+    for row in rows:
+        fields = ("name", "edges", "reference", "observed", "link", "by")
+        found[row.stage_id].append(Histogram(**{name: getattr(row, name) for name in fields}))
     return found
 
 
 def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     found: dict[int | None, list[Posted]] = defaultdict(list)
     rows = ExternalResult.objects.filter(request=request).order_by("name")
-    for row in rows.values("stage", "name", "outcome", "why", "value", "threshold", "link", "by"):
-        found[row.pop("stage")].append(Posted(**row | {"outcome": Outcome(row["outcome"])}))
+    for row in rows:
+        values = {name: getattr(row, name) for name in ("name", "why", "value", "threshold", "link", "by")}
+        found[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
     return found
 
 

@@ -48,25 +48,23 @@ class RetryWriter(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
 
 
-class AcceptWriter(serializers.Serializer[Any]):
-    """Which stage is taken as it is, or is waited for again, and why."""
+class CancelWriter(serializers.Serializer[Any]):
+    """Why the jobs are cancelled."""
 
-    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
-class LimitWriter(serializers.Serializer[Any]):
-    """How many jobs there may be at once, null for no limit; with `was`, only if it is so now (0: no limit)."""
+class AcceptWriter(CancelWriter):
+    """Which stage is accepted as is, or waits for its missing jobs again."""
+
+    position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
+
+
+class LimitWriter(CancelWriter):
+    """The maximum number of concurrent jobs, null for no limit; `was` is the limit it replaces (0: none)."""
 
     most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=MAX_LIMIT)
     was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=MAX_LIMIT, default=None)
-    reason = serializers.CharField(max_length=MAX_REASON)
-
-
-class CancelWriter(serializers.Serializer[Any]):
-    """Why the jobs are ended."""
-
-    reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class SendAgainWriter(serializers.Serializer[Any]):

@@ -7,7 +7,6 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, command
@@ -30,7 +29,7 @@ from apps.submission.domain import assignment
 from apps.submission.domain.acceptance import accept_stage
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.limits import set_limit
-from apps.submission.domain.submissions import may_submit
+from apps.submission.domain.submissions import check_may_submit
 
 _LIST = SubmissionReader(many=True)
 
@@ -42,8 +41,8 @@ class SubmissionViewSet(OfRequests):
 
     def get_object(self) -> Request:
         wanted = request_or_404(self.request.user, self.kwargs["key"])
-        if self.action != "retrieve" and not may_submit(self.request.user, wanted):
-            raise PermissionDenied("Only approvers and shifters can submit jobs.")
+        if self.action != "retrieve":
+            check_may_submit(self.request.user, wanted)
         return wanted
 
     def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:

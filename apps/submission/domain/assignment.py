@@ -4,12 +4,12 @@ from datetime import datetime
 
 from django.db import transaction
 
-from apps.accounts.models import User
+from apps.accounts.models import Principal, User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.errors import InvalidFields, InvalidTransition
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptance_of
@@ -18,8 +18,16 @@ from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays import adapter_that_submits, options_of, plans_of
 from apps.submission.domain.keepup import check_files
-from apps.submission.domain.plan import locked, plan_jobs, tell
-from apps.submission.domain.submissions import ASSIGNABLE, SENDABLE, cancellable, failed_of, may_submit, wished_limit
+from apps.submission.domain.plan import locked, plan_jobs
+from apps.submission.domain.submissions import (
+    ASSIGNABLE,
+    SENDABLE,
+    cancellable,
+    check_may_submit,
+    failed_of,
+    publish_event,
+    wished_limit,
+)
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
 
@@ -43,7 +51,7 @@ def assign_request(
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with what prevents a stage from being sent, `StaleState`.
     """
-    _check_allowed(by, request)
+    check_may_submit(by, request)
     reason = checked_reason(reason, needed=False)
     request = locked(request)
     if request.state not in ASSIGNABLE:
@@ -55,21 +63,30 @@ def assign_request(
         if verb not in BEGINNINGS:
             raise InvalidFields({"verb": ["Start with a test, or with production."]})
         make_move(verb=verb, request=request, by=by, at=at, reason=reason, version=version)
+    assignment = choose_cluster(
+        request=request, cluster=cluster, by=by, at=at, most_in_flight=most_in_flight, reason=reason
+    )
+    enqueue("apps.submission.tasks.send_to", cluster_id=cluster.pk)
+    return assignment
+
+
+def choose_cluster(
+    *,
+    request: Request,
+    cluster: Cluster,
+    by: Principal,
+    at: datetime,
+    most_in_flight: int | None = None,
+    reason: str = "",
+) -> Assignment:
+    """Store the cluster of a request. The caller holds the lock on the request and has checked both."""
     limit = most_in_flight or wished_limit(request)
     assignment, _ = Assignment.objects.update_or_create(
         request=request,
         defaults={"cluster": cluster, "most_in_flight": limit, "assigned_at": at, "assigned_by": str(by)},
     )
-    publish(
-        kind="submission.assigned",
-        target=request,
-        by=by,
-        at=at,
-        new=cluster.name,
-        reason=reason,
-        data={"cluster": cluster.name, "most_in_flight": limit},
-    )
-    enqueue("apps.submission.tasks.send_to", cluster_id=cluster.pk)
+    data = {"cluster": cluster.name, "most_in_flight": limit}
+    publish(kind="submission.assigned", target=request, by=by, at=at, new=cluster.name, reason=reason, data=data)
     return assignment
 
 
@@ -81,7 +98,7 @@ def retry_failed(
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where there is nothing to send again.
     """
-    _check_allowed(by, request)
+    check_may_submit(by, request)
     request = locked(request)
     if verdict and verdict not in set(VerdictKind):
         raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
@@ -119,7 +136,7 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
 
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where nothing is there to be ended.
     """
-    _check_allowed(by, request)
+    check_may_submit(by, request)
     reason = checked_reason(reason)
     request = locked(request)
     found = list(request.submissions.filter(cancellable()).select_related("cluster"))
@@ -140,7 +157,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
     """
-    _check_allowed(by, submission.request)
+    check_may_submit(by, submission.request)
     reason = checked_reason(reason, needed=False)
     if not submission.is_test:
         _check_not_accepted(locked(submission.request), submission.position)
@@ -150,14 +167,9 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
     if not changed:
         raise InvalidTransition(f"{submission} was not refused, or somebody has sent it again already.")
     submission.refresh_from_db()
-    tell("submission.planned_again", submission, by, at, reason=reason)
+    publish_event("submission.planned_again", submission, at, by=by, reason=reason)
     enqueue("apps.submission.tasks.send_to", cluster_id=submission.cluster_id)
     return submission
-
-
-def _check_allowed(by: User, request: Request) -> None:
-    if not may_submit(by, request):
-        raise NotAllowed("Only approvers and shifters can submit jobs.")
 
 
 def _check_not_accepted(request: Request, position: int) -> None:

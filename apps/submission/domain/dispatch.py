@@ -9,13 +9,11 @@ from django.db import transaction
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
-from apps.core.domain.events import publish
 from apps.production.domain.holds import hold_of
-from apps.production.enums import PORTAL
 from apps.submission.domain.arrays import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.outlook import outlook
 from apps.submission.domain.ranges import write_ranges
-from apps.submission.domain.submissions import in_flight, index_of, jobs_of, lost, planned
+from apps.submission.domain.submissions import in_flight, index_of, jobs_of, lost, planned, publish_event
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 
@@ -64,7 +62,7 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
         submission.attempts += 1
         submission.sending_at = at
         submission.save(update_fields=["state", "attempts", "sending_at"])
-        _publish("submission.sending", submission, at)
+        publish_event("submission.sending", submission, at)
     return submission
 
 
@@ -149,11 +147,12 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
 def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
     """Count the jobs of each submission that ended, as far as they were collected."""
     unsettled = Submission.objects.filter(cluster=cluster, state=SubmissionState.SENT, settled_at=None)
-    for submission in unsettled.select_for_update(of=("self",)).select_related("request").defer("script"):
+    for submission in unsettled.select_for_update(of=("self",)).select_related("request", "cluster").defer("script"):
         completed, failed = 0, []
         for job_id, state, ended_at in jobs_of(submission).values_list("job_id", "state", "ended_at"):
             index = index_of(submission, job_id)
-            if index is None or _may_go_on(state, ended_at, at):
+            comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
+            if index is None or state == JobState.REQUEUED or comes_back:
                 continue
             if state == JobState.COMPLETED:
                 completed += 1
@@ -167,11 +166,7 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
         submission.settled_at = at if ended >= submission.tasks else None
         submission.save(update_fields=["ended", "completed", "failed_indices", "settled_at"])
         if submission.settled_at:
-            _publish("submission.ended", submission, at, completed=completed, failed=len(failed))
-
-
-def _may_go_on(state: str, ended_at: datetime, at: datetime) -> bool:
-    return state == JobState.REQUEUED or (state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN)
+            publish_event("submission.ended", submission, at, completed=completed, failed=len(failed))
 
 
 @transaction.atomic
@@ -184,7 +179,7 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
     if current.attempts != submission.attempts or current.state not in known:
         if state == SubmissionState.SENT and current.spool_id != changes["spool_id"]:
             log.error("submission %s: job %s is one too many", submission, changes["spool_id"])
-            _publish("submission.one_too_many", current, at, spool_id=changes["spool_id"])
+            publish_event("submission.one_too_many", current, at, spool_id=changes["spool_id"])
         return current
     told = current.state != state or state == SubmissionState.SENT
     if state == SubmissionState.SENT:
@@ -195,15 +190,5 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
         setattr(current, name, value)
     current.save(update_fields=["state", *changes])
     if told:
-        _publish(_NOTED[state], current, at, spool_id=current.spool_id, error=current.last_error)
+        publish_event(_NOTED[state], current, at, error=current.last_error)
     return current
-
-
-def _publish(kind: str, submission: Submission, at: datetime, **data: Any) -> None:
-    more = {
-        "submission": submission.number,
-        "stage": submission.stage_name,
-        "tasks": submission.tasks,
-        "attempt": submission.attempts,
-    }
-    publish(kind=kind, target=submission.request, by=PORTAL, at=at, new=submission.state, data={**more, **data})

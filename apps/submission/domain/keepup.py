@@ -41,12 +41,26 @@ def is_over(request: Request, at: datetime) -> bool:
 def new_groups(assignment: Assignment, at: datetime) -> list[list[str]]:
     """Return the new files, cut into jobs, when it is time to look. Raises `InvalidFields`."""
     request = assignment.request
-    cadence = timedelta(seconds=int(request.arguments.get("cadence") or 3600))
-    if is_over(request, at) or (assignment.looked_at and assignment.looked_at + cadence > at):
+    if is_over(request, at) or not _is_due(assignment, at):
         return []
     taken = set(TakenFile.objects.filter(request=request).values_list("name", flat=True))
     files = [file for file in _files_of(request) if file.name not in taken]
-    return _cut(files, request.arguments, last=is_over(request, at + cadence))
+    return _cut(files, request.arguments, last=is_over(request, at + _cadence(request)))
+
+
+def note_look(assignment: Assignment, at: datetime) -> None:
+    """Record that all new files were taken, if it was time to look."""
+    if _is_due(assignment, at):
+        Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
+        assignment.looked_at = at
+
+
+def _is_due(assignment: Assignment, at: datetime) -> bool:
+    return assignment.looked_at is None or assignment.looked_at + _cadence(assignment.request) <= at
+
+
+def _cadence(request: Request) -> timedelta:
+    return timedelta(seconds=int(request.arguments.get("cadence") or 3600))
 
 
 def first_files(request: Request) -> list[str]:
@@ -108,7 +122,5 @@ def told_of(assignment: Assignment | None) -> str:
         return ""
     request = assignment.request
     taken = TakenFile.objects.filter(request=request).count()
-    cadence = format_duration(int(request.arguments.get("cadence") or 3600))
-    return (
-        f"{taken:,} files taken so far; new ones are looked for every {cadence}, until {request.arguments['stop_on']}."
-    )
+    cadence = format_duration(int(_cadence(request).total_seconds()))
+    return f"{taken:,} files processed so far. New files are looked up every {cadence} until {request.arguments['stop_on']}."

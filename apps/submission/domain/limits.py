@@ -11,14 +11,21 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production.domain.reasons import reason_problems
-from apps.production.enums import PORTAL, RequestState
+from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, plans_of
 from apps.submission.domain.keepup import takes_files
-from apps.submission.domain.plan import locked, plan_jobs, tell
-from apps.submission.domain.submissions import ASSIGNABLE, SENDABLE, assignment_of, indices_of, may_submit
+from apps.submission.domain.plan import locked, plan_jobs
+from apps.submission.domain.submissions import (
+    ASSIGNABLE,
+    SENDABLE,
+    assignment_of,
+    check_may_submit,
+    indices_of,
+    publish_event,
+)
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
 
@@ -38,8 +45,7 @@ def set_limit(
     What is with the scheduler stays. `was` is what the person saw, 0 for no limit. Raises `NotAllowed`,
     `InvalidFields`, `InvalidTransition` where the portal does not send its jobs, `StaleState` where it is not so now.
     """
-    if not may_submit(by, request):
-        raise NotAllowed("Only approvers and shifters can change the job limit.")
+    check_may_submit(by, request)
     request = locked(request)
     text = _checked(request, most_in_flight, reason)
     assignment = assignment_of(request)
@@ -99,7 +105,7 @@ def _cut(pk: int, at: datetime) -> Submission | None:
     for name in changed:
         setattr(submission, name, getattr(first, name))
     submission.save(update_fields=changed)
-    tell("submission.cut", submission, PORTAL, at, reason=f"No more than {limit:,} jobs at once.")
+    publish_event("submission.cut", submission, at, reason=f"No more than {limit:,} jobs at once.")
     plan_jobs(**alike, reason=f"The rest of array {submission.number}.", **_jobs(submission, numbers[limit:]))
     return submission
 

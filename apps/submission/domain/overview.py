@@ -1,5 +1,6 @@
 """What the page says of a request: whether it begins by itself, how its test went, what the scheduler has of it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,18 +35,14 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
         return None
     chosen = assignment_of(request)
     clusters = [chosen.cluster] if chosen else list(Cluster.objects.filter(submits=True))
-    able = [cluster for cluster in clusters if cluster.submits and _may_begin(request, cluster)]
-    now = outlook(at)
+    able, now = [], outlook(at)
+    for cluster in clusters:
+        with suppress(SchedulerError):
+            if cluster.submits and may_begin_on(request, options_of(cluster)):
+                able.append(cluster)
     obstacles = [obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""
     return Begin(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)
-
-
-def _may_begin(request: Request, cluster: Cluster) -> bool:
-    try:
-        return may_begin_on(request, options_of(cluster))
-    except SchedulerError:
-        return False
 
 
 @dataclass(frozen=True)

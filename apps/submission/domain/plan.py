@@ -1,7 +1,7 @@
 """What is sent next of a request: its tests, then its stages, array by array."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -10,7 +10,6 @@ from django.db.models import Max
 from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
-from apps.core.domain.events import publish
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.domain.outputs.acceptance import acceptances_of
@@ -18,9 +17,9 @@ from apps.production.domain.outputs.counts import is_located
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, options_of, plans_of
-from apps.submission.domain.keepup import first_files, new_groups, take, takes_files
+from apps.submission.domain.keepup import first_files, new_groups, note_look, take, takes_files
 from apps.submission.domain.scripts import StagePlan
-from apps.submission.domain.submissions import SENDABLE, completed_of, indices_of, last_tests
+from apps.submission.domain.submissions import SENDABLE, completed_of, indices_of, last_tests, publish_event
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
 
@@ -79,7 +78,7 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
             indices = list(range(first, first + len(groups)))[:most]
             take(request=request, groups=groups[:most], first=first, at=at)
             if len(groups) <= most:
-                _looked(assignment, at)
+                note_look(assignment, at)
         else:
             before = [s for s in sent if s.position == stage.position - 1]
             there = {index for s in of_stage if s.retry_of_id is None for index in indices_of(s)}
@@ -87,13 +86,6 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
         if indices:
             return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
     return None
-
-
-def _looked(assignment: Assignment, at: datetime) -> None:
-    cadence = timedelta(seconds=int(assignment.request.arguments.get("cadence") or 3600))
-    if assignment.looked_at is None or assignment.looked_at + cadence <= at:
-        Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
-        assignment.looked_at = at
 
 
 def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
@@ -136,23 +128,14 @@ def plan_jobs(
     number = (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
     made = new_submission(request=request, cluster=cluster, plan=plan, number=number, by=by, at=at, **jobs)
     made.save(force_insert=True)
-    tell("submission.planned", made, made.created_by, at, reason=reason)
-    return made
-
-
-def tell(kind: str, submission: Submission, by: Principal, at: datetime, *, reason: str = "") -> None:
-    """Write an event of a submission into the timeline of its request."""
     data = {
-        "submission": submission.number,
-        "stage": submission.stage_name,
-        "cluster": submission.cluster.name,
-        "first": submission.first,
-        "tasks": submission.tasks,
-        "test": submission.is_test,
-        "retry_of": submission.retry_of.number if submission.retry_of else None,
-        "script_sha256": submission.script_sha256,
+        "first": made.first,
+        "test": made.is_test,
+        "retry_of": made.retry_of.number if made.retry_of else None,
+        "script_sha256": made.script_sha256,
     }
-    publish(kind=kind, target=submission.request, by=by, at=at, new=submission.state, reason=reason, data=data)
+    publish_event("submission.planned", made, at, by=made.created_by, reason=reason, **data)
+    return made
 
 
 def locked(request: Request) -> Request:

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import SubmissionOptions
-from apps.core.domain.events import events_of, publish
+from apps.core.domain.events import events_of
 from apps.core.errors import DomainError
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
@@ -17,10 +17,11 @@ from apps.production.domain.queue.ranks import startable
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays import options_of, plans_of
+from apps.submission.domain.assignment import choose_cluster
 from apps.submission.domain.dispatch import has_room
 from apps.submission.domain.keepup import check_files
 from apps.submission.domain.outlook import Outlook, outlook
-from apps.submission.domain.submissions import in_flight, wished_limit
+from apps.submission.domain.submissions import in_flight
 from apps.submission.models import Assignment, Submission
 
 #: So many of the queue are looked at in one turn.
@@ -50,27 +51,27 @@ def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
         return f"{held.what} is held: {held.reason}"
-    if _failed_its_test(request):
-        return "its test failed: it begins again when it is changed, or when somebody starts it."
+    kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
+    last = events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last()
+    if last == "request.fail_test":
+        return "its test failed. It starts again once it is changed, or when someone starts it."
     if against := now.against(request, stages):
         return against
-    return _too_large(stages, cluster) or _not_runnable(request)
-
-
-def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
-    if cluster.max_memory_bytes and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes:
-        return f"{cluster} has not so much memory for one job."
-    if cluster.max_wall_seconds and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds:
-        return f"{cluster} lets no job run so long."
-    return ""
-
-
-def _not_runnable(request: Request) -> str:
+    if too_large := _too_large(stages, cluster):
+        return too_large
     try:
         plans_of(request)
         check_files(request)
     except DomainError as error:
         return str(error)
+    return ""
+
+
+def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
+    if cluster.max_memory_bytes and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes:
+        return f"{cluster} does not have enough memory for one job."
+    if cluster.max_wall_seconds and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds:
+        return f"{cluster} does not allow jobs of this length."
     return ""
 
 
@@ -104,25 +105,8 @@ def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: d
     try:
         with transaction.atomic():
             make_move(verb=verb, request=request, by=PORTAL, at=at)
-            limit = wished_limit(request)
-            _, made = Assignment.objects.get_or_create(
-                request=request,
-                defaults={
-                    "cluster": cluster,
-                    "most_in_flight": limit,
-                    "assigned_at": at,
-                    "assigned_by": PORTAL,
-                },
-            )
-            if made:
-                data = {"cluster": cluster.name, "most_in_flight": limit}
-                publish(kind="submission.assigned", target=request, by=PORTAL, at=at, new=cluster.name, data=data)
+            if not Assignment.objects.filter(request=request).exists():
+                choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
     except DomainError:
         return False
     return True
-
-
-def _failed_its_test(request: Request) -> bool:
-    """Tell whether somebody put the request back into the queue after a test, and nobody has changed it since."""
-    kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
-    return events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last() == "request.fail_test"

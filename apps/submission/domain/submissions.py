@@ -3,19 +3,22 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 
-from apps.accounts.models import User
+from apps.accounts.models import Principal, User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
+from apps.core.errors import NotAllowed
 from apps.jobs.domain.undelivered import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.actors import may
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.queue.ranks import by_place
-from apps.production.enums import Actor, RequestState
+from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
 from apps.submission.domain.ranges import read_ranges
 from apps.submission.enums import ABROAD, SubmissionState
@@ -227,6 +230,23 @@ def _measured(submissions: Iterable[Submission]) -> list[tuple[int, int, int | N
     return [(position, *values) for position, values in most.items()]
 
 
+def publish_event(
+    kind: str, submission: Submission, at: datetime, *, by: Principal = PORTAL, reason: str = "", **data: Any
+) -> None:
+    """Publish an event of a submission in the timeline of its request."""
+    about = {
+        "submission": submission.number,
+        "stage": submission.stage_name,
+        "cluster": submission.cluster.name,
+        "tasks": submission.tasks,
+        "attempt": submission.attempts,
+        "spool_id": submission.spool_id,
+    }
+    publish(
+        kind=kind, target=submission.request, by=by, at=at, new=submission.state, reason=reason, data={**about, **data}
+    )
+
+
 def assignment_of(request: Request) -> Assignment | None:
     found = Assignment.objects.filter(request=request).select_related("cluster").first()
     if found is not None:
@@ -236,6 +256,12 @@ def assignment_of(request: Request) -> Assignment | None:
 
 def may_submit(user: User, request: Request) -> bool:
     return may(user, Actor.OPERATOR, request)
+
+
+def check_may_submit(user: User, request: Request) -> None:
+    """Raise `NotAllowed` if a user may not submit the jobs of a request."""
+    if not may_submit(user, request):
+        raise NotAllowed("Only approvers and shifters can submit jobs.")
 
 
 def wished_limit(request: Request) -> int | None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -25,7 +24,14 @@ from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.keepup import told_of
 from apps.submission.domain.limits import LIMITABLE, set_limit
 from apps.submission.domain.overview import begin_of, flight_of, results_of
-from apps.submission.domain.submissions import ASSIGNABLE, SENDABLE, assignment_of, may_submit, standings_of
+from apps.submission.domain.submissions import (
+    ASSIGNABLE,
+    SENDABLE,
+    assignment_of,
+    check_may_submit,
+    may_submit,
+    standings_of,
+)
 from apps.submission.models import Submission
 from apps.submission.web.forms import AcceptForm, AssignForm, CancelForm, LimitForm, RetryForm
 
@@ -184,8 +190,7 @@ def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, f
 
 def _for_operator(request: AuthenticatedRequest, key: str) -> Request:
     wanted = request_or_404(request.user, key)
-    if not may_submit(request.user, wanted):
-        raise PermissionDenied("Only approvers and shifters can submit jobs.")
+    check_may_submit(request.user, wanted)
     return wanted
 
 

@@ -50,4 +50,4 @@ def check_title(name: str) -> str:
 def label_of(value: str, kind: str) -> str:
     """The label of an effect, by its kind: `effect` of a failure, or `unknown`."""
     choices = Effect if kind == "effect" else Unknown
-    return choices(value).label if value in choices.values else value
+    return str(choices(value).label) if value in choices.values else value
