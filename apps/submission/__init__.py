@@ -1,1 +1,1 @@
-"""Sending the jobs of approved requests to clusters, each once."""
+"""Submission of the jobs of approved requests to clusters, each once."""

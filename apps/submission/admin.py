@@ -1,4 +1,4 @@
-"""Assignments and submissions in the back office; what the scheduler refused is sent again by the service."""
+"""Assignments and submissions in the admin, with an action to submit refused arrays again."""
 
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,7 @@ class AssignmentAdmin(ReadOnlyAdmin):
 
 
 class SendAgain(ReasonAction):
-    name, label, words = "send_again", "Send again", "it is sent again, as it is."
+    name, label, words = "send_again", "Submit again", "it is submitted again unchanged."
 
     def refusal(self, row: Submission, user: User) -> str:
         if row.state != SubmissionState.FAILED:
@@ -32,7 +32,7 @@ class SendAgain(ReasonAction):
 
     def act(self, row: Submission, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         send_refused_again(submission=row, by=by, at=at, reason=reason)
-        return f"{row} is sent again in a moment."
+        return f"{row} will be submitted again in a moment."
 
 
 @admin.register(Submission)

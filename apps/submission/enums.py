@@ -1,4 +1,4 @@
-"""States of a submission, and what may follow each."""
+"""States of a submission and their transitions."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ from django.db import models
 
 
 class SubmissionState(models.TextChoices):
-    """How far a submission is on its way to the scheduler."""
+    """State of a submission."""
 
     PLANNED = "planned", "planned"
-    SENDING = "sending", "being sent"
-    SENT = "sent", "sent"
+    SENDING = "sending", "submitting"
+    SENT = "sent", "submitted"
     FAILED = "failed", "refused"
-    UNKNOWN = "unknown", "not known"
+    UNKNOWN = "unknown", "unknown"
 
 
 _S = SubmissionState
@@ -24,5 +24,5 @@ MOVES: Mapping[str, frozenset[str]] = {
     _S.FAILED: frozenset({_S.PLANNED}),
     _S.SENT: frozenset(),
 }
-#: Their jobs are with the scheduler, or may be.
-ABROAD = (_S.SENDING, _S.UNKNOWN, _S.SENT)
+#: The scheduler has, or may have, the jobs of submissions in these states.
+IN_SCHEDULER = (_S.SENDING, _S.UNKNOWN, _S.SENT)

@@ -1,4 +1,4 @@
-"""Which cluster makes a request, and each array of jobs that was sent for it. Services alone write them."""
+"""The cluster of a request, and the job arrays submitted for it. Written by domain functions only."""
 
 import uuid
 
@@ -11,54 +11,56 @@ from apps.submission.enums import SubmissionState
 
 
 class Assignment(models.Model):
-    """The cluster to which the portal sends the jobs of a request."""
+    """The cluster to which the portal submits the jobs of a request."""
 
     request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="assignment")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="assignments")
-    most_in_flight = models.PositiveIntegerField(null=True, blank=True, help_text="Jobs waiting and running together.")
+    most_in_flight = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Maximum number of queued and running jobs."
+    )
     assigned_at = models.DateTimeField()
     assigned_by = models.CharField(max_length=150)
-    looked_at = models.DateTimeField(null=True, blank=True, help_text="When all new files were taken.")
+    looked_at = models.DateTimeField(null=True, blank=True, help_text="Time when all new files were taken.")
 
     def __str__(self) -> str:
         return f"{self.request} on {self.cluster}"
 
 
 class Submission(models.Model):
-    """One array of jobs of a stage, with the exact script that was sent.
+    """One job array of a stage, with the exact script that was submitted.
 
-    Task n of the array is job `first` + n, or the nth of `indices` where these are given.
+    Task n of the array is job `first` + n, or the nth of `indices` if given.
     """
 
     request = models.ForeignKey(Request, on_delete=models.PROTECT, related_name="submissions")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="submissions")
-    number = models.PositiveIntegerField(help_text="Counts the submissions of a request.")
-    position = models.PositiveSmallIntegerField(help_text="Of the stage, from 0.")
+    number = models.PositiveIntegerField(help_text="Number of the submission within its request.")
+    position = models.PositiveSmallIntegerField(help_text="Position of the stage, from 0.")
     stage_name = models.CharField(max_length=64)
     is_test = models.BooleanField(default=False, help_text="One short job, before production.")
     retry_of = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="retries")
     first = models.PositiveIntegerField(help_text="Number of the first job.")
-    tasks = models.PositiveIntegerField(help_text="How many jobs.")
-    indices = models.TextField(blank=True, help_text="Numbers of the jobs, where they do not follow each other.")
+    tasks = models.PositiveIntegerField(help_text="Number of jobs.")
+    indices = models.TextField(blank=True, help_text="Numbers of the jobs, if not consecutive.")
     state = models.CharField(max_length=16, choices=SubmissionState, default=SubmissionState.PLANNED.value)
     token = models.UUIDField(unique=True, default=uuid.uuid4)
     script = models.TextField()
     script_sha256 = models.CharField(max_length=64)
-    asked = models.JSONField(default=dict, help_text="Limits and places asked of the scheduler.")
+    asked = models.JSONField(default=dict, help_text="Limits and options for the scheduler.")
     attempts = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField(help_text="Not sent or looked for before.")
-    sending_at = models.DateTimeField(null=True, blank=True, help_text="Begin of the last attempt.")
+    due_at = models.DateTimeField(help_text="Earliest time of the next attempt.")
+    sending_at = models.DateTimeField(null=True, blank=True, help_text="Start of the last attempt.")
     sent_at = models.DateTimeField(null=True, blank=True)
-    spool_id = models.CharField(max_length=64, blank=True, help_text="The scheduler's id of the array.")
+    spool_id = models.CharField(max_length=64, blank=True, help_text="ID of the array in the scheduler.")
     last_error = models.TextField(blank=True)
-    ended = models.PositiveIntegerField(default=0, help_text="Jobs that ended for good.")
+    ended = models.PositiveIntegerField(default=0, help_text="Finished jobs.")
     completed = models.PositiveIntegerField(default=0)
     failed_indices = models.TextField(blank=True)
-    settled_at = models.DateTimeField(null=True, blank=True, help_text="All jobs have ended.")
-    held_at = models.DateTimeField(null=True, blank=True, help_text="What waits is held in the scheduler's queue.")
-    cancel_asked_at = models.DateTimeField(null=True, blank=True, help_text="Somebody wants its jobs ended.")
-    cancelled_at = models.DateTimeField(null=True, blank=True, help_text="The scheduler was told to end its jobs.")
-    answered_at = models.DateTimeField(null=True, blank=True, help_text="Something was done about a failed test.")
+    settled_at = models.DateTimeField(null=True, blank=True, help_text="Time when all jobs had finished.")
+    held_at = models.DateTimeField(null=True, blank=True, help_text="Queued jobs are held in the scheduler.")
+    cancel_asked_at = models.DateTimeField(null=True, blank=True, help_text="Cancellation was requested.")
+    cancelled_at = models.DateTimeField(null=True, blank=True, help_text="The scheduler was told to cancel its jobs.")
+    answered_at = models.DateTimeField(null=True, blank=True, help_text="A failed test was acted on.")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
 
@@ -94,12 +96,12 @@ class Submission(models.Model):
 
     @property
     def name(self) -> str:
-        """Return the name that the jobs bear, by which they are found again."""
+        """Return the job name, by which the array is found in the scheduler."""
         return f"{self.request.key}.{self.position + 1}.{self.token.hex}"
 
 
 class TakenFile(models.Model):
-    """A file that a job of a keep-up request reads: each once."""
+    """A file read by a job of a keep-up request; each file is read once."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="taken_files")
     name = models.TextField()

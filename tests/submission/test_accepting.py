@@ -154,7 +154,7 @@ def test_failed_jobs_keep_the_request_open_until_somebody_decides(
     assert has_ended(two, at=later, settled=True), "all have ended, and for long"
     assert complete_ended(at=later) == []
     page = browse(shifter).get(f"/jobs/progress/{request.key}/").content.decode()
-    assert "The request waits for the jobs that did not complete" in page
+    assert "Some jobs did not complete." in page
     assert "six hours" not in page
     if decision == "ended":
         make_move(verb=Verb.COMPLETE, request=Request.objects.get(pk=request.pk), by=shifter, at=later)
@@ -190,12 +190,12 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     send()
     send(failed={0})
     page = browse(shifter).get(url).content.decode()
-    assert "Go on without 1 job" in page
+    assert "Continue without 1 job" in page
     assert "about 10 of 60 events will be missing" in page
     card = {who: browse(who).get(url, HTTP_HX_REQUEST="true").content.decode() for who in (shifter, liaison)}
-    assert "Send failed jobs again, or go on without them" in card[shifter]
+    assert "Retry failed jobs or continue without them" in card[shifter]
     assert "Send failed jobs again" not in card[liaison]
-    assert "Go on without" not in browse(liaison).get(url).content.decode()
+    assert "Continue without" not in browse(liaison).get(url).content.decode()
     client = browse(shifter)
     assert client.post(f"{url}accept/", {"position": 0, "reason": ""}).status_code == 400
     wrong = client.post(f"{url}accept/", {"position": 0, "reason": "long " * 500}).content.decode()
@@ -204,7 +204,7 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
     wrong = client.post(f"{url}retry/", {"position": 0, "verdict": "fate"}).content.decode()
     assert ('id="retry0_verdict_error"' in wrong, 'id="accept0_reason_error"' in wrong) == (True, False)
     page = client.post(f"{url}accept/", {"position": 0, "reason": "<b>Enough."}, follow=True).content.decode()
-    assert "goes on without these jobs" in page
+    assert "continues without these jobs" in page
     assert "&lt;b&gt;Enough." in page
     assert "without 1 job" in " ".join(page.split())
     assert "Send failed jobs" not in page, "not before they are waited for again"
@@ -232,7 +232,7 @@ def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send
     send()
     assert plan_next(assignment=running, at=AT) is None
     page = browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()
-    assert "outputs not located yet: the next stage waits for that" in page
+    assert "outputs not located yet: the next stage waits for them" in page
     mark_located(stage=Stage.objects.select_related("request__experiment").get(pk=first.pk), by=approver, at=AT)
     assert plan_next(assignment=running, at=AT).stage_name == "two"
     assert "not located yet" not in browse(liaison).get(f"/submissions/{running.request.key}/").content.decode()

@@ -133,10 +133,10 @@ def test_an_operator_changes_it_by_page_and_api(keep_up, shifter, liaison, brows
     assignment = keep_up("reco")
     key, client = assignment.request.key, browse(shifter)
     page = client.get(f"/submissions/{key}/").content.decode()
-    assert "Change the most jobs at once" in page
+    assert "Change limit" in page
     assert 'name="was" value="3"' in page
     sent = {"most_in_flight": 7, "was": 3, "reason": "There is room again."}
-    assert "no more jobs" in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
+    assert "Job limit changed" in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
     assert "Nothing was overwritten" in client.post(f"/submissions/{key}/limit/", sent, follow=True).content.decode()
     assert client.post(f"/submissions/{key}/limit/", {"most_in_flight": 9}).status_code == 400
     answer = client.post(
@@ -144,5 +144,5 @@ def test_an_operator_changes_it_by_page_and_api(keep_up, shifter, liaison, brows
     )
     assert (answer.status_code, Assignment.objects.get(pk=assignment.pk).most_in_flight) == (200, 2)
     other = browse(liaison)
-    assert "Change the most jobs at once" not in other.get(f"/submissions/{key}/").content.decode()
+    assert "Change limit" not in other.get(f"/submissions/{key}/").content.decode()
     assert other.post(f"/submissions/{key}/limit/", sent).status_code == 403

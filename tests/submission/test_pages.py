@@ -25,10 +25,10 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     client = browse(shifter)
     url = f"/submissions/{request.key}/"
     page = client.get(url).content.decode()
-    assert "Send to a cluster" in page
-    assert "Nothing was sent yet" in page
+    assert "Submit to a cluster" in page
+    assert "No submissions yet" in page
     answer = client.post(f"{url}assign/", {"cluster": "farm", "verb": "start", "version": request.version}, follow=True)
-    assert "go to farm" in answer.content.decode()
+    assert "will be submitted to farm" in answer.content.decode()
     request.refresh_from_db()
     assert request.state == "running"
     plan_next(assignment=request.assignment, at=AT)
@@ -36,8 +36,8 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     end_jobs(submission, failed={0, 2})
     dispatch.refresh_progress(cluster=cluster, at=AT)
     page = client.get(url).content.decode()
-    assert "Send failed jobs of one again" in page
-    assert "Nothing was sent yet" not in page
+    assert "Retry failed jobs of one" in page
+    assert "No submissions yet" not in page
     script = client.get(f"{url}1/script/")
     assert script.headers["Content-Type"].startswith("text/plain")
     assert script.content.decode() == submission.script
@@ -52,7 +52,7 @@ def test_a_liaison_sees_but_does_not_send(browse, liaison, make, cluster, approv
     request = make("queued")
     client = browse(liaison)
     page = client.get(f"/submissions/{request.key}/").content.decode()
-    assert "Send to a cluster" not in page
+    assert "Submit to a cluster" not in page
     assert client.post(f"/submissions/{request.key}/assign/", {"cluster": "farm"}).status_code == 403
     assert client.get(f"/submissions/{request.key}/bundle/").status_code == 403
 
@@ -146,30 +146,30 @@ def test_wrong_options_of_a_cluster_are_refused_in_the_back_office(db, options):
 def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluster, approver):
     url = f"/submissions/{make('queued').key}/"
     client = browse(liaison)
-    assert "Begins by itself on farm, number 1 of the queue" in client.get(url).content.decode()
+    assert "Starts automatically on farm when there is capacity; rank 1" in client.get(url).content.decode()
     announcement = post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True)
     page = client.get(url).content.decode()
-    assert "It does not begin now:" in page
+    assert "Not starting now:" in page
     assert announcement.title in page
     Cluster.objects.update(submits=False)
-    assert "No cluster starts it by itself" in client.get(url).content.decode()
+    assert "No cluster starts this request automatically" in client.get(url).content.decode()
 
 
 def test_sent_jobs_are_ended_after_a_confirmation(browse, shifter, liaison, make, cluster, approver, end_jobs):
     request = make("queued")
     assignment = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
     client, url = browse(shifter), f"/submissions/{request.key}/cancel/"
-    assert "No job of it is with a scheduler" in client.get(url).content.decode()
+    assert "No jobs in a scheduler" in client.get(url).content.decode()
     plan_next(assignment=assignment, at=AT)
     dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
-    assert "End the sent jobs…" in client.get(f"/submissions/{request.key}/").content.decode()
-    assert "4 jobs with farm are ended" in client.get(url).content.decode()
+    assert "Cancel submitted jobs…" in client.get(f"/submissions/{request.key}/").content.decode()
+    assert "4 queued and running jobs on farm will be cancelled" in client.get(url).content.decode()
     assert client.post(url, {"reason": ""}).status_code == 400
     note = browse(liaison).get(f"/requests/{request.key}/?do=cancel").content.decode()
-    assert "4 jobs of it are with farm: the portal ends them there." in note
+    assert "4 submitted jobs on farm will be cancelled." in note
     note = client.get(f"/requests/{request.key}/?do=hold").content.decode()
-    assert "those that wait are held in its queue" in note
-    assert "are ended" in client.post(url, {"reason": "Wrong partition."}, follow=True).content.decode()
+    assert "queued jobs will be held" in note
+    assert "will be cancelled" in client.post(url, {"reason": "Wrong partition."}, follow=True).content.decode()
     assert Submission.objects.get().cancel_asked_at == AT
     api = f"/api/v1/submissions/{request.key}/cancel/"
     assert client.post(api, {"reason": "Again."}, content_type="application/json").status_code == 409

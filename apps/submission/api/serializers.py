@@ -29,7 +29,7 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
 
 
 class AssignWriter(serializers.Serializer[Any]):
-    """Where the jobs go, and how it begins: `test`, `start`, or as it stands."""
+    """The cluster, and how to start: `test`, `start`, or null to keep the state."""
 
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.filter(submits=True))
     begin = serializers.ChoiceField(choices=["test", "start"], required=False, allow_null=True, default=None)
@@ -41,7 +41,7 @@ class AssignWriter(serializers.Serializer[Any]):
 
 
 class RetryWriter(serializers.Serializer[Any]):
-    """Which failed jobs of which stage are sent again."""
+    """The failed jobs to retry."""
 
     position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
     verdict = serializers.ChoiceField(choices=VerdictKind.choices, required=False, allow_blank=True, default="")
@@ -49,13 +49,13 @@ class RetryWriter(serializers.Serializer[Any]):
 
 
 class CancelWriter(serializers.Serializer[Any]):
-    """Why the jobs are cancelled."""
+    """The reason."""
 
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class AcceptWriter(CancelWriter):
-    """Which stage is accepted as is, or waits for its missing jobs again."""
+    """The stage that is accepted as is, or waits for its missing jobs again."""
 
     position = serializers.IntegerField(min_value=0, max_value=1000, help_text="Of the stage, from 0.")
 
@@ -68,6 +68,6 @@ class LimitWriter(CancelWriter):
 
 
 class SendAgainWriter(serializers.Serializer[Any]):
-    """Which array, by its number."""
+    """The number of the array."""
 
     number = serializers.IntegerField(min_value=1, max_value=2**31 - 1)

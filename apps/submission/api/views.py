@@ -1,4 +1,4 @@
-"""Submissions in the API: `/submissions/<request>/` lists them; the actions send, send again, and hand out scripts."""
+"""Submissions in the API: `/submissions/<request>/` lists them; actions submit, retry and return scripts."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ _LIST = SubmissionReader(many=True)
 
 
 class SubmissionViewSet(OfRequests):
-    """The arrays of jobs that the portal sent for a request."""
+    """The job arrays that the portal submitted for a request."""
 
     serializer_class: Any = SubmissionReader
 
@@ -52,50 +52,50 @@ class SubmissionViewSet(OfRequests):
 
     @extend_schema(responses=_LIST)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
-        """List the submissions of a request, the first one first."""
+        """List the submissions of a request, oldest first."""
         return self.answer(self.get_object())
 
     @command(AssignWriter, _LIST)
     def assign(self, wanted: Request, *, begin: str | None, **given: Any) -> None:
-        """Let the portal send the jobs of a request to a cluster; an approver or shifter may."""
+        """Assign a request to a cluster, to which the portal submits its jobs; allowed for approvers and shifters."""
         assignment.assign_request(request=wanted, verb=Verb(begin) if begin else None, **given)
 
     @command(RetryWriter, _LIST)
     def retry(self, wanted: Request, **given: Any) -> None:
-        """Send the failed jobs of a stage again."""
+        """Retry the failed jobs of a stage."""
         assignment.retry_failed(request=wanted, **given)
 
     @command(SendAgainWriter, _LIST)
     def again(self, wanted: Request, *, number: int, **given: Any) -> None:
-        """Send an array again that the scheduler has refused."""
+        """Submit again an array that the scheduler refused."""
         submission = wanted.submissions.filter(number=number).first()
         if submission is None:
-            raise InvalidFields({"number": ["There is no such array of this request."]})
+            raise InvalidFields({"number": ["Unknown array of this request."]})
         assignment.send_refused_again(submission=submission, **given)
 
     @command(AcceptWriter, _LIST)
     def accept(self, wanted: Request, **given: Any) -> None:
-        """Go on without the jobs of a stage that did not complete; the request is then partially done."""
+        """Continue without the jobs of a stage that did not complete; the request is then partially done."""
         accept_stage(request=wanted, **given)
 
     @command(AcceptWriter, _LIST, url_path="wait-again")
     def wait_again(self, wanted: Request, **given: Any) -> None:
-        """Wait again for the jobs of a stage that was taken as it is."""
+        """Wait again for the missing jobs of a stage that was accepted as is."""
         withdraw_acceptance(request=wanted, **given)
 
     @command(LimitWriter, _LIST)
     def limit(self, wanted: Request, **given: Any) -> None:
-        """Change how many jobs of a request may wait and run together, from the next turn on."""
+        """Change the maximum number of queued and running jobs of a request."""
         set_limit(request=wanted, **given)
 
     @command(CancelWriter, _LIST)
     def cancel(self, wanted: Request, **given: Any) -> None:
-        """Have the schedulers end every job of a request that they have."""
+        """Cancel all submitted jobs of a request."""
         assignment.cancel_sent(request=wanted, **given)
 
     @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     @action(detail=True)
     def bundle(self, request: ApiRequest, key: str) -> HttpResponse:
-        """Hand out the scripts of a request as a tar, to be submitted by hand."""
+        """Return the scripts of a request as a tar, to be submitted by hand."""
         content = write_bundle(request=self.get_object(), at=timezone.now())
         return HttpResponse(content, content_type="application/x-tar")

@@ -123,4 +123,4 @@ def told_of(assignment: Assignment | None) -> str:
     request = assignment.request
     taken = TakenFile.objects.filter(request=request).count()
     cadence = format_duration(int(_cadence(request).total_seconds()))
-    return f"{taken:,} files processed so far. New files are looked up every {cadence} until {request.arguments['stop_on']}."
+    return f"{taken:,} files processed so far. Next look every {cadence} until {request.arguments['stop_on']}."

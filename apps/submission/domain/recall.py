@@ -42,19 +42,25 @@ def recall_sent(*, cluster: Cluster, at: datetime) -> int:
 
 def _recall(submission: Submission, adapter: Submits, at: datetime) -> bool:
     """Cancel, hold or release one array if its request requires it; return whether it did."""
-    if submission.cancel_asked_at or submission.request.state in ENDED:
+    is_closed = bool(submission.cancel_asked_at) or submission.request.state in ENDED
+    stage = submission.request.stages.filter(position=submission.position).first()
+    is_held = not is_closed and hold_of(submission.request, stage) is not None
+    if is_closed:
         adapter.cancel(submission.spool_id)
-        kind, changes = "submission.cancelled", {"cancelled_at": at}
+    elif not isinstance(adapter, HoldsJobs) or is_held == bool(submission.held_at):
+        return False
     else:
-        stage = submission.request.stages.filter(position=submission.position).first()
-        is_held = hold_of(submission.request, stage) is not None
-        if not isinstance(adapter, HoldsJobs) or is_held == bool(submission.held_at):
-            return False
         (adapter.hold if is_held else adapter.release)(submission.spool_id)
-        kind, changes = ("submission.held", {"held_at": at}) if is_held else ("submission.released", {"held_at": None})
     with transaction.atomic():
+        changes = {"cancelled_at": at} if is_closed else {"held_at": at if is_held else None}
         Submission.objects.filter(pk=submission.pk).update(**changes)
-        publish_event(kind, submission, at, jobs=submission.tasks - submission.ended)
+        jobs = submission.tasks - submission.ended
+        publish_event(
+            "submission.cancelled" if is_closed else "submission.held" if is_held else "submission.released",
+            submission,
+            at,
+            jobs=jobs,
+        )
     return True
 
 

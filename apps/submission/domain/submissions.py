@@ -21,7 +21,7 @@ from apps.production.domain.queue.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
 from apps.submission.domain.ranges import read_ranges
-from apps.submission.enums import ABROAD, SubmissionState
+from apps.submission.enums import IN_SCHEDULER, SubmissionState
 from apps.submission.models import Assignment, Submission
 
 #: Jobs of a request are sent while it is here.
@@ -32,13 +32,13 @@ ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
 
 def in_flight(submissions: QuerySet[Submission]) -> int:
     """Return how many jobs of these are with the scheduler and have not ended."""
-    sums = submissions.filter(state__in=ABROAD, settled_at=None).aggregate(sent=Sum("tasks"), ended=Sum("ended"))
+    sums = submissions.filter(state__in=IN_SCHEDULER, settled_at=None).aggregate(sent=Sum("tasks"), ended=Sum("ended"))
     return (sums["sent"] or 0) - (sums["ended"] or 0)
 
 
 def clusters_to_look_at() -> QuerySet[Cluster]:
     """Return the clusters that may get jobs, and those that have some of the portal's although they get no more."""
-    there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=ABROAD, settled_at=None)
+    there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None)
     return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)))
 
 
@@ -74,7 +74,7 @@ def sent_here(requests: Iterable[int]) -> set[int]:
 
 def cancellable() -> Q:
     """Keep submissions whose jobs the scheduler has, or may have, and was not told to end."""
-    return Q(state__in=ABROAD, settled_at=None, cancel_asked_at=None, cancelled_at=None)
+    return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_asked_at=None, cancelled_at=None)
 
 
 def last_tests(request: Request) -> dict[int, Submission]:

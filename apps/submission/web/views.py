@@ -1,4 +1,4 @@
-"""Submissions of a request: the panel, the choice of a cluster, retries, scripts and the bundle."""
+"""Submissions of a request: card, choice of a cluster, retries, scripts and bundle."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ from apps.submission.web.forms import AcceptForm, AssignForm, CancelForm, LimitF
 
 @require_safe
 def submissions(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Answer with the panel alone where htmx asks, else with a page that has the forms too."""
+    """Return the card alone to htmx, else a page with the forms."""
     return _page(request, request_or_404(request.user, key))
 
 
@@ -50,91 +50,91 @@ def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
         return _page(request, wanted, assign_form=form)
     given = dict(form.cleaned_data)
     given["verb"] = Verb(given["verb"]) if given["verb"] else None
-    said = f"The jobs of {wanted} go to {given['cluster']}."
-    return _do(request, wanted, said, services.assign_request, request=wanted, **given)
+    message = f"Jobs of {wanted} will be submitted to {given['cluster']}."
+    return _do(request, wanted, message, services.assign_request, request=wanted, **given)
 
 
 @require_POST
 def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    said = "The failed jobs are sent again."
-    return _do_as_asked(request, key, said, services.retry_failed, retry=RetryForm(request.POST))
+    message = "Failed jobs will be retried."
+    return _do_with_form(request, key, message, services.retry_failed, retry=RetryForm(request.POST))
 
 
 @require_POST
 def accept(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Go on without failed jobs."""
-    said = "The request goes on without these jobs."
-    return _do_as_asked(request, key, said, accept_stage, accept=AcceptForm(request.POST))
+    message = "The request continues without these jobs."
+    return _do_with_form(request, key, message, accept_stage, accept=AcceptForm(request.POST))
 
 
 @require_POST
 def wait_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    said = "Its missing jobs are waited for again."
-    return _do_as_asked(request, key, said, withdraw_acceptance, accept=AcceptForm(request.POST))
+    message = "The stage waits for its missing jobs again."
+    return _do_with_form(request, key, message, withdraw_acceptance, accept=AcceptForm(request.POST))
 
 
 @require_POST
 def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Change how many jobs there may be at once."""
-    said = "From the next turn on no more jobs are sent than that."
-    return _do_as_asked(request, key, said, set_limit, limit_form=LimitForm(request.POST))
+    message = "Job limit changed. It takes effect with the next submission."
+    return _do_with_form(request, key, message, set_limit, limit_form=LimitForm(request.POST))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Ask once more, with what would be ended; then have the scheduler end it."""
+    """Ask for confirmation, then cancel the submitted jobs."""
     wanted = _for_operator(request, key)
     form = CancelForm(request.POST if request.method == "POST" else None)
     if not form.is_valid():
         context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
         return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
-    said = f"The jobs of {wanted} that are with a scheduler are ended."
-    return _do(request, wanted, said, services.cancel_sent, request=wanted, **form.cleaned_data)
+    message = f"Submitted jobs of {wanted} will be cancelled."
+    return _do(request, wanted, message, services.cancel_sent, request=wanted, **form.cleaned_data)
 
 
 @require_POST
 def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     wanted = _for_operator(request, key)
     submission = _submission(wanted, number)
-    return _do(request, wanted, f"{submission} is sent again.", services.send_refused_again, submission=submission)
+    return _do(
+        request, wanted, f"{submission} will be submitted again.", services.send_refused_again, submission=submission
+    )
 
 
 @require_safe
 def script(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
-    """The exact script that was sent."""
+    """Return the exact script that was submitted."""
     found = _submission(request_or_404(request.user, key), number)
     return HttpResponse(found.script, content_type="text/plain; charset=utf-8")
 
 
 @require_safe
 def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """The scripts as a tar, for those who submit them by hand."""
+    """Return the scripts as a tar, to be submitted by hand."""
     wanted = _for_operator(request, key)
     try:
         content = write_bundle(request=wanted, at=timezone.now())
     except InvalidFields as error:
-        messages.error(request, f"There is no bundle yet. {error}")
+        messages.error(request, f"Bundle not available. {error}")
         return redirect("submission:request", key=key)
     headers = {"Content-Disposition": f'attachment; filename="{wanted.key}.tar"'}
     return HttpResponse(content, content_type="application/x-tar", headers=headers)
 
 
-def _do_as_asked(
-    request: AuthenticatedRequest, key: str, said: str, service: Callable[..., Any], **bound: forms.Form
+def _do_with_form(
+    request: AuthenticatedRequest, key: str, message: str, service: Callable[..., Any], **bound: forms.Form
 ) -> HttpResponse:
-    """Do with a request what the one form asks for, which comes back in its place of the page where it has problems."""
+    """Call a service with the one form of `bound`; a form with problems is shown again in its section."""
     wanted, (form,) = _for_operator(request, key), bound.values()
     if not form.is_valid():
         return _page(request, wanted, **bound)
-    return _do(request, wanted, said, service, request=wanted, **form.cleaned_data)
+    return _do(request, wanted, message, service, request=wanted, **form.cleaned_data)
 
 
 def _do(
-    request: AuthenticatedRequest, wanted: Request, said: str, service: Callable[..., Any], /, **given: Any
+    request: AuthenticatedRequest, wanted: Request, message: str, service: Callable[..., Any], /, **given: Any
 ) -> HttpResponse:
     with show_errors(request):
         service(by=request.user, at=timezone.now(), **given)
-        messages.success(request, said)
+        messages.success(request, message)
     return redirect("submission:request", key=wanted.key)
 
 
@@ -180,7 +180,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
 
 
 def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]) -> forms.Form:
-    """Return the form of a stage: as it was sent, where it was, else an empty one."""
+    """Return the form of a stage: the bound one if it is of this stage, else an empty one."""
     sent, position = bound.get(kind), stage.position
     if sent is None or sent.data.get("position") != str(position):
         return form(initial={"position": position}, auto_id=f"{kind}{position}_%s")

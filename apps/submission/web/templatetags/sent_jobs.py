@@ -1,4 +1,4 @@
-"""How jobs that were sent are told: which they are, and what becomes of them where a request is moved."""
+"""Texts about submitted jobs: their numbers, and what a move of the request does to them."""
 
 from django import template
 
@@ -8,29 +8,26 @@ from apps.submission.domain.overview import flight_of
 
 register = template.Library()
 
-#: Numbers and ranges of jobs that a line shows.
+#: How many ranges a line shows.
 MOST_RANGES = 8
 _ENDING = {Verb.CANCEL, Verb.SUPERSEDE}
 
 
 @register.filter
 def numbers_of_jobs(ranges: str) -> str:
-    """`3,17-19` as `3, 17–19`, so that it is not read as one number; many are cut."""
+    """`3,17-19` as `3, 17–19`, cut after `MOST_RANGES`."""
     parts = ranges.split(",", MOST_RANGES)
     return ", ".join(parts[:MOST_RANGES]).replace("-", "–") + (", …" if len(parts) > MOST_RANGES else "")
 
 
 @register.simple_tag
 def sent_jobs_note(request: Request, verb: str) -> str:
-    """Say what a move does to jobs that schedulers have; empty where it does nothing, or they have none."""
+    """What a move does to submitted jobs; empty if nothing, or if there are none."""
     if verb not in _ENDING | {Verb.HOLD} or not (flight := flight_of(request)):
         return ""
-    many = flight.jobs != 1
-    told = (
-        f"{flight.jobs:,} job{'s' if many else ''} of it {'are' if many else 'is'} with {' and '.join(flight.clusters)}"
-    )
+    jobs = f"{flight.jobs:,} submitted job{'' if flight.jobs == 1 else 's'} on {' and '.join(flight.clusters)}"
     if verb in _ENDING:
-        return f"{told}: the portal ends them there."
+        return f"{jobs} will be cancelled."
     if flight.can_hold:
-        return f"{told}: those that wait are held in its queue, those that run go on."
-    return f"{told}, which cannot hold them: they go on."
+        return f"{jobs}: queued jobs will be held, running jobs continue."
+    return f"{jobs} will continue, because the scheduler cannot hold them."
