@@ -145,6 +145,7 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
     "apps.api.middleware.ETagMiddleware",
     "apps.api.middleware.IdempotencyMiddleware",
+    "apps.core.web.middleware.HiddenCharactersMiddleware",
 ]
 
 ROOT_URLCONF = "opsportal.urls"

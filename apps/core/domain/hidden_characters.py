@@ -4,13 +4,21 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-# Tab, newline and CRLF are layout. A lone surrogate is no character at all, and cannot be encoded.
+# Tab and newline are layout. A lone surrogate is no character at all, and cannot be encoded.
 HIDDEN = re.compile(
-    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 
 def mark_hidden(text: str, mark: Callable[[str, str], str] = "⟨{}⟩".format) -> str:
-    """Replace each hidden character by `mark(code point, name)`: `U+202E`; the name may be empty."""
-    return HIDDEN.sub(lambda found: mark(f"U+{ord(found[0]):04X}", unicodedata.name(found[0], "")), text)
+    """Replace each hidden character by `mark(code point, name)`: `U+202E`; the name may be empty. CRLF becomes LF."""
+    marks: dict[str, str] = {}
+
+    def marked(found: re.Match[str]) -> str:
+        character = found[0]
+        if character not in marks:
+            marks[character] = mark(f"U+{ord(character):04X}", unicodedata.name(character, ""))
+        return marks[character]
+
+    return HIDDEN.sub(marked, text.replace("\r\n", "\n"))

@@ -1,12 +1,16 @@
-"""Refusing malformed requests, and the address of the client."""
+"""Refuse malformed requests, find the client's address, and make hidden characters of pages visible."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, JsonResponse
 
+from apps.core.domain.hidden_characters import HIDDEN, mark_hidden
+
 Answer = Callable[[HttpRequest], HttpResponse]
+_FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")')
 
 
 class CleanRequestMiddleware:
@@ -46,3 +50,24 @@ class TrustedProxyMiddleware:
         with suppress(ValueError):
             request.META["REMOTE_ADDR"] = str(ip_address(address))
         return self.get_response(request)
+
+
+class HiddenCharactersMiddleware:
+    """Show control, direction and invisible characters of every page by their code points: `⟨U+202E⟩`.
+
+    Names, titles, log lines and alerts come from jobs and strangers. Templates mark them with the filter `visible`;
+    this covers what a template leaves out. Form values stay as they are, so that saving a form changes nothing.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if not response.streaming and response.headers.get("Content-Type", "").startswith("text/html"):
+            page = response.content.decode(response.charset)
+            if HIDDEN.search(page):
+                parts = _FIELD_VALUES.split(page)
+                parts[::2] = map(mark_hidden, parts[::2])
+                response.content = "".join(parts).encode(response.charset)
+        return response
