@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.statusboard.feeds.alertmanager import Alertmanager
-from apps.statusboard.feeds.base import Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "samples" / "monitoring"
 
@@ -121,3 +121,11 @@ def test_real_payload_of_mixed_status():
 def test_real_payload_without_fingerprint(name):
     [alert] = sample(name).alerts
     assert len(alert.dedup_key) == 32
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", "http://[", "ftp://x", "file:///etc/passwd"]
+)
+def test_no_format_can_bring_a_link_that_is_not_of_the_web(url):
+    assert Alert("key", Status.OPEN, datetime.now(UTC), url=url).url == ""
+    assert Alert("key", Status.OPEN, datetime.now(UTC), url="https://x.example/").url == "https://x.example/"

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
 
@@ -64,7 +63,7 @@ def _alert(entry: dict[str, Any]) -> Alert | None:
         labels=labels,
         title=notes.get("title") or notes.get("summary") or labels.get("alertname", ""),
         text=notes.get("description") or notes.get("message", ""),
-        url=_url(entry.get("generatorURL")),
+        url=_text(entry.get("generatorURL")),
         severity=labels.get("severity", ""),
     )
 
@@ -93,15 +92,6 @@ def _text(value: object) -> str:
 
 def _texts(value: object) -> dict[str, str]:
     return {_text(name): _text(item) for name, item in value.items()} if isinstance(value, dict) else {}
-
-
-def _url(value: object) -> str:
-    """Return the URL if pages may link to it, else ""."""
-    url = _text(value)
-    try:
-        return url if urlsplit(url).scheme in ("http", "https") else ""
-    except ValueError:
-        return ""
 
 
 def _hash(labels: Mapping[str, str]) -> str:

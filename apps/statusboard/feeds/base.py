@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
+from urllib.parse import urlsplit
 
 
 class UnreadablePayload(Exception):
@@ -21,7 +22,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert of a monitoring system; `dedup_key` and `started_at` identify an episode."""
+    """An alert of a monitoring system; `dedup_key` and `started_at` identify an episode.
+
+    Pages link to `url`: one that is not of the web is dropped, whatever the format.
+    """
 
     dedup_key: str
     status: Status
@@ -32,6 +36,14 @@ class Alert:
     text: str = ""
     url: str = ""
     severity: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            is_link = urlsplit(self.url).scheme in ("http", "https")
+        except ValueError:
+            is_link = False
+        if not is_link:
+            object.__setattr__(self, "url", "")
 
 
 @dataclass(frozen=True)
