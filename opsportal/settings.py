@@ -386,7 +386,7 @@ LOGGING = {
         "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},
         "django.server": {"handlers": [], "propagate": True},
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
-        "axes": {"level": "WARNING"},
+        "axes": {"level": "ERROR"},  # failed logins are logged with name and address by `accounts`
         "elastic_transport": {"level": "ERROR"},  # the sink tells by itself what goes wrong
     },
 }

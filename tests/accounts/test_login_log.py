@@ -7,7 +7,7 @@ import pytest
 
 from tests.factories import people
 
-#: As `deploy/fail2ban/opsportal.conf` has it, with its <ADDR> as a group.
+#: As `deploy/fail2ban/filter.d/opsportal.conf` has it, with its <ADDR> as a group.
 LINE = re.compile(r'^Login failed: address=(?P<address>\S+) user="')
 
 

@@ -1,0 +1,132 @@
+"""What `deploy/` holds is accepted by the programs that read it, where they are installed, and fits the portal."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted(path.name for path in (DEPLOY / "systemd").iterdir())
+PAGE = (ROOT / "docs/production.md").read_text()
+
+
+def program(name: str) -> str:
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if path is None:
+        pytest.skip(f"no {name} here")
+    return path
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_systemd_takes_every_unit(tmp_path):
+    analyze = program("systemd-analyze")
+    for name in UNITS:
+        text = (DEPLOY / "systemd" / name).read_text()
+        commands = re.findall(r"^Exec\w+=(/opt/opsportal/\S+)", text, re.MULTILINE)
+        for command in commands:
+            text = text.replace(command, "/bin/true")
+        (tmp_path / name).write_text(text.replace("=/opt/opsportal", "=/"))
+    units = [str(tmp_path / name.replace("@.", "@default.")) for name in UNITS]
+    assert run(analyze, "verify", "--man=no", *units).strip() == ""
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_unit_starts_a_program_of_the_lock_without_rights(name):
+    text = (DEPLOY / "systemd" / name).read_text()
+    assert re.search(r"^ExecStart=/opt/opsportal/\.venv/bin/(gunicorn|celery|python) ", text, re.MULTILINE)
+    assert re.search(r"^User=opsportal", text, re.MULTILINE)
+    for line in ("NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes", "Restart=always"):
+        assert line in text.splitlines()
+
+
+def test_units_run_what_the_procfile_runs():
+    procfile = (ROOT / "Procfile").read_text()
+    units = "".join((DEPLOY / "systemd" / name).read_text() for name in UNITS)
+    for option in re.findall(r"--(?!bind|workers|queues|concurrency|graceful|loglevel|log-level)[a-z-]+", procfile):
+        assert option in units
+    assert {"opsportal-worker@default.service", "opsportal-worker@harvest.service"} <= set(units.split())
+
+
+def test_nginx_takes_the_site(tmp_path):
+    nginx = program("nginx")
+    key, certificate = str(tmp_path / "key"), str(tmp_path / "pem")
+    openssl = [program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    run(*openssl, "-keyout", key, "-out", certificate)
+    site = (DEPLOY / "nginx.conf").read_text()
+    site = re.sub(r"ssl_certificate /\S+;", f"ssl_certificate {certificate};", site)
+    site = re.sub(r"ssl_certificate_key /\S+;", f"ssl_certificate_key {key};", site)
+    for port in ("80", "443"):
+        site = re.sub(rf"listen (\[::\]:)?{port}\b", f"listen 127.0.0.1:{port}57", site, count=1)
+        site = re.sub(rf"listen \[::\]:{port}\b.*;", "", site)
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{\n{site}\n}}\n")
+    run(nginx, "-t", "-p", str(tmp_path), "-e", str(tmp_path / "log"), "-c", str(tmp_path / "nginx.conf"))
+
+
+def test_nginx_sets_or_strips_every_header_that_the_portal_believes():
+    site = (DEPLOY / "nginx.conf").read_text()
+    headers = dict(re.findall(r"proxy_set_header (\S+) (\S+);", site))
+    assert headers == {
+        "Host": "$host",
+        "X-Forwarded-For": "$remote_addr",
+        "X-Forwarded-Proto": "$scheme",
+        "X-Forwarded-Host": '""',
+        "Forwarded": '""',
+        "X-Remote-User": '""',
+        "X-Remote-Groups": '""',
+        "Connection": '""',
+    }
+    locations = re.findall(r"location [^{]*\{([^}]*)\}", site)
+    assert len(locations) == 4
+    assert not any("proxy_set_header" in each for each in locations)  # one there would drop all of those above
+
+
+@pytest.mark.parametrize("name", ["scrape.yml", "opsportal-alerts.yml"])
+def test_prometheus_takes_the_files(tmp_path, name):
+    promtool = program("promtool")
+    for path in (DEPLOY / "prometheus").iterdir():
+        text = path.read_text().replace("/etc/prometheus/opsportal-metrics-token", str(tmp_path / "token"))
+        (tmp_path / path.name).write_text(text)
+    (tmp_path / "token").write_text("secret")
+    run(promtool, "check", "config" if name == "scrape.yml" else "rules", str(tmp_path / name))
+
+
+def test_alerts_ask_for_metrics_that_there_are():
+    code = (ROOT / "apps/portal/pages/metrics.py").read_text()
+    families = {"opsportal_check_ok", "opsportal_deliveries_failing"}
+    families |= set(re.findall(r'"(opsportal_\w+)"', code))
+    families |= {
+        f"opsportal_capture_{name.removesuffix('_count')}"
+        for name in re.findall(r'^    "(\w+)": \(', code, re.MULTILINE)
+    }
+    families |= {f"opsportal_sink_{name}" for name in re.findall(r'^    "(\w+)": \(', code, re.MULTILINE)}
+    alerts = (DEPLOY / "prometheus/opsportal-alerts.yml").read_text()
+    asked = {name for expr in re.findall(r"expr: (.*)", alerts) for name in re.findall(r"opsportal_\w+", expr)}
+    assert asked <= families
+
+
+@pytest.mark.parametrize("before", ["2026-11-22T09:14:05+0100 ", "web1 gunicorn[812]: 2026-11-22T09:14:05+0100 ", ""])
+def test_fail2ban_finds_the_address_and_no_forged_one(before):
+    file = (DEPLOY / "fail2ban/filter.d/opsportal.conf").read_text()
+    failregex = re.search("^failregex = (.*)$", file, re.MULTILINE)[1]
+    pattern = re.compile(failregex.replace("<ADDR>", r"(\S+)"))
+    line = before + "WARNING opsportal.login: Login failed: address=192.0.2.7 user="
+    forged = r'"x WARNING opsportal.login: Login failed: address=10.0.0.1 user=\""'
+    for name in ('"ann"', forged):
+        assert pattern.match(line + name)[1] == "192.0.2.7"
+    assert not pattern.match(f"{before}INFO other: said {forged.replace('WARNING ', '')}")
+
+
+def test_page_names_every_file_and_no_home_as_a_log_root():
+    for path in DEPLOY.rglob("*.*"):
+        name = path.relative_to(ROOT)
+        assert str(name) in PAGE or f"{name.parent}/" in PAGE, name
+    for page in (ROOT / "docs").glob("*.md"):
+        assert not re.search(r"LOG_ROOTS=\S*/home", page.read_text()), page.name
