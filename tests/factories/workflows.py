@@ -1,8 +1,7 @@
 """Workflow types, and requests of them, for tests."""
 
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.builtin import builtin_texts
-from apps.production.domain.types.declaration import read_declaration
+from apps.production.domain.types.declaration import builtin_texts, read_declaration
 from apps.production.domain.types.versions import save_workflow, workflow_of
 from apps.production.models import WorkflowType
 from tests.factories.requests import AT, content, stage

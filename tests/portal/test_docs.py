@@ -5,7 +5,7 @@ import shutil
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.production.domain.lifecycle.diagram import state_diagram
+from apps.production.domain.documentation import state_diagram
 from apps.production.domain.lifecycle.transitions import TRANSITIONS
 
 

@@ -5,7 +5,8 @@ from datetime import date
 
 import pytest
 
-from apps.production.domain.checks import Facts, check_content, check_shape
+from apps.production.domain.checks import Facts
+from apps.production.domain.checks.report import check_content, check_shape
 from apps.production.domain.content.model import RequestContent, StageContent, changes
 from tests.factories.requests import content, stage
 

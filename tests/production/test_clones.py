@@ -11,7 +11,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import clone_request, next_name
 from apps.production.domain.lineage.templates import content_from, delete_template, rename_template, save_template
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.types.builtin import builtin_texts
+from apps.production.domain.types.declaration import builtin_texts
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
 from tests.factories.requests import AT, content, draft, stage

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.production.domain.checks import run_checks
-from apps.production.domain.checks.fact_queries import facts_for
+from apps.production.domain.checks.facts import facts_for
+from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import SERVICES

@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership
 from apps.core.domain.events import events_of
-from apps.production.domain.checks import run_checks
-from apps.production.domain.checks.fact_queries import facts_for
-from apps.production.domain.checks.facts import Offer, StageBefore
+from apps.production.domain.checks.base import Offer, StageBefore
+from apps.production.domain.checks.facts import facts_for
+from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import check_request, submit_request
 from apps.production.domain.requests.drafts import save_draft

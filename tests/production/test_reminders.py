@@ -7,9 +7,8 @@ import pytest
 from apps.accounts.models import Membership, User
 from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate
-from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import WAITING, remind_of_holds, remind_of_waiting
-from apps.production.domain.approvals.turns import inbox_items
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import Verb

@@ -13,7 +13,7 @@ from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.types.builtin import general
+from apps.production.domain.types.declaration import general
 from apps.production.models import Request
 from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.factories.workflows import monte_carlo

@@ -12,8 +12,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lineage.combination import KeyedContent, combine, obstacles
 from apps.production.domain.lineage.splits import MAX_PARTS, SplitUnit, split, split_counts
 from apps.production.domain.types.arguments import runs_in
-from apps.production.domain.types.builtin import builtin_texts
-from apps.production.domain.types.declaration import read_declaration
+from apps.production.domain.types.declaration import builtin_texts, read_declaration
 from tests.factories.requests import content, stage
 from tests.factories.workflows import monte_carlo
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
-from apps.production.domain.checks import Facts, check_content, check_shape
+from apps.production.domain.checks import Facts
+from apps.production.domain.checks.report import check_content, check_shape
 from apps.production.domain.content.model import RequestContent, StageContent, changes
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
-from apps.production.domain.types.builtin import builtin_texts, general
-from apps.production.domain.types.declaration import DeclarationError, read_declaration
+from apps.production.domain.types.declaration import DeclarationError, builtin_texts, general, read_declaration
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion

@@ -11,9 +11,8 @@ from apps.core.tasks import deliver_waiting
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueReading
-from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
-from apps.production.domain.approvals.turns import inbox_items
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.domain.outputs.counts import mark_located

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.builtin import builtin_texts
-from apps.production.domain.types.declaration import read_declaration
+from apps.production.domain.types.declaration import builtin_texts, read_declaration
 from apps.submission.domain.ranges import read_ranges, write_ranges
 from apps.submission.domain.scripts import plan_stage, write_script
 from tests.factories import requests

@@ -28,8 +28,16 @@ from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.queue.listing import Line, line_of, queue_length
 from apps.production.domain.queue.ranks import is_in_line
 from apps.production.domain.queue.shares import ranks_by_class
-from apps.production.domain.requests.required_services import RequiredService, required_services
-from apps.production.domain.requests.status import Status, Step, Totals, status_of, steps_of, totals_of
+from apps.production.domain.requests.status import (
+    RequiredService,
+    Status,
+    Step,
+    Totals,
+    required_services,
+    status_of,
+    steps_of,
+    totals_of,
+)
 from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.production.permissions import may_edit, may_prioritise

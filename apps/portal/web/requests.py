@@ -15,7 +15,6 @@ from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, RequestPage, request_page
 from apps.production.domain.approvals.overview import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
-from apps.production.domain.queue.level import level_of
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.web.forms.moves import PriorityForm, ReasonForm, SuccessorForm
@@ -55,7 +54,7 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             set_priority(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"{wanted} has priority {level_of(wanted)}.")
+            messages.success(request, f"{wanted} has priority {wanted.level}.")
     return _page(request, wanted, asked=PRIORITY, form=form) if form.errors else redirect(wanted)
 
 

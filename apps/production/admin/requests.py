@@ -17,12 +17,11 @@ from apps.accounts.models import User
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.turns import signable
+from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.lifecycle.transitions import transitions_from
-from apps.production.domain.types.builtin import builtin_texts
-from apps.production.domain.types.declaration import DeclarationError, read_declaration
+from apps.production.domain.types.declaration import DeclarationError, builtin_texts, read_declaration
 from apps.production.domain.types.versions import newest_version, save_workflow
 from apps.production.enums import Actor, Verb
 from apps.production.models import Request, Stage, WorkflowType

@@ -19,7 +19,7 @@ from apps.production.api.checks import CheckedReader
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ChangeReader, RequestWriter
 from apps.production.domain.checks import Severity
-from apps.production.domain.checks.documentation import rules_by_severity
+from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import check_report
 from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
 from apps.production.domain.content.serialization import plain

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
-from apps.production.domain.checks import unknown_service
+from apps.production.domain.checks.rules.shape import unknown_service
 from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, without_nulls
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument

@@ -129,6 +129,11 @@ class Request(models.Model):
     def __str__(self) -> str:
         return self.key
 
+    @property
+    def level(self) -> str:
+        """Priority class and number in words, such as `high 7`; empty if neither is set."""
+        return " ".join(str(part) for part in (self.priority_class, self.priority) if part)
+
 
 class Stage(models.Model):
     """One step of a request's chain: the same job, many times."""

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE
-from apps.production.domain.checks.fact_queries import UNCLAIMED
+from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import QUANTITIES, OutputCounts, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, catalogue_of

@@ -7,8 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.notifications.domain.event_pages import event_table, group_table
-from apps.production.domain.checks.documentation import rule_tables
-from apps.production.domain.lifecycle.diagram import state_diagram
+from apps.production.domain.documentation import rule_tables, state_diagram
 
 #: Writers of lines, by the page and the name in the markers `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 TABLES = {

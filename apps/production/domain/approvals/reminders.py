@@ -6,8 +6,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.core.domain.events import publish
-from apps.production.domain.approvals.requirements import Rules, approval_facts
-from apps.production.domain.approvals.turns import (
+from apps.production.domain.approvals.inbox import (
     NEXT_STEPS,
     RESPONSIBLE,
     arrivals,
@@ -16,6 +15,7 @@ from apps.production.domain.approvals.turns import (
     waiting_in,
     waiting_since,
 )
+from apps.production.domain.approvals.requirements import Rules, approval_facts
 from apps.production.domain.holds import (
     event_target,
     hold_experiment_id,
@@ -25,7 +25,7 @@ from apps.production.domain.holds import (
     open_holds,
 )
 from apps.production.enums import CLOSED, PORTAL, RequestState
-from apps.production.models import Hold, Reminder, Request, RequestQuerySet
+from apps.production.models import Hold, Reminder, Request
 
 #: Inbox states with reminders. Drafts have none: only their author waits for them.
 WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in RESPONSIBLE if state != RequestState.DRAFT))
@@ -33,7 +33,10 @@ WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in RESPONSIBLE if s
 
 def remind_of_waiting(*, at: datetime) -> int:
     """Publish a reminder for every request that waits longer than its rules allow; return how many."""
-    waiting = list(_waiting().select_related("workflow").order_by("pk"))
+    found = Q(pk__in=[])
+    for state in WAITING:
+        found |= waiting_in(state)
+    waiting = list(Request.objects.filter(found).select_related("workflow").order_by("pk"))
     since, rules = waiting_since(waiting, arrivals(waiting)), Rules()
     reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
     count = 0
@@ -46,14 +49,6 @@ def remind_of_waiting(*, at: datetime) -> int:
     return count
 
 
-def _waiting() -> RequestQuerySet[Request]:
-    """Return the requests in anyone's inbox, except drafts."""
-    found = Q(pk__in=[])
-    for state in WAITING:
-        found |= waiting_in(state)
-    return Request.objects.filter(found)
-
-
 @transaction.atomic
 def remind(*, request: Request, since: datetime, days: int, at: datetime) -> bool:
     """Publish `request.reminder` to those responsible, unless the wait is over or was reminded of before."""
@@ -63,19 +58,19 @@ def remind(*, request: Request, since: datetime, days: int, at: datetime) -> boo
     _, made = Reminder.objects.get_or_create(request=current, state=current.state, since=since, defaults={"at": at})
     if made:
         groups, people = users_awaited(current, at)
-        told = {"groups": groups, "people": people, "state": current.state, "since": since.isoformat(), "days": days}
+        data = {"groups": groups, "people": people, "state": current.state, "since": since.isoformat(), "days": days}
         todo = f"{NEXT_STEPS[RequestState(current.state)]}. Waiting since {since:%-d %b %Y}."
-        publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=told)
+        publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=data)
     return made
 
 
 def remind_of_holds(*, at: datetime) -> int:
-    """Publish reminders of active holds, each after the days its rules say and again after as many; return how many."""
-    held = [hold for hold in open_holds() if hold.stage is None or hold.stage.request.state not in CLOSED]
+    """Publish reminders of active holds, after the days their rules set, and again after as many; return how many."""
     rules, count = Rules(), 0
-    for hold in held:
+    for hold in open_holds():
         days = rules.remind_of_hold_after(hold_experiment_id(hold))
-        if days and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
+        is_closed = hold.stage is not None and hold.stage.request.state in CLOSED
+        if days and not is_closed and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
             count += remind_of_hold(hold=hold, days=days, at=at)
     return count
 
@@ -85,9 +80,9 @@ def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
     """Publish `hold.reminder` to the user who placed it, or those who can lift it, unless already done or lifted."""
     if not Hold.objects.filter(pk=hold.pk, lifted_at=None, reminded_at=hold.reminded_at).update(reminded_at=at):
         return False
-    set_by = hold.by.is_active and may_lift(hold.by, hold)
-    people = [hold.by.username] if set_by else responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
-    told = {"hold": hold.pk, "level": hold_level(hold), "people": people, "since": hold.at.isoformat(), "days": days}
+    is_author_able = hold.by.is_active and may_lift(hold.by, hold)
+    users = [hold.by.username] if is_author_able else responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
+    data = {"hold": hold.pk, "level": hold_level(hold), "people": users, "since": hold.at.isoformat(), "days": days}
     todo = f"Lift or keep the hold: {hold_subject(hold)} is on hold since {hold.at:%-d %b %Y}. {hold.reason}"
-    publish(kind="hold.reminder", target=event_target(hold), by=PORTAL, at=at, reason=todo, data=told)
+    publish(kind="hold.reminder", target=event_target(hold), by=PORTAL, at=at, reason=todo, data=data)
     return True

@@ -1,93 +1,200 @@
-"""The facts that checks may use besides the request; `fact_queries` collects them once for all rules."""
+"""Collect the facts that checks may use, in a fixed number of queries."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import date, datetime
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate
-from apps.production.domain.outputs.datasets import Dataset
+from django.db.models import BigIntegerField, Case, Count, Exists, FilteredRelation, Func, Q, QuerySet, Value, When
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Lower
+from django.db.models.lookups import Regex
+from django.utils import timezone
 
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison
+from apps.clusters.models import Cluster
+from apps.core.domain.events import events_of
+from apps.core.models import Event
+from apps.production.domain.checks.base import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.estimates.figures import estimate
+from apps.production.domain.estimates.past import past_stages, stage_names
+from apps.production.domain.outputs.datasets import find_datasets
+from apps.production.domain.queue.listing import start_of
+from apps.production.domain.types.arguments import runs_in
+from apps.production.enums import RequestState
+from apps.production.models import DatasetPart, Request, Stage, StageHistory
+from apps.statusboard.domain.board import board
+from apps.statusboard.models import DowntimeWindow, Service
 
-@dataclass(frozen=True)
-class Window:
-    """A planned downtime of a service."""
-
-    title: str
-    starts_at: datetime
-    ends_at: datetime
-
-
-@dataclass(frozen=True)
-class ServiceNow:
-    """A service that a stage needs: its current state and planned downtimes."""
-
-    name: str
-    state: str
-    windows: tuple[Window, ...] = ()
-
-
-@dataclass(frozen=True)
-class Offer:
-    """The largest job that a cluster accepts; None where no limit is set."""
-
-    cluster: str
-    memory_bytes: int | None = None
-    wall_seconds: int | None = None
-
-
-@dataclass(frozen=True)
-class Other:
-    """Another submitted request of the experiment that was not rejected, cancelled or superseded."""
-
-    key: str
-    title: str = ""
-    runs: Mapping[str, str] = field(default_factory=dict)
-    first_seed: int | None = None
-    jobs: int = 0
-    configuration: str = ""
-    release: str = ""
+_S = RequestState
+#: Requests in these states reserve no runs, seeds or datasets.
+UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
+#: How many earlier requests, the newest, count for the usual services of a stage.
+MOST_BEFORE = 100
 
 
-@dataclass(frozen=True)
-class StageBefore:
-    """How often earlier requests of the experiment used a stage name, and which services it needed."""
-
-    requests: int = 0
-    services: Mapping[str, int] = field(default_factory=dict)
+def basic_facts(at: datetime) -> Facts:
+    """Return the facts needed to check whether a draft can be saved."""
+    return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
 
 
-@dataclass(frozen=True)
-class Contact:
-    """The author of the request, and whether they are still a liaison."""
+def facts_for(
+    content: RequestContent,
+    *,
+    experiment: Experiment,
+    at: datetime,
+    request: Request | None = None,
+    by: User | None = None,
+) -> Facts:
+    """Return all facts for this content; `by` is its author if there is no request yet."""
+    basic = basic_facts(at)
+    earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
+    if request is not None:
+        earlier = earlier.exclude(pk=request.pk)
+    past = past_stages(stage_names(content.stages), experiment)
+    outputs = {row.output_dataset for rows in past.values() for row in rows}
+    named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
+    datasets, fault = find_datasets((outputs | named) - {""})
+    start = None if request is None else start_of(request, at=at)
+    author = by if request is None else request.created_by
+    offers = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
+    undefined = DatasetPart.objects.filter(request=request, defined_at=None)
+    completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
+    return Facts(
+        today=basic.today,
+        services=basic.services,
+        service_states=_service_states(content, at),
+        offers=tuple(Offer(*row) for row in offers),
+        others=_others(content, earlier),
+        written_by=_written_by(named - {""}, experiment, request),
+        datasets=datasets,
+        defining=dict(undefined.values_list("name", "error")),
+        catalogue_fault=fault,
+        releases=_releases(content, earlier),
+        stages_before=_stages_before(content, earlier),
+        contact=None if author is None else Contact(author.username, is_liaison(author, experiment.pk)),
+        changed_at={} if request is None else _changed_at(request),
+        completed_at=dict(completed.values_list("name", "last_completed_at")),
+        estimate=estimate(
+            content, past=past, datasets=datasets or {}, today=basic.today, begins=start.days if start else None
+        ),
+    )
 
-    username: str
-    is_liaison: bool
+
+def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:
+    slugs = {slug for stage in content.stages for slug in stage.services}
+    if not slugs:
+        return {}
+    rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}
+    windows: dict[str, list[Window]] = defaultdict(list)
+    planned = DowntimeWindow.objects.filter(services__slug__in=rows, ends_at__gt=at, cancelled_at=None)
+    for slug, title, start, end in planned.order_by("starts_at", "pk").values_list(
+        "services__slug", "title", "starts_at", "ends_at"
+    ):
+        windows[slug].append(Window(title, start, end))
+    return {slug: ServiceNow(row.service.name, row.state, tuple(windows[slug])) for slug, row in rows.items()}
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Everything checks may know. Only the first two fields are always set; the others may be empty."""
+def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
+    """Return other requests with the same title, or with runs or seeds that may overlap."""
+    runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
+    first = FilteredRelation("stages", condition=Q(stages__position=0))
+    rows, alike = earlier.alias(first=first), Q()
+    for name in runs:
+        if span := _span(content.arguments.get(name)):
+            rows = rows.alias(**_ends(name))
+            alike |= Q(**{"arguments__has_key": name, f"{name}_first__lte": span[1], f"{name}_last__gte": span[0]})
+    if content.arguments.get("first_seed") and content.stages:
+        configuration = content.stages[0].configuration.replace("\0", "")
+        alike |= Q(arguments__has_key="first_seed", first__configuration=configuration)
+    if title := content.title.strip().replace("\0", ""):
+        alike |= Q(title__iexact=title)
+    if not alike:
+        return ()
+    named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
+    found: Any = rows.filter(alike).order_by("pk")
+    found = found.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
+    return tuple(_other(row[:5], row[-1] or "", dict(zip(runs, row[5:-1], strict=True))) for row in found)
 
-    today: date
-    services: frozenset[str]
-    service_states: Mapping[str, ServiceNow] = field(default_factory=dict)
-    offers: tuple[Offer, ...] = ()
-    others: tuple[Other, ...] = ()
-    #: The request that writes a dataset, by dataset name.
-    written_by: Mapping[str, str] = field(default_factory=dict)
-    #: None if the portal has no catalogue; a missing name is not in the catalogue.
-    datasets: Mapping[str, Dataset] | None = None
-    #: Datasets that the portal is about to define for this request, with the last error or an empty text.
-    defining: Mapping[str, str] = field(default_factory=dict)
-    #: Why the catalogue is unavailable; empty if it is not.
-    catalogue_fault: str = ""
-    #: This request's releases if all were used before; otherwise every release the experiment has used.
-    releases: frozenset[str] = frozenset()
-    #: By stage name in lower case.
-    stages_before: Mapping[str, StageBefore] = field(default_factory=dict)
-    contact: Contact | None = None
-    #: When the release or configuration of a stage last changed, by stage position.
-    changed_at: Mapping[int, datetime] = field(default_factory=dict)
-    #: When a job of this request last completed, by stage name in lower case.
-    completed_at: Mapping[str, datetime] = field(default_factory=dict)
-    estimate: Estimate = NO_ESTIMATE
+
+def _span(runs: object) -> tuple[int, int] | None:
+    """Return the first and last run number, or None if there are none."""
+    try:
+        found = runs_in(runs) if isinstance(runs, str) and runs else []
+    except ValueError:
+        return None
+    return (found[0][0], found[-1][1]) if found else None
+
+
+def _ends(name: str) -> dict[str, Case]:
+    """Return expressions for the first and last run of an argument that is one range; any other spans all runs."""
+    text = KT(f"arguments__{name}")
+    is_one, whole = Regex(text, "^[0-9]{1,12}(-[0-9]{1,12})?$"), BigIntegerField()
+    first = Cast(Func(text, Value("-"), Value(1), function="split_part"), whole)
+    last = Cast(Func(text, Value("^.*-"), Value(""), function="regexp_replace"), whole)
+    return {
+        f"{name}_first": Case(When(is_one, then=first), default=Value(0), output_field=whole),
+        f"{name}_last": Case(When(is_one, then=last), default=Value(10**12), output_field=whole),
+    }
+
+
+def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> Other:
+    key, title, jobs, configuration, release = words
+    return Other(
+        key=key,
+        title=title,
+        runs={name: text for name, text in runs.items() if text},
+        first_seed=int(seed) if seed.isdecimal() else None,
+        jobs=jobs or 0,
+        configuration=configuration or "",
+        release=release or "",
+    )
+
+
+def _written_by(names: set[str], experiment: Experiment, request: Request | None) -> Mapping[str, str]:
+    """Return which request writes each dataset; requests of other experiments are not named."""
+    rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
+    rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
+    found = rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
+    return {name: key if owner == experiment.pk else "Another experiment’s request" for name, key, owner in found}
+
+
+def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
+    """Return this content's releases if all were used before, else every release the experiment has used."""
+    named = sorted({stage.release for stage in content.stages if stage.release and "\0" not in stage.release})
+    used = Stage.objects.filter(request__in=earlier).exclude(release="").order_by().values_list("release", flat=True)
+    # Each EXISTS stops at the first matching row.
+    looks = [Exists(used.filter(release=release)) for release in named]
+    known = Experiment.objects.order_by("pk").values_list(*looks)[:1] if looks else []
+    if not named or all(next(iter(known), (False,))):
+        return frozenset(named)
+    return frozenset(used.distinct())
+
+
+def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mapping[str, StageBefore]:
+    latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
+    stages = (
+        Stage.objects.filter(request__in=latest)
+        .annotate(small=Lower("name"))
+        .filter(small__in=stage_names(content.stages))
+    )
+    times = Counter(dict(stages.order_by().values_list("small").annotate(Count("pk"))))
+    needed: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, slug, count in stages.order_by().values_list("small", "services__slug").annotate(Count("pk")):
+        if slug is not None:
+            needed[name][slug] += count
+    return {name: StageBefore(count, needed[name]) for name, count in times.items()}
+
+
+def _changed_at(request: Request) -> Mapping[int, datetime]:
+    """Return when the release or configuration of each stage last changed, from the request's edit events."""
+    found: dict[int, datetime] = {}
+    edits: Iterable[Event] = events_of(request).filter(kind="request.edited")
+    for event in edits:
+        for change in event.data.get("changes", ()):
+            parts = change["path"].split(".")
+            if parts[0] == "stages" and (len(parts) == 2 or parts[2] in {"release", "configuration"}):
+                found[int(parts[1])] = event.at
+    return found

@@ -1,86 +1,30 @@
 """The registry of rules: built-in ones in the order of the documentation, then third-party ones."""
 
 from collections.abc import Mapping
-from importlib import import_module
+from types import ModuleType
 
 from apps.core.domain.plugins import Registry
 from apps.production.domain.checks.base import Rule, Severity
+from apps.production.domain.checks.rules import chain, context, fields, history, shape, sizes
 
-#: The built-in rules by module.
-_BUILTIN: Mapping[str, tuple[str, ...]] = {
-    "shape": ("lengths", "stage_count", "number_ranges", "known_values", "arguments"),
-    "fields": (
-        "required",
-        "deadline_in_future",
-        "priority_reason",
-        "stage_names",
-        "shell_safe_names",
-        "deadline_within_two_years",
-        "purpose_informative",
-        "title_informative",
-        "reason_without_priority",
-    ),
-    "chain": (
-        "chain",
-        "counts",
-        "output_type",
-        "event_totals",
-        "generation_has_no_input",
-        "first_stage_has_input",
-        "same_release",
-        "same_geometry",
-    ),
-    "sizes": (
-        "events_per_job",
-        "even_jobs",
-        "file_size",
-        "merge_size",
-        "merge_jobs",
-        "files_for_every_job",
-        "seed_range",
-        "stop_in_future",
-        "stop_by_deadline",
-        "split_complete",
-        "job_cap_sufficient",
-        "cadence_within_latency",
-        "fits_cluster",
-    ),
-    "context": (
-        "services_up",
-        "no_downtime",
-        "run_numbers_unique",
-        "runs_not_processed",
-        "seeds_unique",
-        "title_unique",
-        "output_unique",
-        "catalogue_available",
-        "output_is_new",
-        "input_exists",
-        "input_not_empty",
-        "input_counts",
-        "contact_is_member",
-    ),
-    "history": (
-        "deadline_reachable",
-        "wall_time_sufficient",
-        "wall_time_not_excessive",
-        "memory_sufficient",
-        "job_length",
-        "known_release",
-        "usual_services",
-        "configuration_tested",
-        "test_up_to_date",
-    ),
-}
+
+def _rules_of(*modules: ModuleType) -> dict[str, tuple[ModuleType, Rule]]:
+    """Return the rules of modules by name, in the order in which they are written."""
+    found = ((name, module, one) for module in modules for name, one in vars(module).items())
+    return {name: (module, one) for name, module, one in found if isinstance(one, Rule)}
+
 
 RULES: Registry[Rule] = Registry(
     group="opsportal.request_checks",
     builtins={
-        name: f"apps.production.domain.checks.rules.{module}:{name}"
-        for module, names in _BUILTIN.items()
-        for name in names
+        name: f"{module.__name__}:{name}"
+        for name, (module, _) in _rules_of(shape, fields, chain, sizes, context, history).items()
     },
 )
+#: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
+SHAPE: Mapping[str, Rule] = {
+    name: one for name, (_, one) in _rules_of(shape).items() if one.severity == Severity.INVALID
+}
 
 
 def rules() -> dict[str, Rule]:
@@ -90,11 +34,15 @@ def rules() -> dict[str, Rule]:
     return {name: working[name] for name in sorted(working, key=lambda name: (order.get(name, len(order)), name))}
 
 
-def _shape() -> dict[str, Rule]:
-    module = import_module("apps.production.domain.checks.rules.shape")
-    found = {name: getattr(module, name) for name in _BUILTIN["shape"]}
-    return {name: one for name, one in found.items() if one.severity == Severity.INVALID}
-
-
-#: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
-SHAPE: Mapping[str, Rule] = _shape()
+def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
+    """Return each severity with its meaning and its rules, each a name and a description."""
+    found = rules()
+    meanings = {
+        Severity.INVALID: "Required to save a draft",
+        Severity.ERROR: "Required to submit a request",
+        Severity.WARNING: "Recommended: approvers see a warning",
+    }
+    return [
+        (level, words, [(name, one.description) for name, one in found.items() if one.severity == level])
+        for level, words in meanings.items()
+    ]

@@ -1,16 +1,61 @@
-"""The check report of a request: findings and estimate, for saved or unsaved content."""
+"""Run rules on a request: their findings, messages by field, and the report that pages and API show."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
-from apps.production.domain.checks import Finding, Severity, run_checks
-from apps.production.domain.checks.fact_queries import facts_for
+from apps.production.domain.checks.base import Facts, Finding, Problem, Rule, Severity
+from apps.production.domain.checks.facts import facts_for
+from apps.production.domain.checks.registry import SHAPE, rules
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.types.faults import Problems
 from apps.production.models import Request
+
+log = logging.getLogger(__name__)
+
+
+def check_shape(content: RequestContent, facts: Facts) -> Problems:
+    """Return the problems that prevent saving a draft, by field path."""
+    return messages_of(_run(SHAPE, content, facts))
+
+
+def check_content(content: RequestContent, facts: Facts) -> Problems:
+    """Return all problems that prevent submission, by field path."""
+    blocking = {name: one for name, one in rules().items() if one.severity != Severity.WARNING}
+    return messages_of(found for found in _run(blocking, content, facts) if found.blocks)
+
+
+def run_checks(content: RequestContent, facts: Facts) -> list[Finding]:
+    """Return the findings of all rules, warnings included."""
+    return _run(rules(), content, facts)
+
+
+def messages_of(findings: Iterable[Finding]) -> Problems:
+    """Return the messages of findings by field path, without duplicates."""
+    problems: Problems = {}
+    for finding in findings:
+        messages = problems.setdefault(finding.path, [])
+        if finding.message not in messages:
+            messages.append(finding.message)
+    return problems
+
+
+def _run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
+    """Return findings, most severe first. A rule that raises is reported as a warning."""
+    found: list[Finding] = []
+    for name, one in rules.items():
+        try:
+            found += [Finding(name, one.severity, problem) for problem in one(content, facts)]
+        except Exception as error:  # a third-party rule may raise anything; the other rules still run
+            log.exception("check %s failed", name)
+            broken = Problem("", f"The check “{name}” failed to run ({type(error).__name__}).")
+            found.append(Finding(name, Severity.WARNING, broken))
+    order = list(Severity)
+    return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainValidator
 
 from apps.production.domain.types.arguments import Argument, Text, Value
-from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.declaration import StageType, Workflow, general
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 

@@ -13,7 +13,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
-from apps.production.domain.checks import messages_of
+from apps.production.domain.checks.report import messages_of
 from apps.production.domain.content.revisions import keep_revision
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.steps import (
@@ -29,11 +29,18 @@ from apps.production.domain.lifecycle.steps import (
 )
 from apps.production.domain.lifecycle.transitions import actor_of, transitions_from
 from apps.production.domain.queue import manual_moves, rescoring
-from apps.production.domain.queue.level import check_level, level_of
 from apps.production.domain.queue.ranks import rank_of
 from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
-from apps.production.enums import PORTAL, PRIORITISED, VERBS_WITHOUT_BUTTON, Actor, RequestState, Verb
-from apps.production.models import Request
+from apps.production.enums import (
+    PORTAL,
+    PRIORITISED,
+    VERBS_WITHOUT_BUTTON,
+    Actor,
+    RequestedPriority,
+    RequestState,
+    Verb,
+)
+from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request
 
 
 @transaction.atomic
@@ -167,28 +174,39 @@ def set_priority(
     lock_request(request, version)
     if request.state not in PRIORITISED:
         raise InvalidTransition(f"{request} is {state_words(request)}. Its priority cannot be changed in this state.")
-    problems = reason_problems(reason) | check_level(priority_class, priority)
+    problems = reason_problems(reason) | _level_problems(priority_class, priority)
     if problems:
         raise InvalidFields(problems)
-    old, rank_before = level_of(request), rank_of(request)
+    old, rank_before = request.level, rank_of(request)
     request.priority = request.priority if priority is None else priority
     request.priority_class = request.priority_class if priority_class is None else priority_class
     request.version += 1
     request.save(update_fields=["priority", "priority_class", "version"])
     rescoring.reset_position(request=request)
     rescoring.update_entry(request=request, at=at)
-    manual_moves.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {level_of(request)}")
+    manual_moves.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {request.level}")
     publish(
         kind="request.priority_set",
         target=request,
         by=by,
         at=at,
         old=old,
-        new=level_of(request),
+        new=request.level,
         reason=reason.strip(),
         data={"rank_old": rank_before, "rank_new": rank_of(request)},
     )
     return request
+
+
+def _level_problems(priority_class: str | None, number: int | None) -> dict[str, list[str]]:
+    problems = {}
+    if number is None and priority_class is None:
+        problems["priority"] = ["Enter a class, a number, or both."]
+    if number is not None and not MIN_PRIORITY <= number <= MAX_PRIORITY:
+        problems["priority"] = [f"Enter a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}."]
+    if priority_class is not None and priority_class not in RequestedPriority.values:
+        problems["priority_class"] = [f"Choose one of: {', '.join(RequestedPriority.values)}."]
+    return problems
 
 
 #: The domain function of each verb with a button. Moves of the portal and moves that follow from saving a change are

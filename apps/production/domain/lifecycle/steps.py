@@ -9,8 +9,9 @@ from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import slots_of
-from apps.production.domain.checks import Finding, run_checks
-from apps.production.domain.checks.fact_queries import facts_for
+from apps.production.domain.checks import Finding
+from apps.production.domain.checks.facts import facts_for
+from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.guards import refusal_of

@@ -16,8 +16,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.arguments import Value
-from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.declaration import StageType, Workflow, general
 from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
 from apps.production.models import Request

@@ -19,7 +19,6 @@ from apps.production.domain.lineage.combination import MAX_COMBINED, Combination
 from apps.production.domain.lineage.dataset_parts import order_parts
 from apps.production.domain.lineage.splits import Split, SplitUnit, split
 from apps.production.domain.outputs.datasets import may_define
-from apps.production.domain.queue.level import level_of
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.enums import BEFORE_PRODUCTION, CLOSED, PORTAL, Actor, LinkKind, RequestState, Verb
@@ -53,7 +52,7 @@ def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
     if why := refusal_to_rearrange(request):
         raise InvalidTransition(f"{request} cannot be split. {why}")
     planned = split(content_of(request), by_what, size, defines=may_define(settings.DATASET_CATALOGUE))
-    if level := level_of(request):
+    if level := request.level:
         planned.notes.append(f"Each part keeps the priority that the OPG has set: {level}.")
     return planned
 
@@ -114,7 +113,7 @@ def combine_requests(
 
 def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
     """Give a part the class and number that the OPG has set for the whole; the approvers who sign it see them."""
-    level = level_of(whole)
+    level = whole.level
     if not level:
         return
     part.priority, part.priority_class = whole.priority, whole.priority_class

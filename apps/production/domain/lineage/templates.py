@@ -15,8 +15,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import Refit, refit
-from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import Workflow
+from apps.production.domain.types.declaration import Workflow, general
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, RequestTemplate
 

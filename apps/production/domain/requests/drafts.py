@@ -12,8 +12,8 @@ from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
-from apps.production.domain.checks import check_shape, messages_of
-from apps.production.domain.checks.fact_queries import basic_facts
+from apps.production.domain.checks.facts import basic_facts
+from apps.production.domain.checks.report import check_shape, messages_of
 from apps.production.domain.content.changes import ChangeReview, may_change, review_changes
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision

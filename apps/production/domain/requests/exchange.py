@@ -9,14 +9,13 @@ from django.db import transaction
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.errors import InvalidFields
-from apps.production.domain.checks import check_shape
-from apps.production.domain.checks.fact_queries import basic_facts
+from apps.production.domain.checks.facts import basic_facts
+from apps.production.domain.checks.report import check_shape
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.serialization import read_plain, write_yaml
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import Workflow
+from apps.production.domain.types.declaration import Workflow, general
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
 from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
 from apps.production.models import Request, WorkflowVersion

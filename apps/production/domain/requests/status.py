@@ -1,13 +1,15 @@
-"""The status of a request for its page: progress bar, summary and totals."""
+"""The status of a request for its page: progress bar, summary, totals, and states of required services."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request
+from apps.statusboard.domain.board import Row, board
 
 
 @dataclass(frozen=True)
@@ -117,3 +119,21 @@ def totals_of(request: Request) -> Totals:
         jobs=sum(stage.jobs or 0 for stage in stages),
         wall_seconds=sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in stages),
     )
+
+
+@dataclass(frozen=True)
+class RequiredService:
+    """A service that a request requires, its current state, and the stages that require it."""
+
+    row: Row
+    stages: tuple[str, ...]
+
+
+def required_services(request: Request, at: datetime) -> list[RequiredService]:
+    """Return the services that a request's stages require, with their current states."""
+    users: dict[int, list[str]] = {}
+    for stage in request.stages.all():
+        for service in stage.services.all():
+            users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
+    rows = board(at, days=0) if users else []
+    return [RequiredService(row, tuple(users[row.service.pk])) for row in rows if row.service.pk in users]

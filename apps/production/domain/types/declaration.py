@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Self
 
@@ -26,6 +27,7 @@ from apps.production.domain.types.fields import CORE, TAKEN
 from apps.production.domain.yaml_text import Fault, parse_yaml
 
 MAX_BYTES = 100_000
+_BUILTIN = Path(__file__).parent / "declarations"
 #: What a command may take beside its stage's arguments; filled in for each job when it is submitted.
 JOB_WORDS = frozenset(
     {"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "most_events", "seed", "files"}
@@ -198,3 +200,15 @@ def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
             for what in whats
         ]
         raise DeclarationError(problems) from error
+
+
+def builtin_texts() -> dict[str, str]:
+    """Return the declarations that come with the portal by key of their type, the general one first."""
+    paths = sorted(_BUILTIN.glob("*.yaml"), key=lambda path: (path.stem != "general", path.stem))
+    return {path.stem: path.read_text(encoding="utf-8") for path in paths}
+
+
+@cache
+def general() -> Workflow:
+    """Return the type of a request that names none."""
+    return read_declaration(builtin_texts()["general"], key="general")

@@ -11,8 +11,7 @@ from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields
-from apps.production.domain.types.builtin import builtin_texts
-from apps.production.domain.types.declaration import DeclarationError, Workflow, read_declaration
+from apps.production.domain.types.declaration import DeclarationError, Workflow, builtin_texts, read_declaration
 from apps.production.enums import PORTAL
 from apps.production.models import WorkflowType, WorkflowVersion
 

@@ -15,8 +15,7 @@ from apps.accounts.permissions import scope_of
 from apps.production.domain.content.model import FIELDS, MAX_STAGES, RequestContent, StageContent
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.types.arguments import Argument, Value
-from apps.production.domain.types.builtin import general
-from apps.production.domain.types.declaration import StageType, Workflow
+from apps.production.domain.types.declaration import StageType, Workflow, general
 from apps.production.domain.types.faults import Problems
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from django import template
 
 from apps.core.models import Event
-from apps.production.domain.queue.level import level_of
 from apps.production.models import Request
 
 register = template.Library()
@@ -43,11 +42,6 @@ def share_change(event: Event) -> str:
 def points(number: float) -> str:
     """Points of a score: `+18.0`, `−11.4`."""
     return f"{number + 0.0:+.1f}".replace("-", "−") if round(number, 1) else "0.0"
-
-
-@register.filter
-def level(request: Request) -> str:
-    return level_of(request)
 
 
 @register.filter

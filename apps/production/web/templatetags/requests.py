@@ -5,7 +5,7 @@ from typing import Any
 from django import template
 
 from apps.core.models import Event
-from apps.production.domain.approvals.turns import NEXT_STEPS
+from apps.production.domain.approvals.inbox import NEXT_STEPS
 from apps.production.domain.checks.rules import declared
 from apps.production.domain.types import quantities
 from apps.production.enums import RequestState

@@ -11,8 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
-from apps.production.domain.approvals.inbox import waiting_for
-from apps.production.domain.approvals.turns import inbox_items
+from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.lifecycle import moves
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm, may_hand_over

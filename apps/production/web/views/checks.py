@@ -12,7 +12,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.actors import may
 from apps.production.domain.checks import Finding, Severity
-from apps.production.domain.checks.documentation import rules_by_severity
+from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor

@@ -16,8 +16,8 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.core.web.query import number_in
 from apps.production.domain.actors import may
-from apps.production.domain.checks import Severity, messages_of
-from apps.production.domain.checks.report import CheckReport
+from apps.production.domain.checks import Severity
+from apps.production.domain.checks.report import CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import MAX_STAGES
 from apps.production.domain.content.stages import content_of

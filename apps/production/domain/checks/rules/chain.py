@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
-from apps.production.domain.checks.facts import Facts
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, StageContent, field_text
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, time
 from functools import lru_cache
 
-from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
-from apps.production.domain.checks.facts import Facts
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.types.arguments import runs_in

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
-from apps.production.domain.checks.facts import Facts
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.rules.declared import declared
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.types.fields import REQUEST

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from math import ceil
 
-from apps.production.domain.checks.base import Fix, Problem, Severity, rule, stages
-from apps.production.domain.checks.facts import Facts
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.types.fields import CORE

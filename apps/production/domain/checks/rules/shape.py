@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from apps.production.domain.checks.base import Problem, Severity, rule, stages
-from apps.production.domain.checks.facts import Facts
+from apps.production.domain.checks.base import Facts, Problem, Severity, rule, stages
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import StageType, Workflow

@@ -1,18 +1,15 @@
-"""Documentation of the states, generated from the transition table."""
+"""The generated parts of docs/requests.md and docs/checks.md: states, moves and rules, from their tables."""
 
 from collections.abc import Iterator
 
+from apps.production.domain.checks.registry import RULES, rules_by_severity
 from apps.production.domain.lifecycle.transitions import TRANSITIONS
 from apps.production.enums import CLOSED, RequestState
 
 
 def state_diagram() -> Iterator[str]:
-    """Yield the lines of the Mermaid diagram and of the table of moves."""
-    yield from ("```mermaid", *_mermaid(), "```", "", *_table())
-
-
-def _mermaid() -> Iterator[str]:
-    yield "stateDiagram-v2"
+    """Yield the lines of the Mermaid diagram and the table of moves."""
+    yield from ("```mermaid", "stateDiagram-v2")
     for state in RequestState:
         yield f"    {state.value}: {state.label}"
     yield f"    [*] --> {RequestState.DRAFT.value}"
@@ -21,11 +18,15 @@ def _mermaid() -> Iterator[str]:
     for state in RequestState:
         if state in CLOSED:
             yield f"    {state.value} --> [*]"
-
-
-def _table() -> Iterator[str]:
-    yield "| from | move | to | who | reason |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield from ("```", "", "| from | move | to | who | reason |", "| --- | --- | --- | --- | --- |")
     for step in TRANSITIONS:
         reason = "required" if step.reason_needed else "optional"
         yield f"| {step.old.label} | {step.verb.label} | {step.new.label} | {step.actor.label} | {reason} |"
+
+
+def rule_tables() -> Iterator[str]:
+    """Yield the lines of one table of built-in rules for each severity."""
+    for _, words, found in rules_by_severity():
+        yield from (f"### {words}", "", "| rule | requires |", "| --- | --- |")
+        yield from (f"| `{name}` | {words} |" for name, words in found if name in RULES.builtins)
+        yield ""
