@@ -10,7 +10,8 @@ from django.db import connection
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, StaleState
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, submit_request
-from apps.production.domain.queue.manual_moves import move_request, queue_version
+from apps.production.domain.queue.listing import queue_state
+from apps.production.domain.queue.manual_moves import move_request
 from apps.production.domain.queue.ranks import in_line
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import PORTAL, Verb
@@ -95,7 +96,7 @@ def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver)
 @pytest.mark.parametrize("attempt", range(3))
 def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver, second_approver):
     queued = [request_in("queued", by=liaison, experiment=nova, approver=approver) for _ in range(3)]
-    before, version = [request.key for request in in_line()], queue_version()
+    before, version = [request.key for request in in_line()], queue_state().version
     last, middle = Request.objects.get(key=before[2]), Request.objects.get(key=before[1])
     move = partial(move_request, to_rank=1, at=AT, reason="freeze", version=version)
     results = at_once(

@@ -12,7 +12,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
-from apps.production.domain.queue.manual_moves import move_request, queue_version, undo_move
+from apps.production.domain.queue.listing import queue_state
+from apps.production.domain.queue.manual_moves import move_request, undo_move
 from apps.production.domain.queue.ranks import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
 from apps.production.domain.queue.rescoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
@@ -97,7 +98,7 @@ def test_refusals(five, queued, nova, liaison, approver, shifter, admin, both):
 
 
 def test_second_of_two_people_is_told_who_was_first(five, approver, second_approver):
-    seen = queue_version()
+    seen = queue_state().version
     move(five[4], 1, approver, version=seen, seen_rank=5)
     before = keys()
     with pytest.raises(

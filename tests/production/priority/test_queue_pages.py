@@ -7,7 +7,8 @@ from django.urls import reverse
 
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.manual_moves import move_request, queue_version
+from apps.production.domain.queue.listing import queue_state
+from apps.production.domain.queue.manual_moves import move_request
 from apps.production.domain.queue.ranks import in_line
 from apps.production.domain.queue.rescoring import rescore_all
 from apps.production.enums import Verb
@@ -55,7 +56,7 @@ def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, br
 
 def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, browse):
     first, second = queued(), queued()
-    data = {"to_rank": 1, "reason": "<b>freeze</b>", "version": queue_version(), "seen_rank": 2}
+    data = {"to_rank": 1, "reason": "<b>freeze</b>", "version": queue_state().version, "seen_rank": 2}
     page = post_move(browse(approver), second, **data).content.decode()
     assert "NOVA-0002 moved from rank 2 to 1." in page
     for url in (QUEUE, second.get_absolute_url()):
@@ -87,7 +88,7 @@ def test_problems_of_a_move_stand_in_its_row_with_what_was_typed(queued, approve
 def test_second_of_two_is_told_on_the_page(queued, approver, second_approver, browse):
     queued(), queued(), queued()
     one, _, three = in_line()
-    seen = queue_version()
+    seen = queue_state().version
     post_move(browse(approver), three, to_rank=1, reason="x", version=seen)
     page = post_move(browse(second_approver), one, to_rank=3, reason="y", version=seen).content.decode()
     assert "opg-one changed the queue in the meantime: NOVA-0003 was moved from rank 3 to 1." in page
@@ -135,7 +136,7 @@ def test_queue_costs_the_same_queries_however_long_it_is(who, queued, browse, re
 def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, browse):
     queued()
     url, client = reverse("production:shares"), browse(approver)
-    data = {"share-NOVA": 300, "share-DUNE": 100, "reason": "", "version": queue_version(), "do": "preview"}
+    data = {"share-NOVA": 300, "share-DUNE": 100, "reason": "", "version": queue_state().version, "do": "preview"}
     page = client.post(url, data).content.decode()
     assert "nothing is saved yet" in page
     assert "75 %" in page

@@ -8,7 +8,7 @@ from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.lifecycle.moves import set_priority
-from apps.production.domain.queue.manual_moves import queue_version
+from apps.production.domain.queue.listing import queue_state
 from apps.production.domain.queue.ranks import in_line
 from apps.production.domain.queue.rescoring import read_shares, rescore_all
 from apps.production.domain.queue.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
@@ -100,7 +100,7 @@ def test_refusals(two, nova, dune, liaison, shifter, admin, approver):
 
 
 def test_second_of_two_people_is_told(two, nova, dune, approver, second_approver):
-    seen = queue_version()
+    seen = queue_state().version
     save(approver, {nova.pk: 300}, version=seen)
     with pytest.raises(StaleState, match="opg-one changed the queue in the meantime: shares of NOVA were set"):
         save(second_approver, {dune.pk: 300}, version=seen)

@@ -1,4 +1,4 @@
-"""When a request may be expected to start: from how many left the queue lately, and how many are ahead of it."""
+"""The expected start of a request: from the rate of recent starts and the requests ahead of it."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from apps.core.models import Event
 from apps.production.enums import RequestState
 from apps.production.models import QueueState
 
-#: Starts of so many days back are counted; fewer than so many say nothing.
+#: Starts within this many days count; fewer starts than this give no estimate.
 LOOK_BACK_DAYS = 60
 FEWEST_STARTS = 3
-#: Beyond so many days nothing is said.
+#: No estimate beyond this many days.
 MOST_DAYS = 1_000
-#: Eight of ten starts lie within so many standard deviations.
+#: 80% of starts lie within this many standard deviations.
 _Z = 1.2816
 
 _STARTS = ("request.test", "request.start")
@@ -24,7 +24,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Start:
-    """Days between which it may start, the likely one between them; without days, `basis` says why not."""
+    """Earliest, likeliest and latest day of the start, and their basis; without days, why they are unknown."""
 
     early: date | None = None
     likely: date | None = None
@@ -37,12 +37,11 @@ class Start:
 
     @property
     def days(self) -> tuple[date, date, date] | None:
-        """Return the early, the likely and the late day; None where they are not known."""
         return (self.early, self.likely, self.late) if self.early and self.likely and self.late else None
 
 
 def count_starts(state: QueueState, *, at: datetime) -> None:
-    """Write into the state, which the caller saves, how many requests left the queue to be tested or produced."""
+    """Count requests that left the queue for test or production, in the state, which the caller saves."""
     since = at - LOOK_BACK_DAYS * _DAY
     recent = Event.objects.filter(kind__in=_STARTS, old=RequestState.QUEUED, at__gt=since, at__lte=at)
     first = Event.objects.filter(kind="request.queue").order_by("id").values_list("at", flat=True).first()
@@ -51,7 +50,7 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
 
 
 def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "") -> Start:
-    """Return when a request starts that has so many startable ones ahead of it, if all goes on as it went lately."""
+    """Return the start of a request with this many startable ones ahead of it, at the current pace."""
     if held:
         return Start(basis=f"Unknown while {held}.")
     starts, days = state.starts, state.starts_days
@@ -70,9 +69,9 @@ def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "
 
 
 def _turn(turn: int, starts: int, z: float) -> float:
-    """Return after how many mean intervals the turn comes: a quantile of F(2 turn, 2 starts), as Paulson gives it.
+    """Return after how many mean intervals a turn comes: a quantile of F(2 turn, 2 starts) by Paulson's formula.
 
-    Starts come at random at a rate that is itself known only from `starts` of them.
+    Starts are random, at a rate that is itself estimated from `starts` of them.
     """
     a, b = 1 / (9 * turn), 1 / (9 * starts)
     spread = math.sqrt(max(0.0, (1 - a) ** 2 * b + (1 - b) ** 2 * a - z * z * a * b))

@@ -1,6 +1,5 @@
 """The queue as pages and API show it: lines with rank, score and expected start, in a fixed number of queries."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,13 +15,13 @@ from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move, may_prioritise
 
 PAGE = 50
-#: Events of these kinds say why ranks changed.
+#: The kinds of events in the queue history.
 MOVED, SET, SHARE = "request.moved", "request.priority_set", "share.set"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A request with its score, term by term; its rank and expected start, where it is in the queue."""
+    """A request with the terms of its score, and its rank and expected start if it is in the queue."""
 
     request: Request
     rank: int | None
@@ -44,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True)
 class QueueLines:
-    """Lines that a person may see after a rank; `total` counts the queue of all experiments."""
+    """Lines that a user can see, after some rank; `total` counts the queue of all experiments."""
 
     rows: list[Line]
     total: int
@@ -55,7 +54,7 @@ class QueueLines:
 
 
 def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
-    """Return a part of the queue as this person sees it; ranks count the requests of all experiments."""
+    """Return a part of the queue as this user sees it; ranks count the requests of all experiments."""
     line = list(in_line().values_list("pk", "state", "experiment_id"))
     scope, state, holds = scope_of(user), queue_state(), experiments_on_hold()
     seen = [(rank, pk) for rank, (pk, _, experiment) in enumerate(line, start=1) if scope.sees(experiment)]
@@ -78,7 +77,7 @@ def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -
 
 
 def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
-    """Return the line of one request, in a few queries; None where it has no score."""
+    """Return the line of one request, in a few queries; None if it has no score."""
     entry = QueueEntry.objects.filter(request=request).first()
     if entry is None:
         return None
@@ -87,7 +86,7 @@ def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
 
 
 def start_of(request: Request, *, at: datetime) -> Start | None:
-    """Return when a request may be expected to start; None outside the queue, and where it has no score yet."""
+    """Return the expected start of a request; None if it is not in the queue or has no score yet."""
     entry = QueueEntry.objects.filter(request=request).first() if is_in_line(request) else None
     return None if entry is None else _place(request, entry, at)[1]
 
@@ -102,7 +101,7 @@ def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | Non
 
 
 def queue_state() -> QueueState:
-    """Return who changed the queue last, and as of when it is scored; nothing of it, before anything happened."""
+    """Return the state of the queue, with its last change; empty before the first one."""
     return QueueState.objects.filter(pk=1).first() or QueueState()
 
 
@@ -113,19 +112,14 @@ def queue_length() -> int:
 def _line(
     request: Request, entry: QueueEntry | None, rank: int | None, start: Start | None, user: User, at: datetime
 ) -> Line:
-    terms = () if entry is None else tuple(all_terms(entry, request, at))
-    moved = entry is not None and entry.hand_at is not None
-    sets, moves = may_prioritise(user, request), rank is not None and may_move(user, request)
-    return Line(request, rank, terms, start, moved, sets, moves)
-
-
-def all_terms(entry: QueueEntry, request: Request, at: datetime) -> list[Term]:
-    """Return the stored terms, waiting as of now, and what was moved by hand."""
-    terms = [Term(**term) for term in entry.terms]
-    terms.append(waiting_term(request.submitted_at or at, at))
-    if entry.hand_at is not None:
+    terms: list[Term] = []
+    if entry is not None:
+        terms = [*(Term(**term) for term in entry.terms), waiting_term(request.submitted_at or at, at)]
+    is_moved = entry is not None and entry.hand_at is not None
+    if entry is not None and is_moved:
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
-    return terms
+    can_move = rank is not None and may_move(user, request)
+    return Line(request, rank, tuple(terms), start, is_moved, may_prioritise(user, request), can_move)
 
 
 def _held_by(request: Request, holds: set[int | None]) -> str:
@@ -138,7 +132,7 @@ def _held_by(request: Request, holds: set[int | None]) -> str:
 
 @dataclass(frozen=True)
 class QueueChange:
-    """A change of the queue: who did what to whom, and why. Of others' requests neither number nor reason is told."""
+    """A change of the queue by a user; key and reason are empty for a request that the reader cannot see."""
 
     event: Event
     target: str
@@ -150,19 +144,18 @@ class QueueChange:
 
 
 def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
-    """Return the latest changes that people made to the queue, newest first, as far as this person may know them."""
+    """Return the latest changes of the queue by users, newest first, with what this user can see of them."""
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)
-    if scope.sees_all:
-        return [QueueChange(event, event.target_label, event.reason) for event in events[:size]]
-    ids = [event.target_id for event in events if event.kind != SHARE]
-    visible = {str(pk) for pk in Request.objects.visible_to(user).filter(pk__in=ids).values_list("pk", flat=True)}
-    shares = {str(pk) for pk in Experiment.objects.filter(pk__in=scope.experiments).values_list("pk", flat=True)}
-    return [told for event in events if (told := _told(event, shares if event.kind == SHARE else visible))][:size]
-
-
-def _told(event: Event, visible: Sequence[str] | set[str]) -> QueueChange | None:
-    if event.target_id in visible:
-        return QueueChange(event, event.target_label, event.reason)
-    ranks = event.data.get("rank_old"), event.data.get("rank_new")
-    return QueueChange(event, "", "") if None not in ranks and ranks[0] != ranks[1] else None
+    requests = Request.objects.visible_to(user).filter(pk__in=[e.target_id for e in events if e.kind != SHARE])
+    visible = {(False, str(pk)) for pk in requests.values_list("pk", flat=True)}
+    shares = Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+    visible |= {(True, str(pk)) for pk in shares.values_list("pk", flat=True)}
+    found = []
+    for event in events:
+        ranks = event.data.get("rank_old"), event.data.get("rank_new")
+        if scope.sees_all or (event.kind == SHARE, event.target_id) in visible:
+            found.append(QueueChange(event, event.target_label, event.reason))
+        elif None not in ranks and ranks[0] != ranks[1]:
+            found.append(QueueChange(event, "", ""))
+    return found[:size]

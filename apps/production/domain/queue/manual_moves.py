@@ -1,7 +1,7 @@
-"""Moving a request in the queue by hand: to a rank, with a reason; and giving that up again.
+"""Moving a request in the queue manually: to a rank, with a reason, until the move is undone.
 
-A move gives or takes the points that are missing, and promises that the request stays ahead of the one it was put ahead
-of, or behind the one it was put behind. A later deed on either of them, by a person, ends the promise.
+A move adds or subtracts the points needed for the rank. The request then stays ahead of the one it was moved ahead of,
+or behind the one it was moved behind, until a user moves either of them or sets its priority.
 """
 
 from datetime import datetime
@@ -11,7 +11,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.queue.ranks import is_in_line, rank_of, sorted_entries
+from apps.production.domain.queue.ranks import is_in_line, place_of, rank_of
 from apps.production.domain.queue.rescoring import clear_manual_move, lock_queue, release_neighbours
 from apps.production.domain.queue.score import sort_key
 from apps.production.domain.reasons import checked_reason, reason_problems
@@ -30,13 +30,13 @@ def move_request(
     version: int | None = None,
     seen_rank: int | None = None,
 ) -> int:
-    """Put a request at a rank; all others keep their order. Return the rank that it had.
+    """Move a request to a rank; all others keep their order. Return its previous rank.
 
-    `version` is that of the queue, `seen_rank` the request's, as the person saw them. Raises `NotAllowed`,
-    `InvalidTransition` where it is not in the queue, `InvalidFields`, `StaleState` when somebody was first.
+    `version` is that of the queue, `seen_rank` the request's, as the user saw them. Raises `NotAllowed`,
+    `InvalidTransition` if it is not in the queue, `InvalidFields`, `StaleState`.
     """
-    state = _begin(request, by, version)
-    entries = sorted_entries(QueueEntry.objects.filter(is_queued=True).select_related("request"))
+    state = _lock(request, by, version)
+    entries = sorted(QueueEntry.objects.filter(is_queued=True).select_related("request"), key=place_of)
     old = next((rank for rank, entry in enumerate(entries, start=1) if entry.pk == request.pk), None)
     if old is None:
         raise InvalidTransition(f"{request} has no rank yet. Try again in a minute.")
@@ -50,7 +50,14 @@ def move_request(
     if problems:
         raise InvalidFields(problems)
     entry = entries.pop(old - 1)
-    _place(entry, entries, to_rank, goes_up=to_rank < old)
+    above = entries[to_rank - 2] if to_rank > 1 else None
+    below = entries[to_rank - 1] if to_rank <= len(entries) else None
+    release_neighbours(entry.request)
+    old_key = entry.sort_key
+    entry.sort_key, entry.tie = _between(entry, above, below, entries)
+    entry.hand_points += entry.sort_key - old_key
+    entry.ahead_of_id = below.pk if to_rank < old and below else None
+    entry.behind_id = above.pk if to_rank > old and above else None
     entry.hand_by, entry.hand_at, entry.hand_reason = by.username, at, reason.strip()
     entry.save()
     data = {"rank_old": old, "rank_new": to_rank}
@@ -61,11 +68,11 @@ def move_request(
 
 @transaction.atomic
 def undo_move(*, request: Request, by: User, at: datetime, reason: str, version: int | None = None) -> int | None:
-    """Let the score alone decide where a request goes; return the rank that it has then.
+    """Return a request to the place that its score gives it; return its new rank.
 
-    Raises what `move_request` raises, and `InvalidTransition` where it was not moved.
+    Raises what `move_request` raises, and `InvalidTransition` if it was not moved.
     """
-    state = _begin(request, by, version)
+    state = _lock(request, by, version)
     entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).exclude(hand_at=None).first()
     if entry is None:
         raise InvalidTransition(f"{request} has no manual position.")
@@ -75,14 +82,15 @@ def undo_move(*, request: Request, by: User, at: datetime, reason: str, version:
     clear_manual_move(entry)
     entry.sort_key = sort_key(entry.points, entry.request.submitted_at or at)
     entry.save()
-    data = {"rank_old": old, "rank_new": rank_of(request), "by_score": True}
+    new = rank_of(request)
+    data = {"rank_old": old, "rank_new": new, "by_score": True}
     publish(kind="request.moved", target=request, by=by, at=at, reason=reason, data=data)
     note_change(state, by=by, at=at, what=f"the position of {request} was reset")
-    return rank_of(request)
+    return new
 
 
 def check_version(state: QueueState, version: int | None) -> None:
-    """Raise `StaleState` with what somebody changed since a person saw the queue at this version."""
+    """Raise `StaleState` with the last change if the user saw the queue at an earlier version."""
     if version not in {None, state.version}:
         raise StaleState(
             f"{state.changed_by} changed the queue in the meantime: {state.change}. Your change was not made."
@@ -90,19 +98,14 @@ def check_version(state: QueueState, version: int | None) -> None:
 
 
 def note_change(state: QueueState, *, by: User, at: datetime, what: str) -> None:
-    """Keep who changed the queue last, for those who look at it now."""
+    """Record the last change of the queue by a user."""
     state.version += 1
     state.changed_by, state.changed_at, state.change = by.username, at, what[:300]
     state.save(update_fields=["version", "changed_by", "changed_at", "change"])
 
 
-def queue_version() -> int:
-    """Return the version that a page shows its queue at."""
-    return QueueState.objects.filter(pk=1).values_list("version", flat=True).first() or 0
-
-
-def _begin(request: Request, by: User, version: int | None) -> QueueState:
-    """Hold request and queue, and check that this person may move it now."""
+def _lock(request: Request, by: User, version: int | None) -> QueueState:
+    """Lock request and queue, and check that this user may move the request now."""
     current = Request.objects.select_for_update().get(pk=request.pk)
     if not may_move(by, current):
         raise NotAllowed("Only approvers other than the requester can move it.")
@@ -113,22 +116,10 @@ def _begin(request: Request, by: User, version: int | None) -> QueueState:
     return state
 
 
-def _place(entry: QueueEntry, others: list[QueueEntry], rank: int, *, goes_up: bool) -> None:
-    """Give an entry the key that puts it at this rank among the others, and its promise."""
-    above = others[rank - 2] if rank > 1 else None
-    below = others[rank - 1] if rank <= len(others) else None
-    release_neighbours(entry.request)
-    old_key = entry.sort_key
-    entry.sort_key, entry.tie = _between(entry, above, below, others)
-    entry.hand_points += entry.sort_key - old_key
-    entry.ahead_of_id = below.pk if goes_up and below else None
-    entry.behind_id = above.pk if not goes_up and above else None
-
-
 def _between(
     entry: QueueEntry, above: QueueEntry | None, below: QueueEntry | None, others: list[QueueEntry]
 ) -> tuple[float, float]:
-    """Return a key and tie that lie between those of two that follow each other."""
+    """Return a key and tie between those of two adjacent entries."""
     if above is None or below is None:
         near = above or below
         return (near.sort_key + (1 if above is None else -1) if near else entry.sort_key), float(entry.pk)
@@ -138,11 +129,8 @@ def _between(
     if above.sort_key > below.sort_key:
         return below.sort_key, below.tie - 1
     if not above.tie < (above.tie + below.tie) / 2 < below.tie:
-        _spread_ties([other for other in others if other.sort_key == below.sort_key])
+        equals = [other for other in others if other.sort_key == below.sort_key]
+        for number, other in enumerate(equals):
+            other.tie = float(number)
+        QueueEntry.objects.bulk_update(equals, ["tie"])
     return below.sort_key, (above.tie + below.tie) / 2
-
-
-def _spread_ties(equals: list[QueueEntry]) -> None:
-    for number, other in enumerate(equals):
-        other.tie = float(number)
-    QueueEntry.objects.bulk_update(equals, ["tie"])

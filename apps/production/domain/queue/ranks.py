@@ -1,9 +1,5 @@
-"""Reading the queue: who is in it, in which order, and at which rank. Nothing here counts a score.
+"""The order of the queue: which requests are in it, and at which rank. Whatever starts jobs uses `startable`."""
 
-`startable` and `by_place` are what whoever starts or sends jobs goes by.
-"""
-
-from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import F, OrderBy, Q
@@ -11,7 +7,7 @@ from django.db.models import F, OrderBy, Q
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, Request, RequestQuerySet
 
-#: These have a score: they are signed, and jobs of them may be to start.
+#: Requests in these states have a score: they are approved, and jobs may still be started.
 SCORED = frozenset(
     {RequestState.APPROVED, RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING, RequestState.ON_HOLD}
 )
@@ -19,9 +15,9 @@ IN_LINE = Q(state=RequestState.QUEUED) | Q(state=RequestState.ON_HOLD, held_from
 
 
 def by_place(path: str = "") -> tuple[OrderBy, ...]:
-    """Return an ordering, first to be produced first; `path` leads to the request, such as `request__`.
+    """Return the ordering of the queue; `path` leads to the request, such as `request__`.
 
-    One without an entry (it gets one within a minute) comes last.
+    A request without an entry comes last; it gets one within a minute.
     """
     return (
         F(f"{path}queue_entry__sort_key").desc(nulls_last=True),
@@ -32,12 +28,12 @@ def by_place(path: str = "") -> tuple[OrderBy, ...]:
 
 
 def startable() -> RequestQuerySet[Request]:
-    """Return the requests in the queue that may be started, first to be produced first; held ones are left out."""
+    """Return the requests that can be started, in order of rank, without those on hold."""
     return Request.objects.filter(state=RequestState.QUEUED).order_by(*by_place())
 
 
 def in_line() -> RequestQuerySet[Request]:
-    """Return all that have a rank, in order: those in the queue, and those held there, which keep their place."""
+    """Return the requests with a rank, in order: queued ones, and those put on hold while queued."""
     return Request.objects.filter(IN_LINE).order_by(*by_place())
 
 
@@ -47,28 +43,23 @@ def is_in_line(request: Request) -> bool:
 
 
 def queue_ranks() -> dict[int, int]:
-    """Return the rank of each request in the queue, by its primary key: 1 is next."""
+    """Return the rank of each request in the queue by primary key; rank 1 is next."""
     return {pk: rank for rank, pk in enumerate(in_line().values_list("pk", flat=True), start=1)}
 
 
 def rank_of(request: Request) -> int | None:
-    """Return the rank of one request; None outside the queue, and where it has no score yet."""
+    """Return the rank of a request; None if it is not in the queue or has no score yet."""
     entry = QueueEntry.objects.filter(request=request, is_queued=True).first() if is_in_line(request) else None
     return None if entry is None else entries_ahead(entry).count() + 1
 
 
 def entries_ahead(entry: QueueEntry) -> Any:
-    """Return the entries that come before this one."""
+    """Return the entries ahead of this one."""
     before = Q(sort_key__gt=entry.sort_key) | Q(sort_key=entry.sort_key, tie__lt=entry.tie)
     same = Q(sort_key=entry.sort_key, tie=entry.tie, pk__lt=entry.pk)
     return QueueEntry.objects.filter(before | same, is_queued=True)
 
 
-def sorted_entries(entries: Iterable[QueueEntry]) -> list[QueueEntry]:
-    """Return entries as the database orders them."""
-    return sorted(entries, key=place_of)
-
-
 def place_of(entry: QueueEntry) -> tuple[float, float, int]:
-    """Return what entries are ordered by, the smallest first."""
+    """Return the sort key of an entry, equal to the order of the database."""
     return -entry.sort_key, entry.tie, entry.pk

@@ -1,4 +1,4 @@
-"""Keeping the score of each request: as it enters, changes or leaves, and of all of them from time to time."""
+"""Update scores: of one request when it changes, and of all periodically."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import Experiment
-from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.queue.expected_start import count_starts
@@ -18,17 +17,16 @@ from apps.production.domain.queue.score import Facts, as_data, sort_key, terms_o
 from apps.production.enums import RequestState
 from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, Request, ShareUse
 
-#: An estimate of the size is made anew after so long, as there are more past jobs then.
-SIZE_HOLDS = timedelta(days=1)
-#: At most so many in one go of `rescore_all`.
+#: The size of a request is estimated again after this time, as there are more past jobs then.
+SIZE_LIFETIME = timedelta(days=1)
+#: The most sizes estimated, and missing entries added, per run of `rescore_all`.
 MOST_SIZED = 50
-#: And so many that came past the services get an entry in one go.
 MOST_MISSING = 300
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Each experiment's part of production that it should have, and that it used, by primary key."""
+    """The share of production that each experiment should have (weights) and used (core-seconds), by primary key."""
 
     weights: Mapping[int, int]
     used: Mapping[int, int]
@@ -36,45 +34,42 @@ class Shares:
     as_of: datetime | None = None
 
     def share(self, experiment_id: int) -> float:
-        return _part(self.weights.get(experiment_id, 0), sum(self.weights.values()))
+        return self.weights.get(experiment_id, 0) / (sum(self.weights.values()) or 1)
 
     def used_part(self, experiment_id: int) -> float | None:
-        """Return the part of what all used; None where nothing was."""
+        """Return the part of all recent use; None if there was none."""
         everything = sum(self.used.values())
-        return _part(self.used.get(experiment_id, 0), everything) if everything else None
-
-
-def _part(one: int, everything: int) -> float:
-    return one / everything if everything else 0.0
+        return self.used.get(experiment_id, 0) / everything if everything else None
 
 
 def read_shares() -> Shares:
-    """Return the shares of all experiments, and what of them was used."""
-    set_ = dict(ExperimentShare.objects.values_list("experiment_id", "weight"))
-    weights = {pk: set_.get(pk, DEFAULT_WEIGHT) for pk in Experiment.objects.values_list("pk", flat=True)}
+    """Return the shares of all experiments, and their recent use."""
+    configured = dict(ExperimentShare.objects.values_list("experiment_id", "weight"))
+    weights = {pk: configured.get(pk, DEFAULT_WEIGHT) for pk in Experiment.objects.values_list("pk", flat=True)}
     uses = list(ShareUse.objects.all())
     used = {use.experiment_id: use.core_seconds for use in uses}
     return Shares(weights, used, max((use.days for use in uses), default=0), min((u.as_of for u in uses), default=None))
 
 
 def lock_queue() -> QueueState:
-    """Hold the queue until the transaction ends. Whoever holds requests too holds them first."""
+    """Lock the queue until the transaction ends. Lock requests, if any, before the queue."""
     QueueState.objects.get_or_create(pk=1)
     return QueueState.objects.select_for_update().get(pk=1)
 
 
 @transaction.atomic
 def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
-    """Bring the entry of a request, whose row the caller holds, up to date; one that is past production has none."""
+    """Update the entry of a request, locked by the caller; delete it once the request is past production."""
     lock_queue()
     if request.state not in SCORED:
         QueueEntry.objects.filter(pk=request.pk).delete()
         return None
     entry = QueueEntry.objects.filter(pk=request.pk).first() or QueueEntry(request=request, tie=float(request.pk))
     entry.request = request
-    if not entry.is_queued and is_in_line(request) and request.state == RequestState.QUEUED:
+    if not entry.is_queued and request.state == RequestState.QUEUED:
         clear_manual_move(entry)
-    _size(entry, at)
+    if entry.sized_version is None or _is_stale(entry, at):
+        _size(entry, request, at)
     score_entry(entry, read_shares(), at)
     entry.save()
     return entry
@@ -82,7 +77,7 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
 
 @transaction.atomic
 def reset_position(*, request: Request) -> None:
-    """Forget where the request was moved by hand, and that others were to stay ahead of it or behind it."""
+    """Discard the manual position of a request, and those of others relative to it."""
     lock_queue()
     release_neighbours(request)
     entry = QueueEntry.objects.select_related("request").filter(pk=request.pk).first()
@@ -92,13 +87,13 @@ def reset_position(*, request: Request) -> None:
 
 
 def release_neighbours(request: Request) -> None:
-    """Who was put ahead of this one or behind it keeps its points, but no longer goes where it goes."""
+    """Let requests moved ahead of this one or behind it keep their points, but no longer follow it."""
     QueueEntry.objects.filter(ahead_of=request).update(ahead_of=None)
     QueueEntry.objects.filter(behind=request).update(behind=None)
 
 
 def clear_manual_move(entry: QueueEntry) -> None:
-    """Let the score alone decide."""
+    """Reset an entry to its score, without saving it."""
     entry.hand_points, entry.hand_by, entry.hand_at, entry.hand_reason = 0.0, "", None, ""
     entry.ahead_of_id = entry.behind_id = None
     entry.tie = float(entry.request_id)
@@ -106,50 +101,43 @@ def clear_manual_move(entry: QueueEntry) -> None:
 
 @transaction.atomic
 def rescore_all(*, at: datetime) -> int:
-    """Score every entry anew and keep the promises of moves by hand; return how many changed."""
-    _add_missing(at)
+    """Add missing entries, delete stale ones, score all and keep manual moves; return how many changed."""
+    QueueEntry.objects.exclude(request__state__in=sorted(SCORED)).delete()
+    missing = Request.objects.filter(state__in=sorted(SCORED), queue_entry=None).order_by("pk")
+    for request in missing.select_for_update(of=("self",))[:MOST_MISSING]:
+        update_entry(request=request, at=at)
     return rescore_entries(at=at)
+
+
+_SCORE_FIELDS = ["is_queued", "points", "terms", "hand_points", "sort_key", "tie"]
+_SIZE_FIELDS = ["core_seconds", "days", "size_basis", "sized_at", "sized_version"]
 
 
 @transaction.atomic
 def rescore_entries(*, at: datetime) -> int:
-    """Do the same for the entries that are there."""
+    """Score the existing entries and keep manual moves; return how many changed."""
     state = lock_queue()
     shares, entries = read_shares(), list(QueueEntry.objects.select_related("request__experiment"))
     stale = [entry for entry in entries if _is_stale(entry, at)][:MOST_SIZED]
-    _size_many(stale, at)
-    before = {entry.pk: _figures(entry) for entry in entries}
+    requests = with_stages(Request.objects.filter(pk__in=[entry.pk for entry in stale])).in_bulk()
+    for entry in stale:
+        _size(entry, requests[entry.pk], at)
+    before = {entry.pk: [getattr(entry, name) for name in _SCORE_FIELDS] for entry in entries}
     for entry in entries:
         score_entry(entry, shares, at)
     keep_promises(entries)
-    changed = [entry for entry in entries if before[entry.pk] != _figures(entry) or entry in stale]
-    QueueEntry.objects.bulk_update(changed, _WRITTEN, batch_size=500)
+    changed = [e for e in entries if before[e.pk] != [getattr(e, name) for name in _SCORE_FIELDS] or e in stale]
+    QueueEntry.objects.bulk_update(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS], batch_size=500)
     state.scored_at = at
     count_starts(state, at=at)
     state.save(update_fields=["scored_at", "starts", "starts_days"])
     return len(changed)
 
 
-_WRITTEN = ["is_queued", "points", "terms", "hand_points", "sort_key", "core_seconds", "days", "size_basis", "sized_at"]
-_WRITTEN += ["sized_version", "tie"]
-
-
-def _figures(entry: QueueEntry) -> tuple[object, ...]:
-    return entry.is_queued, entry.points, entry.terms, entry.hand_points, entry.sort_key, entry.tie
-
-
-def _add_missing(at: datetime) -> None:
-    """Give entries to those that came into the queue past the services, and take them from those that left it so."""
-    QueueEntry.objects.exclude(request__state__in=sorted(SCORED)).delete()
-    missing = Request.objects.filter(state__in=sorted(SCORED), queue_entry=None).order_by("pk")
-    for request in missing.select_for_update(of=("self",))[:MOST_MISSING]:
-        update_entry(request=request, at=at)
-
-
 def keep_promises(entries: Iterable[QueueEntry]) -> None:
-    """Move those by hand on that would fall behind whom they were put ahead of, or pass whom they were put behind.
+    """Move manually moved entries that fell behind the one they were moved ahead of, or passed the one ahead of them.
 
-    Each comes next to the other, and of several the one that was moved last comes nearest.
+    Each goes next to the other; of several, the one moved last goes nearest.
     """
     by_pk = {entry.pk: entry for entry in entries if entry.is_queued}
     nearest: dict[tuple[int, float], float] = {}
@@ -168,14 +156,12 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
         entry.sort_key = other.sort_key
         entry.tie = nearest[other.pk, side] = math.nextafter(nearest.get((other.pk, side), other.tie), side)
 
-    for entry in sorted(
-        by_pk.values(), key=lambda each: each.hand_at.timestamp() if each.hand_at else 0.0, reverse=True
-    ):
+    for entry in sorted(by_pk.values(), key=lambda each: each.hand_at.timestamp() if each.hand_at else 0, reverse=True):
         keep(entry)
 
 
 def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
-    """Return what the score of an entry's request is counted from."""
+    """Return what the score of an entry is computed from."""
     request = entry.request
     return Facts(
         priority_class=request.priority_class,
@@ -193,7 +179,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
 
 
 def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
-    """Count terms, points and key of an entry anew, without saving it."""
+    """Compute terms, points and key of an entry, without saving it."""
     terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
     entry.is_queued = is_in_line(entry.request)
     entry.terms, entry.points = as_data(terms), total(terms)
@@ -201,29 +187,19 @@ def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
 
 
 def _is_stale(entry: QueueEntry, at: datetime) -> bool:
-    return entry.sized_version != entry.request.version or at - entry.sized_at >= SIZE_HOLDS
+    return entry.sized_version != entry.request.version or at - entry.sized_at >= SIZE_LIFETIME
 
 
-def _size(entry: QueueEntry, at: datetime) -> None:
-    if entry.sized_version is None or _is_stale(entry, at):
-        _write_size(entry, content_of(entry.request), at)
-
-
-def _size_many(entries: list[QueueEntry], at: datetime) -> None:
-    requests = with_stages(Request.objects.filter(pk__in=[entry.pk for entry in entries])).in_bulk()
-    for entry in entries:
-        _write_size(entry, content_of(requests[entry.pk]), at)
-
-
-def _write_size(entry: QueueEntry, content: RequestContent, at: datetime) -> None:
-    """Take the size from the estimate, else from what is asked for, one core a job."""
+def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
+    """Set the size from the estimate, or from requested jobs and wall time with one core per job."""
+    content = content_of(request)
     found = estimate_for(content, entry.request.experiment, at)
-    asked = [stage.jobs * stage.wall_seconds for stage in content.stages if stage.jobs and stage.wall_seconds]
+    requested = [stage.jobs * stage.wall_seconds for stage in content.stages if stage.jobs and stage.wall_seconds]
     entry.days = found.days.mid if found.days else None
     if found.core_seconds:
         entry.core_seconds, entry.size_basis = found.core_seconds.mid, f"{found.past_jobs:,} past jobs of its stages"
-    elif content.stages and len(asked) == len(content.stages):
-        entry.core_seconds, entry.size_basis = float(sum(asked)), "its requested jobs and wall time"
+    elif content.stages and len(requested) == len(content.stages):
+        entry.core_seconds, entry.size_basis = float(sum(requested)), "its requested jobs and wall time"
     else:
         entry.core_seconds, entry.size_basis = None, ""
     entry.sized_at, entry.sized_version = at, entry.request.version

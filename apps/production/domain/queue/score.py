@@ -1,6 +1,6 @@
-"""The formula: what each fact gives to the score of a request. Knows nothing of the database; docs/priority.md.
+"""How priority is computed: the points that each fact gives to the score of a request (docs/priority.md).
 
-Every term but waiting has its bounds, and waiting has none: whoever waits comes first some day.
+No database access here. Every term except waiting is bounded, so every request reaches the top eventually.
 """
 
 import math
@@ -10,25 +10,25 @@ from datetime import UTC, date, datetime, timedelta
 
 from apps.production.enums import RequestedPriority
 
-#: What the class gives that the OPG has set; one that is not set counts as normal.
+#: Points of the class that the OPG sets; without one, normal.
 CLASS_POINTS = {
     RequestedPriority.LOW: 0.0,
     RequestedPriority.NORMAL: 40.0,
     RequestedPriority.HIGH: 80.0,
     RequestedPriority.URGENT: 160.0,
 }
-#: What the wish of the experiment gives.
-ASKED_POINTS = {
+#: Points of the priority that the experiment requests.
+REQUESTED_POINTS = {
     RequestedPriority.LOW: -5.0,
     RequestedPriority.NORMAL: 0.0,
     RequestedPriority.HIGH: 5.0,
     RequestedPriority.URGENT: 10.0,
 }
-LEAST_NUMBER, USUAL_NUMBER, MOST_NUMBER = 1, 5, 9
+USUAL_NUMBER = 5
 NUMBER_POINTS = 4.0
-#: One point for each day fewer than these to spare before the deadline.
+#: One point for each day of slack fewer than these before the deadline.
 DEADLINE_DAYS = 40.0
-#: Small requests come first: all points up to the first size in core-hours, none from the second on.
+#: Small requests come first: all points up to the first size in core-hours, none from the second.
 SIZE_POINTS = 15.0
 SMALL_HOURS, LARGE_HOURS = 100.0, 1_000_000.0
 SHARE_POINTS = 30.0
@@ -40,7 +40,7 @@ _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a score is counted from. `share` and `used` are parts of all production, 0 to 1; None is not known."""
+    """What a score is computed from. `share` and `used` are parts of all production, 0 to 1; None is unknown."""
 
     priority_class: str = ""
     number: int | None = None
@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a score: its points, and a sentence of how they came about."""
+    """One part of a score: its points, and a sentence that explains them."""
 
     key: str
     title: str
@@ -66,13 +66,12 @@ class Term:
 
 
 def terms_of(facts: Facts, *, today: date) -> list[Term]:
-    """Return every term but waiting and the move by hand."""
-    parts = (_class(facts), _number(facts), _asked(facts), _deadline(facts, today), _size(facts), _share(facts))
-    return list(parts)
+    """Return every term except waiting and the manual move."""
+    return [_class(facts), _number(facts), _requested(facts), _deadline(facts, today), _size(facts), _share(facts)]
 
 
 def waiting_term(submitted_at: datetime, at: datetime) -> Term:
-    """Return the points of waiting, which grow without end."""
+    """Return the points of waiting, which grow without bound."""
     days = (at - submitted_at) / _DAY
     why = f"{_days(days)} since it was submitted; {WAITING_POINTS_PER_DAY:g} points for each."
     return Term("waiting", "Waiting", WAITING_POINTS_PER_DAY * days, why)
@@ -87,15 +86,15 @@ def total(terms: Iterable[Term]) -> float:
 
 
 def sort_key(points: float, submitted_at: datetime) -> float:
-    """Return what orders requests as their scores do, at any moment: all of them wait equally fast.
+    """Return a key that orders requests as their scores do at any time: waiting adds the same to all.
 
-    It is rounded, so that counting it again gives the same.
+    It is rounded, so that computing it again gives the same.
     """
     return round(points - WAITING_POINTS_PER_DAY * ((submitted_at - _EPOCH) / _DAY), 6)
 
 
 def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:
-    """Return terms as an entry keeps them."""
+    """Return terms as an entry stores them."""
     return [asdict(term) for term in terms]
 
 
@@ -114,9 +113,9 @@ def _number(facts: Facts) -> Term:
     return Term("number", f"Number: {facts.number}", points, why)
 
 
-def _asked(facts: Facts) -> Term:
-    asked = RequestedPriority(facts.asked)
-    return Term("asked", f"Requested: {asked.label}", ASKED_POINTS[asked], "Requested by the experiment.")
+def _requested(facts: Facts) -> Term:
+    requested = RequestedPriority(facts.asked)
+    return Term("asked", f"Requested: {requested.label}", REQUESTED_POINTS[requested], "Requested by the experiment.")
 
 
 def _deadline(facts: Facts, today: date) -> Term:

@@ -1,4 +1,4 @@
-"""Fair shares of experiments: setting them, what was used of them, and what ranks would become of others."""
+"""Fair shares of experiments: their use, setting them, and the ranks that other shares or priorities would give."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -13,7 +13,7 @@ from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.queue.manual_moves import check_version, note_change
-from apps.production.domain.queue.ranks import is_in_line, sorted_entries
+from apps.production.domain.queue.ranks import is_in_line, place_of
 from apps.production.domain.queue.rescoring import (
     Shares,
     facts_of,
@@ -32,7 +32,7 @@ from apps.production.permissions import may_set_shares
 
 @dataclass(frozen=True)
 class ShareRow:
-    """An experiment's share as a page shows it: weight, the parts that it should have and has used."""
+    """An experiment's share as a page shows it: weight, the part it should have, and the part it used."""
 
     experiment: Experiment
     weight: int
@@ -43,7 +43,7 @@ class ShareRow:
 
 @dataclass(frozen=True)
 class RankChange:
-    """A request that another choice would move: its rank now, and then."""
+    """A request whose rank would change: its rank now, and then."""
 
     request: Request
     now: int
@@ -51,7 +51,7 @@ class RankChange:
 
 
 def share_rows(shares: Shares | None = None) -> list[ShareRow]:
-    """Return all experiments with their shares, as they are or as they would be."""
+    """Return all experiments with their current or proposed shares."""
     shares = shares or read_shares()
     return [
         ShareRow(e, shares.weights[e.pk], shares.share(e.pk), shares.used_part(e.pk), shares.used.get(e.pk, 0))
@@ -64,9 +64,9 @@ def share_rows(shares: Shares | None = None) -> list[ShareRow]:
 def set_shares(
     *, weights: Mapping[int, int], by: User, at: datetime, reason: str, version: int | None = None
 ) -> list[Experiment]:
-    """Set weights by experiment, score the queue anew, and return whose weight changed: each has its event.
+    """Set weights by experiment, rescore the queue, and return the experiments whose weight changed.
 
-    `version` is that of the queue, as the person saw it. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
+    `version` is that of the queue, as the user saw it. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
     """
     if not may_set_shares(by):
         raise NotAllowed("Only approvers for all experiments and admins can set shares.")
@@ -97,7 +97,7 @@ def set_shares(
 
 
 def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
-    """Return the weights of all experiments with these in place. Raises `InvalidFields` by key of the experiment."""
+    """Return the weights of all experiments, with these applied. Raises `InvalidFields` by key of the experiment."""
     now = dict(read_shares().weights)
     keys = dict(Experiment.objects.values_list("pk", "key"))
     problems = {
@@ -114,32 +114,33 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
 
 
 def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[RankChange]]:
-    """Return the shares, and whose rank would change to what, if these weights were set. Raises `InvalidFields`."""
+    """Return the shares and rank changes that these weights would give. Raises `InvalidFields`."""
     shares = replace(read_shares(), weights=checked_weights(weights))
-    now = _queued()
+    queued = QueueEntry.objects.filter(is_queued=True).select_related("request__experiment")
+    now = sorted(queued, key=place_of)
     then = [copy(entry) for entry in now]
     for entry in then:
         score_entry(entry, shares, at)
     keep_promises(then)
-    ranks = {entry.pk: rank for rank, entry in enumerate(sorted_entries(then), start=1)}
-    shifts = [RankChange(entry.request, rank, ranks[entry.pk]) for rank, entry in enumerate(now, start=1)]
-    return share_rows(shares), [shift for shift in shifts if shift.now != shift.then]
+    ranks = {entry.pk: rank for rank, entry in enumerate(sorted(then, key=place_of), start=1)}
+    changes = [RankChange(entry.request, rank, ranks[entry.pk]) for rank, entry in enumerate(now, start=1)]
+    return share_rows(shares), [change for change in changes if change.now != change.then]
 
 
 def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:
-    """Return the rank that a request would have with this class and number; None where it is not in the queue."""
+    """Return the rank that a request would have with this class and number; None if it is not in the queue."""
     return _ranks_with(request, [priority_class], number, at).get(priority_class)
 
 
 def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
-    """Return the rank that a request would have in each class, the most urgent first; nothing outside the queue."""
+    """Return the rank that a request would have in each class, most urgent first; empty outside the queue."""
     levels = {level.value: level.label for level in reversed(RequestedPriority)}
     ranks = _ranks_with(request, list(levels), request.priority, at)
     return [(levels[value], rank) for value, rank in ranks.items()]
 
 
 def _ranks_with(request: Request, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
-    """Return the rank with each of these classes, counted in one query; nothing outside the queue."""
+    """Return the rank with each of these classes, in one query; empty outside the queue."""
     entry = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True).first()
     if entry is None or not is_in_line(request):
         return {}
@@ -152,7 +153,3 @@ def _ranks_with(request: Request, classes: Sequence[str], number: int | None, at
         ahead[f"ahead_{place}"] = Count("pk", filter=before)
     counts = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.pk).aggregate(**ahead)
     return {priority_class: counts[f"ahead_{place}"] + 1 for place, priority_class in enumerate(classes)}
-
-
-def _queued() -> list[QueueEntry]:
-    return sorted_entries(QueueEntry.objects.filter(is_queued=True).select_related("request__experiment"))
