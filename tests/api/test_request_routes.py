@@ -106,7 +106,7 @@ class TestTemplates:
         RequestTemplate.objects.update(workflow_key="gone", workflow_number=7)
         made = post(as_liaison, f"templates/{template.pk}/make-draft/").json()
         assert made["request"]["workflow"] == "general"
-        assert "is not in use any more" in made["notes"][0]
+        assert "is no longer available" in made["notes"][0]
         assert [stage["name"] for stage in made["request"]["stages"]] == ["generation", "simulation"]
 
     def test_others_see_and_change_nothing(self, as_liaison, obj, liaison, other_liaison, shifter):

@@ -114,9 +114,9 @@ def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
     found = content_from(template)
 
     assert found.content.workflow.number == 2
-    assert "It was written for version 1 of Monte Carlo; this is now version 2." in found.notes
-    assert any("“generator” could not be kept, it was GENIE." in note for note in found.notes)
-    assert any("there is no kind “reconstruction” any more" in note for note in found.notes)
+    assert "Converted from version 1 to version 2 of Monte Carlo." in found.notes
+    assert any("“generator” was dropped. Its value was GENIE." in note for note in found.notes)
+    assert any("the kind “reconstruction” no longer exists" in note for note in found.notes)
     assert [s.name for s in found.content.stages] == ["generation", "reco"]
 
 
@@ -134,8 +134,8 @@ def test_template_of_a_type_that_is_gone_is_mapped_and_says_so(gone, typed_reque
     page = answer.content.decode()
 
     assert answer.status_code == 200
-    assert "is not in use any more: this is now General" in page
-    assert "“generator” could not be kept, it was GENIE." in page
+    assert "is no longer available. This request has the type General" in page
+    assert "“generator” was dropped. Its value was GENIE." in page
     assert [form["name"].value() for form in answer.context["stages"]] == ["generation", "reco"]
     assert RequestTemplate.objects.get().content == template.content
 
@@ -144,7 +144,7 @@ def test_clone_of_a_disabled_type_says_what_was_lost(typed_request, liaison):
     WorkflowType.objects.filter(key="monte_carlo").update(enabled=False)
     copy, notes = clone(typed_request, liaison)
     assert copy.workflow.type.key == "general"
-    assert any("“run_block” could not be kept" in note for note in notes)
+    assert any("“run_block” was dropped" in note for note in notes)
 
 
 @pytest.mark.parametrize(

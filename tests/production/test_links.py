@@ -80,7 +80,7 @@ def test_parts_are_checked_and_signed_by_themselves(queued, liaison, approver):
 def test_parts_keep_the_priority_that_the_opg_has_set(queued, liaison, approver, browse):
     set_priority(request=queued, by=approver, at=AT, reason="For the conference.", priority=7, priority_class="high")
     page = browse(liaison).post(f"/requests/{queued.key}/split/", {"by": "events", "size": 8_000_000, "reason": "x"})
-    assert "Each part keeps the priority that the OPG has set: high 7." in page.content.decode()
+    assert "Each part keeps the priority set by the OPG: high 7." in page.content.decode()
     for part in split(queued, liaison):
         part.refresh_from_db()
         assert (part.priority_class, part.priority) == ("high", 7)
@@ -95,7 +95,7 @@ def test_that_keep_up_is_never_split_is_told_before_the_form(nova, liaison, brow
         experiment=nova, content=content(workflow=keep_up, stages=(stage(kind="reconstruction"),)), by=liaison, at=AT
     )
     page = browse(liaison).get(f"/requests/{wanted.key}/split/").content.decode()
-    assert "This request cannot be split. Keep-up takes files as they come" in page
+    assert "This request cannot be split. Keep-up processes each file once" in page
     assert "Preview" not in page
 
 
@@ -264,7 +264,7 @@ def test_page_says_why_not(nova, liaison, approver, browse):
     client = browse(liaison)
     for verb in ("split", "combine"):
         answer = client.get(f"/requests/{running.key}/{verb}/")
-        assert (answer.status_code, "jobs may have been sent" in answer.content.decode()) == (200, True)
+        assert (answer.status_code, "jobs may have been submitted" in answer.content.decode()) == (200, True)
         assert client.post(f"/requests/{running.key}/{verb}/", {"do": verb}).status_code == 409
     assert "it needs more than one run, file or event" in client.get(f"/requests/{bare.key}/split/").content.decode()
     assert client.post(f"/requests/{bare.key}/split/", {"by": "events", "size": "1"}).status_code == 400
@@ -290,7 +290,7 @@ def test_combine_page_offers_what_fits_and_says_why_others_do_not(nova, liaison,
 
     page = client.get(address).content.decode()
     assert f'value="{fits.key}"' in page
-    assert "Stage 1: other releases, v09_72 and v10." in page
+    assert "Stage 1: different releases, v09_72 and v10." in page
     assert 'value="NOVA-0003"' not in page
     assert "NOVA-0004" not in page
 
@@ -312,7 +312,7 @@ def test_combine_page_offers_what_fits_and_says_why_others_do_not(nova, liaison,
         ("", "Choose 1 to 49 other requests."),
         ("DUNE-0001", "DUNE-0001: not found, or you do not have access."),
         ("NOVA-0001", "Choose from 1 to 49"),
-        ("NOVA-0002", "NOVA-0001 and NOVA-0002: Stage 1: other releases"),
+        ("NOVA-0002", "NOVA-0001 and NOVA-0002: Stage 1: different releases"),
     ],
 )
 def test_combine_page_tells_what_is_wrong(others, words, nova, dune, liaison, other_liaison, browse):

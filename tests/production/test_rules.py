@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from apps.production.domain.checks import Facts, Fix, Problem, Rule, Severity, rule
-from apps.production.domain.checks.base import Contact, Offer, Other, ServiceNow, StageBefore, Window, run
+from apps.production.domain.checks.base import Contact, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.domain.checks.registry import RULES, SHAPE, rules
-from apps.production.domain.checks.report import check_content, check_shape, run_checks
+from apps.production.domain.checks.report import check_content, check_shape, run, run_checks
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, estimate
 from apps.production.domain.outputs.datasets import Dataset

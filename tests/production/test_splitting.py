@@ -140,10 +140,10 @@ def test_parts_by_run_read_the_same_dataset():
 @pytest.mark.parametrize(
     ("by", "size", "field", "words"),
     [
-        (SplitUnit.RUNS, 0, "size", "A whole number from 1 to 100"),
-        (SplitUnit.RUNS, 101, "size", "it has 101 runs"),
-        (SplitUnit.FILES, 1, "size", "That would be 3,000 parts; at most 50: take 60 or more."),
-        (SplitUnit.EVENTS, 9_000_001, "size", "A whole number from 1"),
+        (SplitUnit.RUNS, 0, "size", "Enter a whole number from 1 to 100"),
+        (SplitUnit.RUNS, 101, "size", "The request has 101 runs"),
+        (SplitUnit.FILES, 1, "size", "This would give 3,000 parts. Enter at least 60 for at most 50 parts."),
+        (SplitUnit.EVENTS, 9_000_001, "size", "Enter a whole number from 1"),
     ],
 )
 def test_what_cannot_be_cut_so_says_why(by, size, field, words):
@@ -156,7 +156,7 @@ def test_too_few_jobs_for_the_parts_and_keep_up_are_refused():
     few = replace(reprocessing(), stages=(reprocessing().stages[0], replace(reprocessing().stages[1], jobs=2)))
     with pytest.raises(InvalidFields, match="Stage 2 has 2 jobs, fewer than 3 parts"):
         split(few, SplitUnit.FILES, 1000)
-    with pytest.raises(InvalidFields, match="It does not say how many files"):
+    with pytest.raises(InvalidFields, match="The request does not state its number of files"):
         split(content(), SplitUnit.FILES, 10)
     with pytest.raises(InvalidFields, match="Keep-up"):
         split(content(workflow=workflow("keep_up")), SplitUnit.EVENTS, 10_000_000)
@@ -181,21 +181,21 @@ def changed(base, position=0, **changes):
 @pytest.mark.parametrize(
     ("mine", "theirs", "words"),
     [
-        (MC, content(), "It is of another type: General"),
-        (MC, replace(OTHER, stages=OTHER.stages[:1]), "another number of stages, 1, than A with 2."),
+        (MC, content(), "It has another type: General"),
+        (MC, replace(OTHER, stages=OTHER.stages[:1]), "It has 1 stages, but A has 2."),
         (MC, MC, "Both have run 900001 as “Run numbers”."),
-        (MC, changed(OTHER, release="v10"), "Stage 1: other releases, v09_72 and v10."),
-        (MC, changed(OTHER, 1, name="other"), "Stage 2: other names"),
+        (MC, changed(OTHER, release="v10"), "Stage 1: different releases, v09_72 and v10."),
+        (MC, changed(OTHER, 1, name="other"), "Stage 2: different names"),
         (MC, changed(OTHER, arguments={**MC.stages[0].arguments, "generator": "CORSIKA"}), "“generator” is GENIE and"),
-        (reprocessing(), reprocessing(), "no run numbers say that they read different parts"),
+        (reprocessing(), reprocessing(), "no run numbers separate what they read"),
         (reprocessing(), reprocessing(arguments={"runs": "1100-1300"}), "Both have run 1100 as “Runs”."),
-        (reprocessing(), reprocessing(arguments={}), "Only one of them says “Runs”."),
+        (reprocessing(), reprocessing(arguments={}), "Only one of them has “Runs”."),
         (
             reprocessing(),
             changed(reprocessing(arguments={"runs": "5"}), input_dataset="nova.raw2"),
             "they read nova.raw and nova.raw2; one request reads one.",
         ),
-        (content(), changed(content(), 1, input_dataset="elsewhere"), "read each other in another order"),
+        (content(), changed(content(), 1, input_dataset="elsewhere"), "read each other in a different order"),
     ],
 )
 def test_what_does_not_go_together_says_why(mine, theirs, words):

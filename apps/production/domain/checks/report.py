@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 
 def check_shape(content: RequestContent, facts: Facts) -> Problems:
     """Return the problems that prevent saving a draft, by field path."""
-    return messages_of(_run(SHAPE, content, facts))
+    return messages_of(run(SHAPE, content, facts))
 
 
 def check_content(content: RequestContent, facts: Facts) -> Problems:
     """Return all problems that prevent submission, by field path."""
     blocking = {name: one for name, one in rules().items() if one.severity != Severity.WARNING}
-    return messages_of(found for found in _run(blocking, content, facts) if found.blocks)
+    return messages_of(found for found in run(blocking, content, facts) if found.blocks)
 
 
 def run_checks(content: RequestContent, facts: Facts) -> list[Finding]:
     """Return the findings of all rules, warnings included."""
-    return _run(rules(), content, facts)
+    return run(rules(), content, facts)
 
 
 def messages_of(findings: Iterable[Finding]) -> Problems:
@@ -44,7 +44,7 @@ def messages_of(findings: Iterable[Finding]) -> Problems:
     return problems
 
 
-def _run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
+def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
     """Return findings, most severe first. A rule that raises is reported as a warning."""
     found: list[Finding] = []
     for name, one in rules.items():

@@ -1,4 +1,4 @@
-"""New requests from what was written before: clones, and the templates of an experiment."""
+"""Clones of requests, and converting content to the newest version of its workflow type."""
 
 import re
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
-from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.arguments import Value
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 @dataclass(frozen=True)
 class Refit:
-    """Content as a version of a workflow type takes it; `notes` say what changed and what could not be kept."""
+    """Content converted to a version of a workflow type, with notes on what changed and what was dropped."""
 
     content: RequestContent
     notes: list[str]
@@ -34,7 +34,7 @@ class Refit:
 
 def next_name(name: str) -> str:
     """Return the dataset name of the next version: `a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`."""
-    found = list(_VERSION.finditer(name.replace("_", ".")))  # _ is a letter to \b, but parts of a name are cut there
+    found = list(_VERSION.finditer(name.replace("_", ".")))
     if not found:
         return f"{name}_v2" if name else ""
     last = found[-1]
@@ -43,7 +43,7 @@ def next_name(name: str) -> str:
 
 
 def with_next_names(content: RequestContent, taken: RequestContent) -> RequestContent:
-    """Return content whose outputs no longer have the names of those of `taken`, nor its inputs that are these."""
+    """Return content with new names for the outputs that `taken` also has, and for inputs that read them."""
     names = {stage.output_dataset for stage in taken.stages if stage.output_dataset}
     new = {s.output_dataset: next_name(s.output_dataset) for s in content.stages if s.output_dataset in names}
     stages = tuple(
@@ -58,22 +58,22 @@ def with_next_names(content: RequestContent, taken: RequestContent) -> RequestCo
 
 
 def taken_names(request: Request) -> list[tuple[str, str]]:
-    """Return the outputs that the request it was cloned from writes already, each with a name that is free of that."""
+    """Return the outputs that the original of a clone also writes, each with the next free name."""
     if request.cloned_from is None:
         return []
-    theirs = {stage.output_dataset for stage in request.cloned_from.stages.all() if stage.output_dataset}
-    mine = [stage.output_dataset for stage in request.stages.all()]
-    return [(name, next_name(name)) for name in dict.fromkeys(mine) if name in theirs]
+    theirs = {stage.output_dataset for stage in request.cloned_from.stages.all()} - {""}
+    mine = dict.fromkeys(stage.output_dataset for stage in request.stages.all())
+    return [(name, next_name(name)) for name in mine if name in theirs]
 
 
 @transaction.atomic
 def clone_request(*, request: Request, by: User, at: datetime) -> tuple[Request, list[str]]:
-    """Make a draft with what another request of the experiment holds; return it, and what could not be kept.
+    """Create a draft with the content of a request; return it with notes on what was dropped.
 
-    A deadline that has passed is left out. Raises `NotAllowed`, `InvalidFields`.
+    A past deadline is cleared. Raises `NotAllowed`, `InvalidFields`.
     """
     if not is_liaison(by, request.experiment_id):
-        raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
+        raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     found = refit(content_of(request), experiment=request.experiment)
     content = found.content
     if content.deadline and content.deadline <= timezone.localdate(at):
@@ -87,38 +87,38 @@ def clone_request(*, request: Request, by: User, at: datetime) -> tuple[Request,
 
 @transaction.atomic
 def take_next_names(*, request: Request, by: User, at: datetime, version: int | None = None) -> Request:
-    """Rename a clone's outputs that the request it came from writes as well. Raises what `save_draft` raises."""
+    """Rename the outputs of a clone that its original also writes. Raises what `save_draft` raises."""
     if not is_liaison(by, request.experiment_id):
-        raise NotAllowed(f"Only a liaison of {request.experiment} may write its requests.")
+        raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     if request.cloned_from is None:
-        raise InvalidTransition(f"{request} is no clone: its names are its own.")
+        raise InvalidTransition(f"{request} is not a clone.")
     content = with_next_names(content_of(request), content_of(request.cloned_from))
     seen = request.version if version is None else version
     return save_draft(request=request, content=content, version=seen, by=by, at=at)
 
 
 def refit(content: RequestContent, *, experiment: Experiment, version: int | None = None) -> Refit:
-    """Return content as the newest version of its type takes it, or the general type where its own is out of use."""
+    """Convert content to the newest version of its type, or to the general type if its own is disabled."""
     old, before = content.workflow, content.workflow.number if version is None else version
     newest = newest_version(old.key)
     usable = newest is not None and types_for(experiment).filter(pk=newest.type_id).exists()
     new = workflow_of(newest) if newest is not None and usable else general()
     notes = []
     if not usable:
-        notes.append(f"The type “{old.title or old.key}” is not in use any more: this is now {new.title}.")
+        notes.append(
+            f"The type “{old.title or old.key}” is no longer available. This request has the type {new.title}."
+        )
     elif new.number != before:
-        notes.append(f"It was written for version {before} of {new.title}; this is now version {new.number}.")
+        notes.append(f"Converted from version {before} to version {new.number} of {new.title}.")
     lost: list[str] = []
     arguments = _fitting(content.arguments, new, "The request", lost)
-    stages = tuple(_refitted(stage, new, number, lost) for number, stage in enumerate(content.stages, start=1))
-    return Refit(replace(content, workflow=new, arguments=arguments, stages=stages), notes + lost)
-
-
-def _refitted(stage: StageContent, new: Workflow, number: int, lost: list[str]) -> StageContent:
-    place, kind = f"Stage {number}{f' {stage.name}' if stage.name else ''}", new.stage(stage.kind)
-    if not new.knows(stage.kind):
-        lost.append(f"{place}: there is no kind “{stage.kind}” any more; it is now {kind.title}.")
-    return replace(stage, kind=kind.key, arguments=_fitting(stage.arguments, kind, place, lost))
+    stages = []
+    for number, stage in enumerate(content.stages, start=1):
+        place, kind = f"Stage {number}{f' {stage.name}' if stage.name else ''}", new.stage(stage.kind)
+        if not new.knows(stage.kind):
+            lost.append(f"{place}: the kind “{stage.kind}” no longer exists. This stage is now {kind.title}.")
+        stages.append(replace(stage, kind=kind.key, arguments=_fitting(stage.arguments, kind, place, lost)))
+    return Refit(replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), notes + lost)
 
 
 def _fitting(given: Any, declared: Workflow | StageType, place: str, lost: list[str]) -> dict[str, Value]:
@@ -127,7 +127,7 @@ def _fitting(given: Any, declared: Workflow | StageType, place: str, lost: list[
         argument = declared.argument(name)
         if argument is None or name in CORE or argument.problem(value):
             text = ", ".join(value) if isinstance(value, list) else str(value)
-            lost.append(f"{place}: “{name}” could not be kept, it was {text[:200]}.")
+            lost.append(f"{place}: “{name}” was dropped. Its value was {text[:200]}.")
         else:
             kept[name] = value
     return kept

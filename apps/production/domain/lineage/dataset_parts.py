@@ -1,4 +1,4 @@
-"""Datasets of the parts of a split request: the portal defines them in the catalogue, where that lets it."""
+"""Datasets of the parts of a split request, which the portal defines if the catalogue supports it."""
 
 import logging
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from apps.production.models import DatasetPart, Request
 
 log = logging.getLogger(__name__)
 
-#: A catalogue that failed is asked again after so long.
-_AGAIN = timedelta(minutes=5)
+#: Retry after a catalogue error.
+_RETRY_AFTER = timedelta(minutes=5)
 
 
 def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at: datetime) -> list[DatasetPart]:
-    """Note, in the caller's transaction, which parts of datasets are to be defined, and have it done."""
+    """Record the parts of datasets to define, in the caller's transaction, and enqueue the task."""
     rows = [
         DatasetPart(
             request=part,
@@ -45,7 +45,7 @@ def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at:
 
 
 def define_parts(*, at: datetime) -> int:
-    """Define what waits for it, and return how many were. Not in a transaction; killed anywhere, it goes on."""
+    """Define the due parts, and return how many were. Not in a transaction: safe to kill and run again."""
     waiting = DatasetPart.objects.filter(defined_at=None, due_at__lte=at).exclude(request__state__in=CLOSED)
     done = 0
     for row in waiting.select_related("request").order_by("pk"):
@@ -53,7 +53,7 @@ def define_parts(*, at: datetime) -> int:
             done += _define(row, at)
         except CatalogueError as error:
             log.warning("dataset %s cannot be defined: %s", row.name, error)
-            DatasetPart.objects.filter(pk=row.pk).update(error=str(error)[:2000], due_at=at + _AGAIN)
+            DatasetPart.objects.filter(pk=row.pk).update(error=str(error)[:2000], due_at=at + _RETRY_AFTER)
     return done
 
 
@@ -74,7 +74,7 @@ def _define(row: DatasetPart, at: datetime) -> bool:
 
 
 def _share_files(row: DatasetPart, catalogue: ListsFiles) -> list[str]:
-    """List the files of the whole once for all its parts, so that each file is in one of them, and return the row's."""
+    """List the files of the dataset once and divide them among all its parts; return those of this part."""
     listed = [file.name for file in catalogue.files_of(row.whole)]
     with transaction.atomic():
         same = DatasetPart.objects.select_for_update().filter(split_from=row.split_from_id, whole=row.whole)

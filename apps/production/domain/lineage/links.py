@@ -1,4 +1,4 @@
-"""Splitting a request and combining several: the new ones are drafts, the old ones give way, links keep both ways."""
+"""Splitting and combining requests: the new ones are drafts, the old ones are superseded, and links record both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,36 +24,36 @@ from apps.production.domain.requests.drafts import create_draft
 from apps.production.enums import BEFORE_PRODUCTION, CLOSED, PORTAL, Actor, LinkKind, RequestState, Verb
 from apps.production.models import Request, RequestLink, Stage
 
-#: So many requests are offered for combining at a time, and so many links of one kind shown.
+#: The most requests offered for combining at a time, and links of one kind shown.
 OFFERED = 20
 MOST_SHOWN = 50
 
 
 def may_rearrange(user: User, request: Request) -> bool:
-    """Tell whether the person may split or combine it: who may let another request take its place."""
+    """Whether a user may split or combine a request: the same users may supersede it."""
     return may(user, Actor.LIAISON_OR_APPROVER, request)
 
 
 def refusal_to_rearrange(request: Request) -> str:
     """Return why a request cannot be split or combined now, or an empty text."""
     if request.state in BEFORE_PRODUCTION:
-        sent = "Jobs were sent for it already, if only as a test. Supersede it by another request instead."
+        sent = "Jobs were already submitted for it, if only as a test. Supersede it by another request instead."
         return sent if request.work_began_at else ""
-    words = f"It is “{request.get_state_display()}”: "
+    words = f"It is “{request.get_state_display()}”"
     if request.state in CLOSED:
-        return words + "it has ended. Clone it instead."
+        return f"{words} and closed. Clone it instead."
     if request.state == RequestState.ON_HOLD:
-        return words + "release it first; once jobs were sent, it stays as it is."
-    return words + "jobs may have been sent for it. Let it end, or supersede it by another request."
+        return f"{words}. Release it first."
+    return f"{words}, and jobs may have been submitted. Wait until it is done, or supersede it by another request."
 
 
 def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
-    """Return the parts that a split would make. Raises `InvalidFields`, `InvalidTransition`."""
+    """Return the parts that a split would give. Raises `InvalidFields`, `InvalidTransition`."""
     if why := refusal_to_rearrange(request):
         raise InvalidTransition(f"{request} cannot be split. {why}")
     planned = split(content_of(request), by_what, size, defines=may_define(settings.DATASET_CATALOGUE))
     if level := request.level:
-        planned.notes.append(f"Each part keeps the priority that the OPG has set: {level}.")
+        planned.notes.append(f"Each part keeps the priority set by the OPG: {level}.")
     return planned
 
 
@@ -61,9 +61,9 @@ def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
 def split_request(
     *, request: Request, by_what: SplitUnit, size: int, by: User, at: datetime, reason: str, version: int | None = None
 ) -> list[Request]:
-    """Make drafts of the parts of a request, which is superseded by them; a draft is cancelled.
+    """Create drafts of the parts of a request, which is superseded; a draft is cancelled.
 
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where jobs were sent, `StaleState`.
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if jobs were submitted, `StaleState`.
     """
     _allowed(by, [request])
     whole = _locked({request: version})[0]
@@ -81,9 +81,9 @@ def split_request(
 
 
 def plan_combined(*, requests: Sequence[Request]) -> Combination:
-    """Return what combined requests would be, the first one naming it. Raises `InvalidFields`, `InvalidTransition`."""
+    """Return the combination of requests, titled like the first. Raises `InvalidFields`, `InvalidTransition`."""
     if len({request.experiment_id for request in requests}) > 1:
-        raise InvalidFields({"requests": ["All must be of one experiment."]})
+        raise InvalidFields({"requests": ["Choose requests of one experiment."]})
     if problems := [f"{request}: {why}" for request in requests if (why := refusal_to_rearrange(request))]:
         raise InvalidTransition(" ".join(problems[:5]))
     return combine([KeyedContent(request.key, content_of(request)) for request in requests])
@@ -93,12 +93,12 @@ def plan_combined(*, requests: Sequence[Request]) -> Combination:
 def combine_requests(
     *, requests: Sequence[Request], by: User, at: datetime, reason: str, versions: Mapping[str, int] | None = None
 ) -> Request:
-    """Make one draft of several requests, which it supersedes; drafts are cancelled. `versions` are those seen, by key.
+    """Create one draft of several requests, which it supersedes; drafts are cancelled. `versions`: as seen, by key.
 
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where jobs were sent, `StaleState`.
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if jobs were submitted, `StaleState`.
     """
     if len({request.pk for request in requests}) != len(requests) or len(requests) > MAX_COMBINED:
-        raise InvalidFields({"requests": [f"Name each once, at most {MAX_COMBINED}."]})
+        raise InvalidFields({"requests": [f"Choose at most {MAX_COMBINED} requests, each once."]})
     _allowed(by, requests)
     seen = versions or {}
     old = _locked({request: seen.get(request.key) for request in requests})
@@ -112,7 +112,7 @@ def combine_requests(
 
 
 def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
-    """Give a part the class and number that the OPG has set for the whole; the approvers who sign it see them."""
+    """Copy the priority that the OPG has set for the whole to a part; its approvers see it."""
     level = whole.level
     if not level:
         return
@@ -134,17 +134,17 @@ def _hand_on_priority(whole: Request, part: Request, at: datetime) -> None:
 def _allowed(by: User, requests: Sequence[Request]) -> None:
     for request in requests:
         if not may_rearrange(by, request):
-            raise NotAllowed(f"Only a liaison of {request.experiment} or an approver of the OPG may do this.")
+            raise NotAllowed(f"Only liaisons of {request.experiment} and approvers can do this.")
 
 
 def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
-    """Hold the rows, always in the same order, and return them as they are now, in the order given."""
+    """Lock the rows in a fixed order, and return their current state in the order given."""
     rows = with_stages(Request.objects.select_for_update(of=("self",))).filter(pk__in=[each.pk for each in versions])
     found = {row.pk: row for row in rows.order_by("pk")}
     for request, version in versions.items():
         now = found[request.pk]
         if now.version != request.version or version not in {None, now.version}:
-            raise StaleState(f"{now} was changed meanwhile: look at it again. Nothing was done.")
+            raise StaleState(f"{now} was changed in the meantime. Nothing was done. Check it and try again.")
     return [found[request.pk] for request in versions]
 
 
@@ -161,7 +161,7 @@ def _give_way(old: Request, new: Request, by: User, at: datetime, reason: str, d
 
 @dataclass(frozen=True)
 class Candidate:
-    """A request that might be combined with another, and why it cannot."""
+    """A request that might be combined with another, and the reasons against it."""
 
     request: Request
     reasons: list[str]
@@ -169,7 +169,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Some of the requests to combine with, those that fit first; `older` is where the next begin, 0 at the end."""
+    """A page of requests to combine with, matching ones first; `older` is the start of the next page, 0 at the end."""
 
     rows: list[Candidate]
     older: int
@@ -178,9 +178,9 @@ class Candidates:
 def candidates_for(
     request: Request, user: User, *, text: str = "", before: int = 0, chosen: Sequence[str] = ()
 ) -> Candidates:
-    """Return the latest requests of the experiment that may have no jobs, of this type and length, and those chosen.
+    """Return the newest requests without jobs of this experiment, type and length, and the chosen ones.
 
-    With `text`, only those of this number or title; with `before`, only those made before that primary key.
+    `text` filters by key or title, `before` by primary key.
     """
     rows = Request.objects.visible_to(user).filter(experiment=request.experiment_id, state__in=BEFORE_PRODUCTION)
     rows = rows.exclude(pk=request.pk)
@@ -197,36 +197,28 @@ def candidates_for(
     loaded = Request.objects.select_related("created_by", "workflow__type")
     loaded = loaded.prefetch_related(Prefetch("stages", Stage.objects.order_by("position")))
     shown = loaded.in_bulk(order)
-    others = [shown[pk] for pk in order if pk in shown]
-    return Candidates(_judged(request, user, others), found[OFFERED - 1] if len(found) > OFFERED else 0)
-
-
-def _judged(request: Request, user: User, others: Sequence[Request]) -> list[Candidate]:
-    mine, found = _named(request), []
-    for other in others:
+    mine, rows_shown = KeyedContent(request.key, content_of(request, services=False)), []
+    for other in (shown[pk] for pk in order if pk in shown):
         late = refusal_to_rearrange(other)
-        reasons = [late] if late else obstacles(mine, _named(other))
+        theirs = KeyedContent(other.key, content_of(other, services=False))  # services never prevent combining
+        reasons = [late] if late else obstacles(mine, theirs)
         if not may_rearrange(user, other):
             reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
-        found.append(Candidate(other, reasons))
-    return sorted(found, key=lambda candidate: bool(candidate.reasons))
-
-
-def _named(request: Request) -> KeyedContent:
-    """Return what tells whether it can be combined: the services that stages need never keep it from that."""
-    return KeyedContent(request.key, content_of(request, services=False))
+        rows_shown.append(Candidate(other, reasons))
+    rows_shown.sort(key=lambda candidate: bool(candidate.reasons))
+    return Candidates(rows_shown, found[OFFERED - 1] if len(found) > OFFERED else 0)
 
 
 @dataclass(frozen=True)
 class Related:
-    """Another request, what it is to this one, and which part."""
+    """A related request, the relation in words, and a note such as which part it is."""
 
     words: str
     request: Request
     note: str = ""
 
 
-#: What the other one is, by kind of the link and whether it is the later.
+#: The relation by kind of link, and whether the other request is the later one.
 _WORDS = {
     (LinkKind.SPLIT, True): "Split into",
     (LinkKind.SPLIT, False): "Split from",
@@ -236,16 +228,16 @@ _WORDS = {
 
 
 def related_to(request: Request) -> list[Related]:
-    """Return the requests that this one came out of, and that came out of it, from both ends of every link."""
+    """Return the requests that this one was made from, and those made from it."""
     rows = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related("earlier", "later")
     found = []
     for row in rows.order_by("pk")[: 2 * MOST_SHOWN]:
         is_later = row.earlier_id == request.pk
         found.append(Related(_WORDS[LinkKind(row.kind), is_later], row.later if is_later else row.earlier, row.note))
-    told = {each.request.pk for each in found}
+    linked = {each.request.pk for each in found}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
-    found += [Related(words, other) for words, other in fields if other is not None and other.pk not in told]
-    others = Request.objects.filter(Q(superseded_by=request) | Q(cloned_from=request)).exclude(pk__in=told)
+    found += [Related(words, other) for words, other in fields if other is not None and other.pk not in linked]
+    others = Request.objects.filter(Q(superseded_by=request) | Q(cloned_from=request)).exclude(pk__in=linked)
     rest = list(others.order_by("pk")[: 2 * MOST_SHOWN])
     found += [Related("Supersedes", other) for other in rest if other.superseded_by_id == request.pk]
     return found + [Related("Cloned as", other) for other in rest if other.cloned_from_id == request.pk]

@@ -1,8 +1,7 @@
-"""New requests from what was written before: clones, and the templates of an experiment."""
+"""Templates of an experiment, from which new requests start."""
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
@@ -11,11 +10,10 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison, is_opg, scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
-from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import Refit, refit
-from apps.production.domain.types.declaration import Workflow, general
+from apps.production.domain.types.declaration import general
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, RequestTemplate
 
@@ -24,24 +22,21 @@ MAX_TEMPLATES = 200
 
 
 def templates_for(user: User) -> QuerySet[RequestTemplate]:
-    """Return the templates that this person may look at, by experiment and name."""
+    """Return the templates that this user can see, by experiment and name."""
     templates: QuerySet[RequestTemplate] = RequestTemplate.objects.visible_to(user)
     return templates.select_related("experiment").order_by("experiment__key", "name")
 
 
 def may_manage(user: User, experiment_id: int) -> bool:
-    """Tell whether this person may make, rename and delete templates of the experiment."""
     return is_liaison(user, experiment_id) or is_opg(user)
 
 
 @transaction.atomic
 def save_template(*, request: Request, name: str, by: User, at: datetime) -> RequestTemplate:
-    """Make a template of a request, or write the one of this name anew. Raises `NotAllowed`, `InvalidFields`."""
+    """Save a request as a template, replacing one of this name. Raises `NotAllowed`, `InvalidFields`."""
     if not (scope_of(by).sees(request.experiment_id) and may_manage(by, request.experiment_id)):
-        raise NotAllowed(f"Only a liaison of {request.experiment} or the OPG may make its templates.")
-    name = name.strip()
-    if not name or len(name) > MAX_NAME or "\0" in name:
-        raise InvalidFields({"name": [f"Give it a name of at most {MAX_NAME} characters."]})
+        raise NotAllowed(f"Only liaisons of {request.experiment} and the OPG can save its templates.")
+    name = _checked_name(name)
     Experiment.objects.select_for_update().get(pk=request.experiment_id)
     mine = RequestTemplate.objects.filter(experiment=request.experiment_id)
     if not mine.filter(name=name).exists() and mine.count() >= MAX_TEMPLATES:
@@ -64,11 +59,9 @@ def save_template(*, request: Request, name: str, by: User, at: datetime) -> Req
 
 @transaction.atomic
 def rename_template(*, template: RequestTemplate, name: str, by: User, at: datetime) -> RequestTemplate:
-    """Give a template another name. Raises `NotAllowed`, `InvalidFields`."""
-    _manages(by, template)
-    old, template.name = template.name, name.strip()
-    if not template.name or len(template.name) > MAX_NAME or "\0" in name:
-        raise InvalidFields({"name": [f"Give it a name of at most {MAX_NAME} characters."]})
+    """Rename a template. Raises `NotAllowed`, `InvalidFields`."""
+    _check_manager(by, template)
+    old, template.name = template.name, _checked_name(name)
     try:
         with transaction.atomic():
             template.save(update_fields=["name"])
@@ -80,33 +73,35 @@ def rename_template(*, template: RequestTemplate, name: str, by: User, at: datet
 
 @transaction.atomic
 def delete_template(*, template: RequestTemplate, by: User, at: datetime) -> None:
-    """Delete a template; requests made of it stay. Raises `NotAllowed`."""
-    _manages(by, template)
+    """Delete a template; requests made from it stay. Raises `NotAllowed`."""
+    _check_manager(by, template)
     publish(kind="template.deleted", target=template, by=by, at=at)
     template.delete()
 
 
-def _manages(by: User, template: RequestTemplate) -> None:
+def _check_manager(by: User, template: RequestTemplate) -> None:
     if not may_manage(by, template.experiment_id):
-        raise NotAllowed(f"Only a liaison of {template.experiment} or the OPG may change its templates.")
+        raise NotAllowed(f"Only liaisons of {template.experiment} and the OPG can change its templates.")
+
+
+def _checked_name(name: str) -> str:
+    name = name.strip()
+    if not name or len(name) > MAX_NAME or "\0" in name:
+        raise InvalidFields({"name": [f"Enter a name of at most {MAX_NAME} characters."]})
+    return name
 
 
 def content_from(template: RequestTemplate) -> Refit:
-    """Return what a new request of this template begins with, in the newest version of its type."""
+    """Return the content of a new request from this template, in the newest version of its type."""
     newest = newest_version(template.workflow_key)
-    workflow = workflow_of(newest) if newest else general()
-    named = replace(workflow, key=template.workflow_key) if newest is None else workflow
-    read = _as_written(template.content, named)
-    return refit(read, experiment=template.experiment, version=template.workflow_number)
-
-
-def _as_written(data: dict[str, Any], workflow: Workflow) -> RequestContent:
-    """Read what a template holds, with arguments as they are: `refit` tells which of them are not taken any more."""
-    stages = [{**stage, "arguments": {}} for stage in data["stages"]]
-    content, _ = read_plain({**data, "arguments": {}, "stages": stages}, workflow)
-    whole = zip(content.stages, data["stages"], strict=True)
-    return replace(
-        content,
-        arguments=data["arguments"],
-        stages=tuple(replace(stage, arguments=given.get("arguments", {})) for stage, given in whole),
+    workflow = workflow_of(newest) if newest else replace(general(), key=template.workflow_key)
+    data = template.content
+    # Arguments are kept as they are: `refit` reports those that no longer exist.
+    bare = [{**stage, "arguments": {}} for stage in data["stages"]]
+    content, _ = read_plain({**data, "arguments": {}, "stages": bare}, workflow)
+    stages = tuple(
+        replace(stage, arguments=given.get("arguments", {}))
+        for stage, given in zip(content.stages, data["stages"], strict=True)
     )
+    content = replace(content, arguments=data["arguments"], stages=stages)
+    return refit(content, experiment=template.experiment, version=template.workflow_number)

@@ -1,7 +1,7 @@
 """Typed arguments of a request or a stage: parsing, validation, formatting and description."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -19,6 +19,8 @@ from apps.production.enums import RequestState
 
 #: The value of an argument in JSON: text, number, boolean, or lines of text.
 Value = str | int | float | bool | list[str]
+#: Run numbers as (first, last) pairs.
+Runs = Sequence[tuple[int, int]]
 
 MAX_LINES = 10_000
 MAX_LINE = 300
@@ -67,8 +69,8 @@ class ArgumentType:
         return ""
 
 
-def runs_in(text: str) -> list[tuple[int, int]]:
-    """Return the ranges of `1-100, 105` as (first, last) pairs, sorted and disjoint. Raises `ValueError`."""
+def runs_in(text: str) -> Runs:
+    """Return the ranges of `1-100, 105`, sorted and disjoint. Raises `ValueError`."""
     ranges = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,12})(?:\s*-\s*(\d{1,12}))?\s*", part, re.ASCII)
@@ -85,8 +87,9 @@ def runs_in(text: str) -> list[tuple[int, int]]:
     return ranges
 
 
-def _runs(text: str) -> str:
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs_in(text))
+def runs_text(ranges: Runs) -> str:
+    """Write ranges so that `runs_in` reads the same."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _number(text: str) -> float:
@@ -126,7 +129,7 @@ TYPES: Mapping[str, ArgumentType] = {
     "dataset": ArgumentType("a dataset", "Name of a dataset or dataset definition."),
     "choice": ArgumentType("a choice", "One of the choices.", widget="choice"),
     "date": ArgumentType("a date", "Format: 2026-12-31.", _day, holds=_Day, widget="date"),
-    "runs": ArgumentType("runs", "Format: 1-100, 105.", _runs),
+    "runs": ArgumentType("runs", "Format: 1-100, 105.", lambda text: runs_text(runs_in(text))),
     "count": ArgumentType("a whole number", "Integer; the form also accepts 20 M.", *_COUNT),
     "size": ArgumentType("a size", "In bytes; the form also accepts 4 GB.", *_SIZE),
     "duration": ArgumentType("a duration", "In seconds; the form also accepts 8 h.", *_DURATION),

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
-from functools import lru_cache
 
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
-from apps.production.domain.checks.rules.declared import number, text
+from apps.production.domain.checks.rules.declared import number, ranges, runs
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.arguments import runs_in
 
 #: The argument with the run numbers of new events; no two requests may share them.
 NEW_RUNS = "run_block"
@@ -65,26 +63,18 @@ def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Proble
 
 
 def _same_runs(content: RequestContent, facts: Facts, name: str) -> Iterator[tuple[str, str]]:
-    mine = _ranges(text(content, name))
+    mine = runs(content, name)
     for other in facts.others if mine else ():
         common = [
             (max(a, c), min(b, d))
             for a, b in mine
-            for c, d in _ranges(other.runs.get(name, ""))
+            for c, d in ranges(other.runs.get(name, ""))
             if max(a, c) <= min(b, d)
         ]
         if common:
             a, b = common[0]
             more = f" and {len(common) - 1} more" if len(common) > 1 else ""
             yield other.key, f"run {a}{more}" if a == b else f"runs {a}-{b}{more}"
-
-
-@lru_cache(maxsize=20_000)  # every check parses the runs of all earlier requests
-def _ranges(runs: str) -> tuple[tuple[int, int], ...]:
-    try:
-        return tuple(runs_in(runs)) if runs else ()
-    except ValueError:
-        return ()
 
 
 @rule(Severity.ERROR)

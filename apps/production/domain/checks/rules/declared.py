@@ -1,11 +1,12 @@
 """The arguments that a workflow type declares, with the values a request gives them."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from apps.production.domain.checks.base import stages
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.types.arguments import Argument
+from apps.production.domain.types.arguments import Argument, Runs, runs_in
 from apps.production.domain.types.fields import CORE
 
 
@@ -29,3 +30,16 @@ def number(one: RequestContent | StageContent, name: str) -> float | None:
     """Return a numeric argument greater than zero, or None."""
     value = one.arguments.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+def runs(one: RequestContent | StageContent, name: str) -> Runs:
+    """Return the run numbers in an argument; empty if it is missing or cannot be read."""
+    return ranges(text(one, name))
+
+
+@lru_cache(maxsize=20_000)  # every check parses the runs of all earlier requests
+def ranges(runs: str) -> Runs:
+    try:
+        return tuple(runs_in(runs)) if runs else ()
+    except ValueError:
+        return ()
