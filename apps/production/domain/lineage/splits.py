@@ -153,7 +153,7 @@ def _cut_runs(left: Runs, cut: Cut) -> list[Runs]:
     """Divide runs among the parts, lowest first."""
     found, left = [], list(left)
     for share in cut.share(count_runs(left)):
-        part: Runs = []
+        part: list[tuple[int, int]] = []
         while missing := share - count_runs(part):
             first, last = left.pop(0)
             end = min(last, first + missing - 1)
@@ -205,6 +205,6 @@ def _notes(content: RequestContent, by: SplitUnit, *, defines: bool) -> Iterator
         else "Define these datasets, or enter others, before you submit the parts."
     )
     for position, name in read if by is not SplitUnit.RUNS else ():
-        yield f"Stage {position} of each part reads its part of {name}, named with the suffix _part1of2 and so on. {what}"
+        yield f"Stage {position} of each part reads its part of {name}, with the suffix _part1of2 and so on. {what}"
     if not read and not text(content, NEW_RUNS) and not number(content, SEED):
         yield "The request has neither seeds nor run numbers. Ensure that the parts do not generate the same events."
