@@ -33,40 +33,22 @@ EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_REQUESTED})
 CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
 #: Fields that can change in those states without a new approval. The deadline can only be postponed.
 IMMATERIAL = frozenset({"title", "purpose", "priority_reason", "deadline"})
-#: Arguments can change in these states if their declaration lists the state in `editable_in`.
-ARGUMENT_EDITABLE = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
-#: Approved: jobs may run.
-SIGNED = (
-    _S.APPROVED,
-    _S.QUEUED,
-    _S.TESTING,
-    _S.RUNNING,
-    _S.ON_HOLD,
-    _S.COMPLETING,
-    _S.DATA_QUALITY,
-    _S.DONE,
-    _S.DONE_PARTIAL,
-)
-#: Final states. Only a done request can still be superseded.
-CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
-#: Approvers can set the priority in these states.
-PRIORITISED = frozenset({_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
 #: A request can be put on hold in these states, and returns there when released.
 HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
 #: The OPG produces or reviews it.
 IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.ON_HOLD, _S.COMPLETING, _S.DATA_QUALITY})
-
-
-#: No job was submitted: the request can still be split or combined.
-BEFORE_PRODUCTION = (
-    _S.DRAFT,
-    _S.SUBMITTED,
-    _S.CHECKING,
-    _S.CHANGES_REQUESTED,
-    _S.AWAITING_APPROVAL,
-    _S.APPROVED,
-    _S.QUEUED,
-)
+#: Final states. Only a done request can still be superseded.
+CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
+#: Approved: jobs may run.
+SIGNED = frozenset({_S.APPROVED, _S.QUEUED, _S.DONE, _S.DONE_PARTIAL}) | IN_PRODUCTION
+#: Approvers can set the priority in these states.
+PRIORITISED = frozenset({*CHANGEABLE, _S.TESTING, _S.RUNNING, _S.ON_HOLD})
+#: Arguments can change in these states if their declaration lists the state in `editable_in`.
+ARGUMENT_EDITABLE = PRIORITISED
+#: These requests have a score in the queue: they are approved, and jobs may still be started.
+SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
+#: No job was submitted, except a test: the request can still be split or combined.
+BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
 
 class LinkKind(models.TextChoices):

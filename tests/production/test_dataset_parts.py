@@ -113,7 +113,7 @@ def test_a_catalogue_that_does_not_let_the_portal_is_left_alone(catalogue, whole
     catalogue()
     data = {"by": "events", "size": 400, "reason": "too large"}
     page = browse(liaison).post(f"/requests/{whole.key}/split/", data).content.decode()
-    assert "define these datasets, or name others" in page
+    assert "Define these datasets, or enter others" in page
     catalogue(definitions="../elsewhere.json")
     split(whole, liaison)
     assert not DatasetPart.objects.exists()
@@ -122,4 +122,4 @@ def test_a_catalogue_that_does_not_let_the_portal_is_left_alone(catalogue, whole
 def test_the_page_says_that_the_portal_defines_them(catalogue, whole, liaison, browse):
     data = {"by": "events", "size": 400, "reason": "too large"}
     page = browse(liaison).post(f"/requests/{whole.key}/split/", data).content.decode()
-    assert "the portal defines these datasets in the catalogue" in page
+    assert "The portal defines these datasets in the catalogue" in page

@@ -50,7 +50,7 @@ def queued(nova, liaison, approver):
     return request_in("queued", by=liaison, experiment=nova, approver=approver)
 
 
-@pytest.mark.parametrize("state", BEFORE_PRODUCTION)
+@pytest.mark.parametrize("state", sorted(BEFORE_PRODUCTION))
 def test_parts_are_drafts_and_the_whole_gives_way(state, nova, liaison, approver):
     whole = request_in(state, by=liaison, experiment=nova, approver=approver)
 
@@ -136,7 +136,7 @@ def a_report(request):
 @pytest.mark.parametrize("sign", [a_job, a_waiting_job, a_report])
 def test_request_with_jobs_is_not_split(sign, queued, liaison):
     sign(queued)
-    with pytest.raises(InvalidTransition, match="Jobs were sent"):
+    with pytest.raises(InvalidTransition, match="Jobs were already submitted"):
         split(queued, liaison)
 
 
@@ -341,7 +341,7 @@ def test_api_previews_splits_combines_and_relates(queued, liaison, api):
     assert (made.status_code, made.json()["requests"][1]["request"]) == (201, "NOVA-0003")
     assert made.json()["requests"][1]["content"]["stages"][0]["events"] == 8_000_000
     again = client.post(f"{address}split/", how, format="json")
-    assert (again.status_code, "has ended" in again.json()["detail"]) == (409, True)
+    assert (again.status_code, "and closed" in again.json()["detail"]) == (409, True)
     both = {"others": ["NOVA-0003", "NOVA-0004"], "reason": "no"}
     preview = client.post("/api/v1/requests/NOVA-0002/combine/", both | {"preview": True}, format="json")
     assert preview.json()["requests"][0]["content"]["stages"][0]["events"] == 20_000_000

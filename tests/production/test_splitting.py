@@ -127,7 +127,7 @@ def test_remainder_is_the_last_part_and_each_says_what_it_is():
         ("nova.raw_part4of4", "nova.mc.reco_part4of4"),
         ("", "nova.mc.ana_part4of4"),
     ]
-    assert "define these datasets" in made.notes[0]
+    assert "Define these datasets" in made.notes[0]
 
 
 def test_parts_by_run_read_the_same_dataset():
@@ -215,10 +215,12 @@ def test_combined_request_has_the_sums_and_all_that_was_said():
     assert joined.purpose == f"{MC.purpose}\n\nAnd more."
     assert (joined.stages[0].memory_bytes, joined.stages[0].events) == (9 * 10**9, None)
     assert [
-        words for words in ("seeds follow", "how many events", "the largest", "earliest") if words in str(made.notes)
+        words
+        for words in ("Seeds are consecutive", "number of events", "the largest", "earliest")
+        if words in str(made.notes)
     ] == [
-        "seeds follow",
-        "how many events",
+        "Seeds are consecutive",
+        "number of events",
         "the largest",
         "earliest",
     ]
@@ -229,5 +231,5 @@ def test_some_parts_of_a_whole_are_not_it():
         KeyedContent(str(i), part.content) for i, part in enumerate(split(reprocessing(), SplitUnit.FILES, 1000).parts)
     )
     assert obstacles(one, two) == []
-    with pytest.raises(InvalidFields, match="are not all parts of their whole"):
+    with pytest.raises(InvalidFields, match="are not all parts of their dataset"):
         combine([one, two])

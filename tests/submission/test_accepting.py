@@ -211,7 +211,7 @@ def test_the_page_and_the_api(running, send, browse, shifter, liaison):
         "shift-one</b> accepted stage one, 1 job missing" in browse(liaison).get(f"/requests/{key}/").content.decode()
     )
     progress = browse(liaison).get(f"/jobs/progress/{key}/").content.decode()
-    assert "shift-one went on with 5 of 6 jobs: “&lt;b&gt;Enough.”" in progress
+    assert "shift-one accepted 5 of 6 jobs: “&lt;b&gt;Enough.”" in progress
     (one, _) = browse(liaison).get(f"/api/v1/progress/{key}/").json()["stages"]
     taken = one["accepted"]
     assert (taken["by"], taken["jobs_missing"], taken["events_missing"]) == ("shift-one", 1, 10)

@@ -1,4 +1,4 @@
-"""Who must sign which requests, the signatures, and who signs for whom while away. Services alone write the last."""
+"""Approval groups and rules, signatures, delegations and reminders."""
 
 from typing import Any
 
@@ -12,17 +12,24 @@ REMIND_AFTER_DAYS = 3
 
 
 class ApprovalGroup(models.Model):
-    """Some people of whom one must sign: its members, and everybody who has its role for the request's experiment."""
+    """Users of whom one must sign: the members, and all users with its role for the experiment of the request."""
 
     name = models.CharField(max_length=100, unique=True)
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: for every experiment."
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all experiments."
     )
-    role = models.CharField(max_length=16, choices=Role, blank=True, help_text="All who have this role are of it.")
+    role = models.CharField(
+        max_length=16, choices=Role, blank=True, help_text="All users with this role belong to the group."
+    )
     members = models.ManyToManyField(
-        settings.AUTH_USER_MODEL, blank=True, related_name="+", help_text="Who sign for it. They must see the request."
+        settings.AUTH_USER_MODEL,
+        blank=True,
+        related_name="+",
+        help_text="They can sign only requests that they can see.",
     )
-    retired_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="Nobody signs for it since.")
+    retired_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="No one signs for it since then."
+    )
 
     class Meta:
         ordering = ["name"]
@@ -32,22 +39,22 @@ class ApprovalGroup(models.Model):
 
 
 class ApprovalRule(models.Model):
-    """Which groups must sign requests of a type or an experiment. Where several rules fit, all their groups must."""
+    """The groups that must sign requests of a type or experiment. All groups of all matching rules must sign."""
 
     workflow = models.ForeignKey(
-        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every type."
+        "production.WorkflowType", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all types."
     )
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: of every experiment."
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all experiments."
     )
     groups = models.ManyToManyField(
         ApprovalGroup,
         blank=True,
         limit_choices_to={"retired_at": None},
-        help_text="All of them must sign. Without any, one approver does.",
+        help_text="All of them must sign. Without groups, one approver is enough.",
     )
     remind_after_days = models.PositiveSmallIntegerField(
-        default=REMIND_AFTER_DAYS, help_text="Remind those for whom a request waits, once. 0: never."
+        default=REMIND_AFTER_DAYS, help_text="Send one reminder to the users a request waits for. 0: never."
     )
     enabled = models.BooleanField(default=True)
 
@@ -63,21 +70,21 @@ def _person(related_name: str = "+", **more: Any) -> Any:
 
 
 class Signature(models.Model):
-    """One person's consent to what a request said at `version`, for a group, or as an approver where no rule fits.
+    """A user's approval of the content of a request at `version`, for a group, or as an approver if no rule matches.
 
-    `made_by` and `sent_by` are the requesters of that moment, so that the database can tell them from the signer.
+    `made_by` and `sent_by` copy its author and submitter, so that a constraint can compare them with the signer.
     """
 
     request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="signatures")
     group = models.ForeignKey(ApprovalGroup, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    group_name = models.CharField(max_length=100, blank=True, help_text="As it was called then; empty: an approver.")
+    group_name = models.CharField(max_length=100, blank=True, help_text="Name at that time; empty: an approver.")
     by = _person()
     for_user = _person(null=True, blank=True)
     made_by = _person()
     sent_by = _person(null=True)
     at = models.DateTimeField()
     version = models.PositiveIntegerField()
-    content = models.JSONField(help_text="What was signed.")
+    content = models.JSONField(help_text="The content that was signed.")
     withdrawn_at = models.DateTimeField(null=True, blank=True)
     withdrawn_by = models.CharField(max_length=150, blank=True)
     withdrawn_reason = models.TextField(blank=True)
@@ -107,18 +114,23 @@ class Signature(models.Model):
 
 
 class Delegation(models.Model):
-    """Somebody signs for somebody else for some time, under their own name. It is never passed on."""
+    """Permission to sign on behalf of a user for a time, under one's own name. Not transitive."""
 
     from_user = _person("delegations_given")
     to_user = _person("delegations_taken")
     group = models.ForeignKey(
-        ApprovalGroup, on_delete=models.CASCADE, null=True, blank=True, related_name="+", help_text="Of this group."
+        ApprovalGroup,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Only signatures of this group.",
     )
     role = models.CharField(
         max_length=16,
         choices=[(Role.APPROVER.value, Role.APPROVER.label)],
         blank=True,
-        help_text="Only as an approver. Neither group nor role: whatever the person may sign.",
+        help_text="Only as an approver. Without group and role: everything the user may sign.",
     )
     from_at = models.DateTimeField()
     until_at = models.DateTimeField()
@@ -139,7 +151,7 @@ class Delegation(models.Model):
 
 
 class Reminder(models.Model):
-    """A request's wait in a state since some moment was reminded of; never twice."""
+    """A reminder was sent for the wait of a request in a state since some time; at most one."""
 
     request = models.ForeignKey("production.Request", on_delete=models.CASCADE, related_name="reminders")
     state = models.CharField(max_length=24)

@@ -8,12 +8,12 @@ from apps.production.models.requests import Request
 
 
 class Comment(models.Model):
-    """Something said about a request or one of its fields; without `thread` it begins one."""
+    """A comment on a request or one of its fields; without `thread`, the first of a thread."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="comments")
     thread = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="answers")
     field = models.CharField(max_length=120, blank=True, help_text="Path, such as stages.0.jobs; empty: the request.")
-    place = models.CharField(max_length=200, help_text="Words for the field, as it was when this was written.")
+    place = models.CharField(max_length=200, help_text="Label of the field at that time.")
     text = models.TextField(blank=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""What the jobs of past stages took, for estimates."""
+"""Resource use of past stages, for estimates."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -7,25 +7,25 @@ from apps.production.models.requests import Request
 
 
 class StageHistory(models.Model):
-    """What the jobs of one stage of a request took, for estimates. Counted from the jobs; the stage is as it was then.
+    """Resource use of the jobs of one stage, computed from the jobs; the stage is as it was then.
 
-    Lists hold the quantiles of `estimates.QUANTILES`, over jobs that completed.
+    Lists hold the quantiles of `estimates.figures.QUANTILES` over completed jobs.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="history")
     experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, related_name="+", db_index=False)
-    name = models.CharField(max_length=64, help_text="In small letters.")
+    name = models.CharField(max_length=64, help_text="Lower case.")
     release = models.CharField(max_length=100, blank=True)
     configuration = models.CharField(max_length=300, blank=True)
     output_dataset = models.CharField(max_length=300, blank=True)
     events_per_job = models.FloatField(null=True, blank=True)
-    attempts = models.PositiveIntegerField(help_text="All that ended, however they did.")
+    attempts = models.PositiveIntegerField(help_text="All finished jobs, in any state.")
     completed = models.PositiveIntegerField()
-    core_seconds = models.FloatField(help_text="Of all attempts.")
+    core_seconds = models.FloatField(help_text="Over all attempts.")
     completed_wall_seconds = models.FloatField()
     wall_seconds = ArrayField(models.FloatField())
     memory_bytes = ArrayField(models.FloatField())
-    per_day = ArrayField(models.FloatField(), help_text="Jobs that completed in a day, while any ran.")
+    per_day = ArrayField(models.FloatField(), help_text="Jobs completed per day, over days with any.")
     last_ended_at = models.DateTimeField()
     last_completed_at = models.DateTimeField(null=True, blank=True)
 

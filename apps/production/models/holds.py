@@ -1,4 +1,4 @@
-"""Holds: no new jobs for everything, an experiment, or one stage."""
+"""Holds of all production, an experiment, or one stage."""
 
 from django.conf import settings
 from django.db import models
@@ -8,14 +8,14 @@ from apps.production.models.requests import Stage
 
 
 class Hold(models.Model):
-    """No new jobs for everything, an experiment, or one stage; a request as a whole is held by its state."""
+    """No new jobs for all production, an experiment, or one stage. A whole request is put on hold by its state."""
 
     experiment = models.ForeignKey("accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True)
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, null=True, blank=True, related_name="holds")
     reason = models.TextField()
     at = models.DateTimeField()
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    reminded_at = models.DateTimeField(null=True, blank=True, help_text="When whoever set it was last reminded of it.")
+    reminded_at = models.DateTimeField(null=True, blank=True, help_text="Time of the last reminder.")
     lifted_at = models.DateTimeField(null=True, blank=True)
     lifted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"

@@ -1,4 +1,4 @@
-"""Templates that new requests begin with, and links between requests that came out of each other."""
+"""Templates of new requests, and links between requests made from each other."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,17 +9,17 @@ from apps.production.models.requests import Request
 
 
 class TemplateQuerySet(ExperimentQuerySet[M]):
-    """`visible_to(user)` keeps the templates of the person's experiments; all, for the OPG."""
+    """`visible_to(user)` filters by the experiments of the user; the OPG sees all."""
 
 
 class RequestTemplate(models.Model):
-    """What new requests of an experiment may begin with. It names its workflow version, which may be gone one day."""
+    """Initial content of new requests. It names its workflow version, which may no longer exist."""
 
     name = models.CharField(max_length=80)
     experiment = models.ForeignKey("accounts.Experiment", on_delete=models.CASCADE, related_name="request_templates")
     workflow_key = models.CharField(max_length=40)
     workflow_number = models.PositiveIntegerField()
-    content = models.JSONField(help_text="As `plain` writes it.")
+    content = models.JSONField(help_text="Content as `plain` writes it.")
     saved_at = models.DateTimeField()
     saved_by = models.CharField(max_length=150)
 
@@ -33,12 +33,12 @@ class RequestTemplate(models.Model):
 
 
 class RequestLink(models.Model):
-    """How a request came out of an earlier one; both are of one experiment. Clones and successors are fields."""
+    """How a request was made from an earlier one of its experiment. Clones and successors are fields instead."""
 
     kind = models.CharField(max_length=16, choices=LinkKind)
     earlier = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_on")
     later = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="links_back")
-    note = models.CharField(max_length=200, blank=True, help_text="Such as which part it is.")
+    note = models.CharField(max_length=200, blank=True, help_text="For example which part it is.")
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
 

@@ -1,4 +1,4 @@
-"""What stages have produced: reports, counts, locations, datasets of parts, accepted stages."""
+"""Output of stages: reports, counts, locations, datasets of parts, accepted stages."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,11 +7,11 @@ from apps.production.models.requests import Request, Stage
 
 
 class OutputReport(models.Model):
-    """What one job, or whoever counts for many, says that a stage has read and written. Empty: not said."""
+    """Files and events that a stage read and wrote, as reported for one or more jobs. Empty: not reported."""
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="output_reports", db_index=False)
     key = models.CharField(
-        max_length=200, help_text="Of the reporter's choice: the same key again replaces what it said."
+        max_length=200, help_text="Chosen by the reporter. The same key replaces the earlier report."
     )
     files_in = models.BigIntegerField(null=True, blank=True)
     events_in = models.BigIntegerField(null=True, blank=True)
@@ -19,7 +19,7 @@ class OutputReport(models.Model):
     events_out = models.BigIntegerField(null=True, blank=True)
     by = models.CharField(max_length=150)
     at = models.DateTimeField()
-    counted = models.BooleanField(default=False, help_text="It is in the stage's counts.")
+    counted = models.BooleanField(default=False, help_text="Included in the counts of the stage.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["stage", "key"], name="output_report_once")]
@@ -30,7 +30,7 @@ class OutputReport(models.Model):
 
 
 class StageCounts(models.Model):
-    """Sums over the reports of a stage; every figure equals a recount. Empty: no report says it."""
+    """Sums over the reports of a stage; every figure equals a recount. Empty: not reported."""
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="counts")
     files_in = models.BigIntegerField(null=True, blank=True)
@@ -48,10 +48,10 @@ class StageCounts(models.Model):
 
 
 class StageLocation(models.Model):
-    """Somebody said that the outputs of a stage are in the catalogue."""
+    """A user confirmed that the outputs of a stage are in the catalogue."""
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="location")
-    note = models.CharField(max_length=500, blank=True, help_text="Where: a dataset, an address.")
+    note = models.CharField(max_length=500, blank=True, help_text="Location, such as a dataset or URL.")
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
 
@@ -60,9 +60,9 @@ class StageLocation(models.Model):
 
 
 class DatasetPart(models.Model):
-    """Some files of a dataset, which the portal defines as one of its own for a part of a request that was split.
+    """A dataset of some files of `whole`, which the portal defines for a part of a split request.
 
-    They are files `first` to `last` of `total` equal shares of `whole`; which these are is kept once they were listed.
+    It has shares `first` to `last` of `total` equal shares; its files are stored once they are listed.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="dataset_parts")
@@ -86,7 +86,7 @@ class DatasetPart(models.Model):
 
 
 class StageAcceptance(models.Model):
-    """Somebody took a stage as it is, without the jobs that did not complete. Withdrawn, the row goes; events stay."""
+    """A user accepted a stage without the jobs that did not complete. Withdrawal deletes the row; events stay."""
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="acceptance")
     jobs_asked = models.PositiveIntegerField()
@@ -103,7 +103,5 @@ class StageAcceptance(models.Model):
         return max(0, self.jobs_asked - self.jobs_completed)
 
     @property
-    def told(self) -> str:
-        """Say what it went on with, who decided that, and why."""
-        of = f"{self.jobs_completed:,} of {self.jobs_asked:,} jobs"
-        return f"{self.by} went on with {of}: “{self.reason}”"
+    def summary(self) -> str:
+        return f"{self.by} accepted {self.jobs_completed:,} of {self.jobs_asked:,} jobs: “{self.reason}”"

@@ -1,30 +1,30 @@
-"""What the queue's order rests on: a score for each request, shares of experiments, and who changed it last."""
+"""Scores of requests, shares of experiments, and the state of the queue."""
 
 from django.db import models
 from django.db.models import Q
 
-#: The share of an experiment for which none was set, as a weight beside those of the others.
+#: The weight of an experiment without a configured share.
 DEFAULT_WEIGHT = 100
 MAX_WEIGHT = 10_000
 
 
 class QueueEntry(models.Model):
-    """The score of a request that has its signatures and is not produced yet. Written under the lock of `QueueState`.
+    """The score of an approved request that is not produced yet. Written under the lock of `QueueState`.
 
-    `sort_key` is the score without the time that passes for all alike: it orders, whenever each was counted.
+    `sort_key` is the score without the waiting time that all share, so that it does not age.
     """
 
     request = models.OneToOneField(
         "production.Request", on_delete=models.CASCADE, primary_key=True, related_name="queue_entry"
     )
-    is_queued = models.BooleanField(help_text="It has a rank: it is in the queue, or held while it was.")
-    points = models.FloatField(help_text="Sum of the terms, without waiting and without what was moved by hand.")
+    is_queued = models.BooleanField(help_text="It has a rank: queued, or put on hold while queued.")
+    points = models.FloatField(help_text="Sum of the terms, without waiting and manual moves.")
     terms = models.JSONField(default=list)
-    hand_points = models.FloatField(default=0, help_text="Given by a move by hand.")
+    hand_points = models.FloatField(default=0, help_text="Added by a manual move.")
     hand_by = models.CharField(max_length=150, blank=True)
     hand_at = models.DateTimeField(null=True, blank=True)
     hand_reason = models.TextField(blank=True)
-    # No constraint: its check would lock the other request, which somebody may hold who waits for the queue.
+    # No constraint: its check would lock the other request, which a transaction waiting for the queue may hold.
     ahead_of = models.ForeignKey(
         "production.Request", on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_constraint=False
     )
@@ -32,12 +32,12 @@ class QueueEntry(models.Model):
         "production.Request", on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_constraint=False
     )
     sort_key = models.FloatField()
-    tie = models.FloatField(help_text="Orders those with the same key, the smaller first.")
-    core_seconds = models.FloatField(null=True, blank=True, help_text="Its size; empty: not known.")
-    days = models.FloatField(null=True, blank=True, help_text="How long it takes; empty: not known.")
+    tie = models.FloatField(help_text="Orders entries with the same key, smallest first.")
+    core_seconds = models.FloatField(null=True, blank=True, help_text="Estimated size; empty: unknown.")
+    days = models.FloatField(null=True, blank=True, help_text="Estimated duration; empty: unknown.")
     size_basis = models.CharField(max_length=200, blank=True)
     sized_at = models.DateTimeField()
-    sized_version = models.PositiveIntegerField(help_text="Of the request, when its size was estimated.")
+    sized_version = models.PositiveIntegerField(help_text="Version of the request when its size was estimated.")
 
     class Meta:
         verbose_name_plural = "queue entries"
@@ -51,22 +51,22 @@ class QueueEntry(models.Model):
 
 
 class QueueState(models.Model):
-    """The one row that is locked while the order changes: who changed it last by hand, and as of when it is scored."""
+    """The single row that is locked while the order changes, with the last change by a user."""
 
-    version = models.PositiveIntegerField(default=0, help_text="Grows with every change that a person makes.")
+    version = models.PositiveIntegerField(default=0, help_text="Incremented by every change by a user.")
     changed_by = models.CharField(max_length=150, blank=True)
     changed_at = models.DateTimeField(null=True, blank=True)
     change = models.CharField(max_length=300, blank=True)
     scored_at = models.DateTimeField(null=True, blank=True)
-    starts = models.PositiveIntegerField(default=0, help_text="Requests that left the queue to be produced.")
-    starts_days = models.FloatField(default=0, help_text="In so many days, the last ones.")
+    starts = models.PositiveIntegerField(default=0, help_text="Requests that left the queue for production.")
+    starts_days = models.FloatField(default=0, help_text="The number of days counted.")
 
     def __str__(self) -> str:
         return f"queue at {self.version}"
 
 
 class ExperimentShare(models.Model):
-    """The part of production that an experiment should have, as a weight beside those of the others."""
+    """The share of production that an experiment should have, as a relative weight."""
 
     experiment = models.OneToOneField(
         "accounts.Experiment", on_delete=models.CASCADE, primary_key=True, related_name="share"
@@ -83,11 +83,11 @@ class ExperimentShare(models.Model):
 
 
 class ShareUse(models.Model):
-    """The core time that an experiment's jobs used lately, summed from the hourly totals."""
+    """Recent core-seconds of an experiment, summed from the hourly totals."""
 
     experiment = models.OneToOneField("accounts.Experiment", on_delete=models.CASCADE, primary_key=True)
     core_seconds = models.BigIntegerField()
-    days = models.PositiveSmallIntegerField(help_text="How many days were summed.")
+    days = models.PositiveSmallIntegerField(help_text="The number of days summed.")
     as_of = models.DateTimeField()
 
     class Meta:

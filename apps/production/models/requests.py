@@ -1,6 +1,6 @@
-"""Requests, their stages and earlier versions, and the counter of their numbers. Domain functions alone write them."""
+"""Requests, their stages and revisions, and the counter of their keys. Only domain functions write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from django.conf import settings
 from django.db import models
@@ -11,23 +11,23 @@ from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestStat
 from apps.production.models.types import WorkflowVersion
 
 _S = RequestState
-_SENT = (_S.SUBMITTED, _S.CHECKING, _S.AWAITING_APPROVAL)
+_ENDED_EARLY = frozenset({_S.CANCELLED, _S.SUPERSEDED})
 MIN_PRIORITY, MAX_PRIORITY = 1, 9
 
 
-def _pair(name: str, *, set_in: list[str], free_in: list[str]) -> models.CheckConstraint:
-    """`<name>_at` and `<name>_by` are both set in some states, as they like in others, and both empty else."""
+def _pair(name: str, *, set_in: Collection[str], free_in: Collection[str]) -> models.CheckConstraint:
+    """Constrain `<name>_at` and `<name>_by`: both set in `set_in`, both or none in `free_in`, both empty elsewhere."""
     both = Q(**{f"{name}_at__isnull": False, f"{name}_by__isnull": False})
     none = Q(**{f"{name}_at__isnull": True, f"{name}_by__isnull": True})
-    rest = [state for state in _S.values if state not in set_in and state not in free_in]
+    rest = set(_S.values).difference(set_in)
     return models.CheckConstraint(
-        condition=(both & Q(state__in=[*set_in, *free_in])) | (none & Q(state__in=[*rest, *free_in])),
+        condition=(both & Q(state__in=sorted({*set_in, *free_in}))) | (none & Q(state__in=sorted(rest))),
         name=f"request_{name}_pair",
     )
 
 
 class RequestQuerySet(ExperimentQuerySet[M]):
-    """`visible_to(user)` keeps the requests of the person's experiments; all, for the OPG."""
+    """`visible_to(user)` filters by the experiments of the user; the OPG sees all."""
 
 
 class Request(models.Model):
@@ -45,20 +45,32 @@ class Request(models.Model):
     )
     priority_reason = models.TextField(blank=True)
     state = models.CharField(max_length=24, choices=RequestState, default=RequestState.DRAFT.value)
-    held_from = models.CharField(max_length=24, blank=True, help_text="The state to which a held request goes back.")
+    held_from = models.CharField(max_length=24, blank=True, help_text="The state to which a request on hold returns.")
     superseded_by = models.ForeignKey(
-        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="supersedes", help_text="Takes its place."
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="supersedes",
+        help_text="The request that replaces it.",
     )
     cloned_from = models.ForeignKey(
-        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="clones", help_text="It began as a copy."
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="clones",
+        help_text="The request it is a copy of.",
     )
     priority_class = models.CharField(
-        max_length=16, choices=RequestedPriority, blank=True, help_text="Set by the OPG; empty: not yet."
+        max_length=16, choices=RequestedPriority, blank=True, help_text="Set by the OPG; empty if not set."
     )
     priority = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Set by the OPG within the class; the higher, the sooner."
+        null=True, blank=True, help_text="Set by the OPG within the class; higher numbers run sooner."
     )
-    version = models.PositiveIntegerField(default=1, help_text="Grows with every change; who writes must know it.")
+    version = models.PositiveIntegerField(
+        default=1, help_text="Incremented by every change; guards against lost updates."
+    )
     created_at = models.DateTimeField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     submitted_at = models.DateTimeField(null=True, blank=True)
@@ -70,10 +82,10 @@ class Request(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     work_began_at = models.DateTimeField(
-        null=True, blank=True, help_text="When jobs were first started, seen or reported for it, if only as a test."
+        null=True, blank=True, help_text="When jobs of it were first submitted, seen or reported, tests included."
     )
     jobs_wait_since = models.DateTimeField(
-        null=True, blank=True, help_text="Since when jobs of it that failed, or were refused, wait for a person."
+        null=True, blank=True, help_text="Since when failed or rejected jobs of it need attention."
     )
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
@@ -97,12 +109,8 @@ class Request(models.Model):
             models.CheckConstraint(
                 condition=Q(priority_class__in=["", *RequestedPriority.values]), name="request_priority_class"
             ),
-            _pair(
-                "submitted",
-                set_in=[*_SENT, *SIGNED, _S.CHANGES_REQUESTED, _S.REJECTED],
-                free_in=[_S.CANCELLED, _S.SUPERSEDED],
-            ),
-            _pair("approved", set_in=[*SIGNED], free_in=[_S.CANCELLED, _S.SUPERSEDED]),
+            _pair("submitted", set_in={*_S} - {_S.DRAFT, *_ENDED_EARLY}, free_in=_ENDED_EARLY),
+            _pair("approved", set_in=SIGNED, free_in=_ENDED_EARLY),
             models.CheckConstraint(
                 condition=Q(state__in=sorted(CLOSED), closed_at__isnull=False)
                 | (~Q(state__in=sorted(CLOSED)) & Q(closed_at=None, closed_by=None)),
@@ -136,7 +144,7 @@ class Request(models.Model):
 
 
 class Stage(models.Model):
-    """One step of a request's chain: the same job, many times."""
+    """One stage of the chain of a request: the same job, many times."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="stages")
     position = models.PositiveSmallIntegerField()
@@ -145,11 +153,11 @@ class Stage(models.Model):
     name = models.CharField(max_length=64, blank=True)
     release = models.CharField(max_length=100, blank=True)
     configuration = models.CharField(max_length=300, blank=True)
-    input_dataset = models.CharField(max_length=300, blank=True, help_text="Empty: the output of the stage before.")
+    input_dataset = models.CharField(max_length=300, blank=True, help_text="Empty: the output of the previous stage.")
     events = models.BigIntegerField(null=True, blank=True)
     jobs = models.PositiveIntegerField(null=True, blank=True)
-    memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Of one job.")
-    wall_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Of one job.")
+    memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Per job.")
+    wall_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Per job.")
     output_dataset = models.CharField(max_length=300, blank=True)
     services = models.ManyToManyField("statusboard.Service", blank=True, related_name="stages")
 
@@ -171,13 +179,13 @@ class Stage(models.Model):
 
 
 class FormKey(models.Model):
-    """The draft that a form made, so that it makes no second one when the answer was lost."""
+    """The draft that a form created, so that sending the form again creates no second one."""
 
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=64)
     request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, related_name="+")
-    version = models.PositiveIntegerField(default=0, help_text="Of the request, as the form saved it last.")
-    by_button = models.BooleanField(default=False, help_text="It was saved by a button, so that its answer was seen.")
+    version = models.PositiveIntegerField(default=0, help_text="Of the request, when the form last saved it.")
+    by_button = models.BooleanField(default=False, help_text="Saved by a button, so the user saw the result.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["author", "key"], name="form_key_once")]
@@ -187,12 +195,12 @@ class FormKey(models.Model):
 
 
 class RequestRevision(models.Model):
-    """What a request held when it was saved or submitted; `content` is as `plain` writes it."""
+    """The content of a request when it was saved or submitted, as `plain` writes it."""
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="revisions")
-    version = models.PositiveIntegerField(help_text="Of the request, with this content.")
+    version = models.PositiveIntegerField(help_text="Version of the request with this content.")
     content = models.JSONField()
-    begun_at = models.DateTimeField(help_text="When the first of the saves was made that are kept as one.")
+    begun_at = models.DateTimeField(help_text="Time of the first of the merged saves.")
     at = models.DateTimeField()
     by = models.CharField(max_length=150)
     is_submitted = models.BooleanField(default=False)
@@ -205,7 +213,7 @@ class RequestRevision(models.Model):
 
 
 class RequestCounter(models.Model):
-    """The last number given to a request of an experiment; its row is locked while one is made."""
+    """The last number used in a key of an experiment; locked while a request is created."""
 
     experiment = models.OneToOneField("accounts.Experiment", on_delete=models.CASCADE, primary_key=True)
     last = models.PositiveIntegerField(default=0)

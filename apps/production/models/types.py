@@ -1,16 +1,16 @@
-"""Workflow types and their versions. Domain functions alone write them."""
+"""Workflow types and their versions. Only domain functions write them."""
 
 from django.db import models
 
 
 class WorkflowType(models.Model):
-    """A kind of production, such as Monte Carlo. What it asks for is in its versions."""
+    """A kind of production, such as Monte Carlo. Its versions declare stages and arguments."""
 
-    key = models.SlugField(max_length=40, unique=True, help_text="Stays as it is: small letters, digits and _.")
+    key = models.SlugField(max_length=40, unique=True, help_text="Cannot be changed. Lower-case letters, digits and _.")
     experiment = models.ForeignKey(
-        "accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True, help_text="Empty: for every experiment."
+        "accounts.Experiment", on_delete=models.PROTECT, null=True, blank=True, help_text="Empty: all experiments."
     )
-    enabled = models.BooleanField(default=True, help_text="New requests may be of this type.")
+    enabled = models.BooleanField(default=True, help_text="New requests can have this type.")
 
     class Meta:
         ordering = ["key"]
@@ -20,12 +20,12 @@ class WorkflowType(models.Model):
 
 
 class WorkflowVersion(models.Model):
-    """What a type asks for from some moment on; never changed, as requests were made with it."""
+    """A version of a declaration; never changed, as requests refer to it."""
 
     type = models.ForeignKey(WorkflowType, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()
     title = models.CharField(max_length=100)
-    declaration = models.TextField(help_text="In YAML; docs/workflows.md says how.")
+    declaration = models.TextField(help_text="YAML; see docs/workflows.md.")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
 

@@ -72,7 +72,7 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
                 logs=logs.get(stage.name.casefold(), LogSample()),
                 catalogued=catalogued.get(stage.output_dataset),
                 also_written_by=tuple(others[stage.output_dataset]),
-                accepted=accepted[stage.pk].told if stage.pk in accepted else "",
+                accepted=accepted[stage.pk].summary if stage.pk in accepted else "",
             )
         )
     return Facts(

@@ -192,7 +192,7 @@ def close_if_passed(*, request: Request, at: datetime) -> Request | None:
 
 
 def _why_closed(standing: Standing) -> str:
-    taken = "".join(f" {row.stage.name}: {row.told}" for row in standing.accepted)
+    taken = "".join(f" {row.stage.name}: {row.summary}" for row in standing.accepted)
     if not standing.waived:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]
     waivers = [one.waiver for one in standing.waived if one.waiver]

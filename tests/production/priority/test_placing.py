@@ -14,7 +14,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.domain.queue.listing import queue_state
 from apps.production.domain.queue.manual_moves import move_request, undo_move
-from apps.production.domain.queue.ranks import by_place, in_line, queue_ranks, rank_of, sorted_entries, startable
+from apps.production.domain.queue.ranks import by_place, in_line, place_of, queue_ranks, rank_of, startable
 from apps.production.domain.queue.rescoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
@@ -58,7 +58,7 @@ def test_move_changes_only_what_it_says_and_the_order_stays_total(five, approver
                 rescore_all(at=LATER)
                 assert keys() == after
         entries = list(QueueEntry.objects.select_related("request"))
-        assert [entry.request.key for entry in sorted_entries(reversed(entries))] == keys()
+        assert [entry.request.key for entry in sorted(reversed(entries), key=place_of)] == keys()
         transaction.set_rollback(True)
 
 

@@ -7,10 +7,6 @@ from django.db.models import F, OrderBy, Q
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, Request, RequestQuerySet
 
-#: Requests in these states have a score: they are approved, and jobs may still be started.
-SCORED = frozenset(
-    {RequestState.APPROVED, RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING, RequestState.ON_HOLD}
-)
 IN_LINE = Q(state=RequestState.QUEUED) | Q(state=RequestState.ON_HOLD, held_from=RequestState.QUEUED)
 
 

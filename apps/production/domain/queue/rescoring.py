@@ -12,9 +12,9 @@ from apps.accounts.models import Experiment
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.queue.expected_start import count_starts
-from apps.production.domain.queue.ranks import SCORED, is_in_line, place_of
+from apps.production.domain.queue.ranks import is_in_line, place_of
 from apps.production.domain.queue.score import Facts, as_data, sort_key, terms_of, total
-from apps.production.enums import RequestState
+from apps.production.enums import SCORED, RequestState
 from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, Request, ShareUse
 
 #: The size of a request is estimated again after this time, as there are more past jobs then.

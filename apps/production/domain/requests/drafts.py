@@ -26,9 +26,8 @@ from apps.production.domain.lifecycle.steps import (
     state_words,
 )
 from apps.production.domain.queue import rescoring
-from apps.production.domain.queue.ranks import SCORED
 from apps.production.domain.types.versions import version_of
-from apps.production.enums import EDITABLE, Actor, RequestState, Verb
+from apps.production.enums import EDITABLE, SCORED, Actor, RequestState, Verb
 from apps.production.models import Request, RequestCounter, Stage
 from apps.statusboard.models import Service
 
