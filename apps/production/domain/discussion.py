@@ -110,8 +110,8 @@ def write_comment(
         request=request, thread=thread, field=path, place=(words or "")[:200], text=text.strip(), by=by, at=at
     )
     if thread is not None and thread.resolved_at is not None:
-        _resolve(thread, by=None, at=None)
-    _tell("request.commented", made, by, at, mentioned=mentions_in(text))
+        Comment.objects.filter(pk=thread.pk).update(resolved_by=None, resolved_at=None)
+    _publish("request.commented", made, by, at, mentioned=mentions_in(text))
     return made
 
 
@@ -123,7 +123,7 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
         raise InvalidFields(problems)
     before, comment.text, comment.edited_at = mentions_in(comment.text), text.strip(), at
     comment.save(update_fields=["text", "edited_at"])
-    _tell("request.comment_edited", comment, by, at, mentioned=[n for n in mentions_in(text) if n not in before])
+    _publish("request.comment_edited", comment, by, at, mentioned=[n for n in mentions_in(text) if n not in before])
     return comment
 
 
@@ -133,7 +133,7 @@ def withdraw_comment(*, comment: Comment, by: User, at: datetime) -> Comment:
     comment = _own(comment, by)
     comment.text, comment.withdrawn_at = "", at
     comment.save(update_fields=["text", "withdrawn_at"])
-    _tell("request.comment_withdrawn", comment, by, at)
+    _publish("request.comment_withdrawn", comment, by, at)
     return comment
 
 
@@ -144,14 +144,10 @@ def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool =
     _may_see(first.request, by)
     if (first.resolved_at is not None) == resolved:
         raise InvalidTransition(f"This thread is already {'resolved' if resolved else 'open'}.")
-    _resolve(first, by=by if resolved else None, at=at if resolved else None)
-    _tell("request.comment_resolved" if resolved else "request.comment_reopened", first, by, at)
-    return first
-
-
-def _resolve(first: Comment, *, by: User | None, at: datetime | None) -> None:
-    first.resolved_by, first.resolved_at = by, at
+    first.resolved_by, first.resolved_at = (by, at) if resolved else (None, None)
     first.save(update_fields=["resolved_by", "resolved_at"])
+    _publish("request.comment_resolved" if resolved else "request.comment_reopened", first, by, at)
+    return first
 
 
 def _own(comment: Comment, by: User) -> Comment:
@@ -177,14 +173,13 @@ def _problems(text: str) -> dict[str, list[str]]:
     return {"text": ["Remove the NUL character."]} if "\0" in text else {}
 
 
-def _tell(kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterable[str] = ()) -> None:
+def _publish(kind: str, comment: Comment, by: User, at: datetime, mentioned: Iterable[str] = ()) -> None:
     """Publish an event without the text: events are permanent, but comments can be withdrawn."""
-    request = comment.request
     data = {
         "comment": comment.pk,
         "thread": comment.thread_id or comment.pk,
         "field": comment.field,
         "place": comment.place,
-        "mentioned": [person.username for person in people_for(request, mentioned)],
+        "mentioned": [person.username for person in people_for(comment.request, mentioned)],
     }
-    publish(kind=kind, target=request, by=by, at=at, data=data)
+    publish(kind=kind, target=comment.request, by=by, at=at, data=data)

@@ -18,6 +18,7 @@ from apps.production.models import Hold, Request, Stage
 
 #: How many lifted holds the page shows.
 PAST = 20
+_LEVELS = ("global", "experiment", "stage")
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,12 @@ def hold_of(request: Request, stage: Stage | None = None) -> ActiveHold | None:
 def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[ActiveHold]:
     """Return the holds on a request and the given stages (default: all), widest first."""
     found = _over(request, request.stages.all() if stages is None else stages)
-    held = [_held(hold) for hold in found]
+    active = [_active(hold) for hold in found]
     if request.state == RequestState.ON_HOLD:
-        wide = sum(not hold.stage_id for hold in found)
-        held.insert(wide, _held_by_state(request))
-    return held
+        event = events_of(request).filter(kind="request.hold").last()
+        reason, by, at = (event.reason, event.actor, event.at) if event else ("", "", None)
+        active.insert(sum(not hold.stage_id for hold in found), ActiveHold("request", request.key, reason, by, at))
+    return active
 
 
 def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHold]:
@@ -54,7 +56,7 @@ def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHo
     named = list(stages)
     found = _over(request, named)
     over = {stage.pk: [hold for hold in found if hold.stage_id in (None, stage.pk)] for stage in named}
-    return {pk: _held(holds[0]) for pk, holds in over.items() if holds}
+    return {pk: _active(holds[0]) for pk, holds in over.items() if holds}
 
 
 def open_holds() -> QuerySet[Hold]:
@@ -74,22 +76,22 @@ def past_holds(user: User) -> QuerySet[Hold]:
 
 
 def stage_named(user: User, *, key: str, number: int | None) -> Stage | None:
-    """Return the stage of this number, from 1, of the request of this key; None where neither is given.
+    """Return the stage with this number, from 1, of a request; None if neither key nor number is given.
 
-    Raises `InvalidFields` where there is none that the person may see: half of a name would hold more than was meant.
+    Raises `InvalidFields` if there is none that the user can see, or only one of both is given.
     """
     if not key and number is None:
         return None
     stages = Stage.objects.select_related("request__experiment")
     stage = stages.filter(request__key=key, position=(number or 0) - 1).first()
     if stage is None or not scope_of(user).sees(stage.request.experiment_id):
-        raise InvalidFields({"stage": ["There is no such stage: give the request's number and the stage's."]})
+        raise InvalidFields({"stage": ["Stage not found. Enter the key of the request and the number of the stage."]})
     return stage
 
 
 def wide_holds(user: User) -> list[ActiveHold]:
     """Return the active holds on all production and on experiments that a user can see, for banners."""
-    return [_held(hold) for hold in visible_holds(user).filter(stage=None)]
+    return [_active(hold) for hold in visible_holds(user).filter(stage=None)]
 
 
 def experiments_on_hold() -> set[int | None]:
@@ -144,7 +146,7 @@ def place_hold(
             hold.save()
     except IntegrityError:
         raise InvalidTransition("This is already on hold.") from None
-    publish(kind="hold.placed", target=event_target(hold), by=by, at=at, reason=hold.reason, data=_data(hold))
+    _publish("hold.placed", hold, by, at, hold.reason)
     return hold
 
 
@@ -157,13 +159,13 @@ def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
     if Hold.objects.filter(pk=hold.pk, lifted_at=None).update(lifted_at=at, lifted_by=by) != 1:
         raise InvalidTransition("This hold is already lifted.")
     hold.lifted_at, hold.lifted_by = at, by
-    publish(kind="hold.lifted", target=event_target(hold), by=by, at=at, reason=text, data=_data(hold))
+    _publish("hold.lifted", hold, by, at, text)
     return hold
 
 
 def hold_level(hold: Hold) -> str:
     """Return the level of a hold: `global`, `experiment` or `stage`."""
-    return "stage" if hold.stage_id else "experiment" if hold.experiment_id else "global"
+    return _LEVELS[2 if hold.stage_id else 1 if hold.experiment_id else 0]
 
 
 def hold_subject(hold: Hold) -> str:
@@ -186,18 +188,11 @@ def event_target(hold: Hold) -> Request | Hold:
 def _over(request: Request, stages: Iterable[Stage]) -> list[Hold]:
     """Return the active holds on a request or these stages, widest first."""
     of = Q(experiment=None, stage=None) | Q(experiment=request.experiment_id) | Q(stage__in=list(stages))
-    return sorted(open_holds().filter(of), key=lambda hold: (_order(hold), hold.pk))
+    return sorted(open_holds().filter(of), key=lambda hold: (_LEVELS.index(hold_level(hold)), hold.pk))
 
 
-def _held(hold: Hold) -> ActiveHold:
+def _active(hold: Hold) -> ActiveHold:
     return ActiveHold(hold_level(hold), hold_subject(hold), hold.reason, str(hold.by), hold.at)
-
-
-def _held_by_state(request: Request) -> ActiveHold:
-    event = events_of(request).filter(kind="request.hold").last()
-    return ActiveHold(
-        "request", request.key, event.reason if event else "", event.actor if event else "", event.at if event else None
-    )
 
 
 def _visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
@@ -208,9 +203,6 @@ def _visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     return holds.filter(mine | Q(experiment=None, stage=None))
 
 
-def _order(hold: Hold) -> int:
-    return ("global", "experiment", "stage").index(hold_level(hold))
-
-
-def _data(hold: Hold) -> dict[str, object]:
-    return {"hold": hold.pk, "level": hold_level(hold), "what": hold_subject(hold)}
+def _publish(kind: str, hold: Hold, by: User, at: datetime, reason: str) -> None:
+    data = {"hold": hold.pk, "level": hold_level(hold), "what": hold_subject(hold)}
+    publish(kind=kind, target=event_target(hold), by=by, at=at, reason=reason, data=data)

@@ -58,7 +58,7 @@ def test_move_changes_only_what_it_says_and_the_order_stays_total(five, approver
                 rescore_all(at=LATER)
                 assert keys() == after
         entries = list(QueueEntry.objects.select_related("request"))
-        assert [entry.request.key for entry in sorted(reversed(entries), key=place_of)] == keys()
+        assert [entry.request.key for entry in sorted(entries, key=place_of)] == keys()
         transaction.set_rollback(True)
 
 

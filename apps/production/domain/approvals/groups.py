@@ -25,14 +25,14 @@ class Retirement:
 
     @property
     def words(self) -> str:
-        told = ["no one signs for it any more."]
+        effects = ["no one signs for it any more."]
         if self.rules:
-            told.append(f"These rules no longer require its signature: {'; '.join(self.rules)}.")
+            effects.append(f"These rules no longer require its signature: {'; '.join(self.rules)}.")
         if self.emptied:
-            told.append(f"One approver is enough for rules left without a group: {'; '.join(self.emptied)}.")
+            effects.append(f"One approver is enough for rules left without a group: {'; '.join(self.emptied)}.")
         if self.delegations:
-            told.append(f"These delegations end: {'; '.join(self.delegations)}.")
-        return " ".join(told)
+            effects.append(f"These delegations end: {'; '.join(self.delegations)}.")
+        return " ".join(effects)
 
 
 def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
@@ -43,7 +43,7 @@ def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
     return Retirement(
         rules=tuple(map(str, rules)),
         emptied=tuple(str(rule) for rule in rules if len(rule.groups.all()) == 1),
-        delegations=tuple(map(str, _handed_over(group, at))),
+        delegations=tuple(map(str, _delegations(group, at))),
     )
 
 
@@ -61,7 +61,7 @@ def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -
         raise InvalidTransition(f"{current} is already retired.")
     found = retirement_of(current, at)
     current.approvalrule_set.clear()
-    for one in _handed_over(current, at):
+    for one in _delegations(current, at):
         end_delegation(delegation=one, by=by, at=at, reason=reason)
     current.members.clear()
     current.role, current.retired_at = "", at
@@ -71,6 +71,6 @@ def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -
     return found
 
 
-def _handed_over(group: ApprovalGroup, at: datetime) -> QuerySet[Delegation]:
-    held = Delegation.objects.filter(group=group, revoked_at=None, until_at__gt=at)
-    return held.select_related("from_user", "to_user")
+def _delegations(group: ApprovalGroup, at: datetime) -> QuerySet[Delegation]:
+    active = Delegation.objects.filter(group=group, revoked_at=None, until_at__gt=at)
+    return active.select_related("from_user", "to_user")

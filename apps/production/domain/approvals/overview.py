@@ -52,7 +52,11 @@ def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[S
     slots = slots_of(request, user, at) if slots is None else list(slots)
     people = possible_signers([slot.group for slot in slots], approval_facts(request), at)
     slots = [_filled(request, slot, people, given) for slot in slots]
-    return Approval(slots, _withdrawable(request, slots, user))
+    own = [
+        one.signature for one in slots if one.signature and user.pk in {one.signature.by_id, one.signature.for_user_id}
+    ]
+    is_open = request.state == RequestState.AWAITING_APPROVAL
+    return Approval(slots, frozenset(one.pk for one in own if is_open))
 
 
 def move_message(request: Request, verb: str) -> str:
@@ -76,10 +80,3 @@ def _filled(request: Request, slot: Slot, people: dict[int | None, list[Person]]
     now = content_of(request)
     changed = changes(read_plain(earlier.content, now.workflow)[0], now)
     return replace(slot, earlier=earlier, changes=tuple(changed[:MAX_CHANGES]))
-
-
-def _withdrawable(request: Request, slots: list[Slot], user: User) -> frozenset[int]:
-    if request.state != RequestState.AWAITING_APPROVAL:
-        return frozenset()
-    held = [slot.signature for slot in slots if slot.signature]
-    return frozenset(one.pk for one in held if user.pk in {one.by_id, one.for_user_id})

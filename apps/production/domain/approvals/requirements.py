@@ -165,20 +165,15 @@ def approval_facts(request: Any) -> ApprovalFacts:
     return ApprovalFacts(request.pk, request.experiment_id, request.workflow.type_id, frozenset(requesters))
 
 
-def live_signatures(request: Any) -> dict[int | None, Signature]:
-    """Return the signatures in force, by group."""
-    found = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
-    return {signature.group_id: signature for signature in found}
-
-
-def _pk(group: ApprovalGroup | None) -> int | None:
-    return group.pk if group else None
-
-
 def slots_of(request: Any, user: User | None = None, at: datetime | None = None) -> list[Slot]:
     """Return the required signatures of a request, with this user's right to sign each."""
-    facts, held, signer = approval_facts(request), live_signatures(request), Signer(user, at)
-    return [Slot(group, held.get(_pk(group)), signer.right(group, facts)) for group in Rules().groups_for(facts)]
+    live = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
+    given = {signature.group_id: signature for signature in live}
+    facts, signer = approval_facts(request), Signer(user, at)
+    return [
+        Slot(group, given.get(group.pk if group else None), signer.right(group, facts))
+        for group in Rules().groups_for(facts)
+    ]
 
 
 def may_sign(request: Any, user: User, at: datetime | None) -> bool:
@@ -198,29 +193,29 @@ def possible_signers(
     groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
 ) -> dict[int | None, list[Person]]:
     """Return who can sign for each group: members who can see the request and are not its requesters."""
-    wanted = list(groups)
     of_experiment = Q(experiment=None) | Q(experiment=facts.experiment_id)
     of_opg = Q(experiment=None, role__in=OPG_ROLES)
-    held: dict[int, set[str]] = {}
-    users: dict[int, User] = {}
-    for membership in Membership.objects.filter(of_experiment, user__is_active=True).select_related("user"):
-        held.setdefault(membership.user_id, set()).add(membership.role)
-        users[membership.user_id] = membership.user
+    roles: dict[int, set[str]] = {}
+    names: dict[int, str] = {}
+    memberships = Membership.objects.filter(of_experiment, user__is_active=True)
+    for pk, name, role in memberships.values_list("user_id", "user__username", "role"):
+        roles.setdefault(pk, set()).add(role)
+        names[pk] = name
     seers = Membership.objects.filter(of_opg | Q(experiment=facts.experiment_id), user__is_active=True)
     may_see = set(seers.values_list("user_id", flat=True))
     given = delegations_in_force(at)
     found: dict[int | None, list[Person]] = {}
-    for group in wanted:
+    for group in groups:
         role = group.role if group else Role.APPROVER.value
         members = {member.pk for member in group.members.all()} if group else set()
-        own = {pk for pk in may_see if pk in members or role in held.get(pk, ())} - facts.requesters
-        names = {Person(users[pk].username) for pk in own}
-        names |= {
+        own = {pk for pk in may_see if pk in members or role in roles.get(pk, ())} - facts.requesters
+        people = {Person(names[pk]) for pk in own}
+        people |= {
             Person(one.to_user.username, one.from_user.username)
             for one in given
             if one.from_user_id in own
             and one.to_user_id in may_see - own - facts.requesters
             and _covers(one, group, facts)
         }
-        found[_pk(group)] = sorted(names)
+        found[group.pk if group else None] = sorted(people)
     return found
