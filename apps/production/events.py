@@ -6,6 +6,9 @@ from apps.production.enums import Verb
 
 #: Target of the events of a hold over more than one request; those of a stage are the request's.
 _HOLD = "production.hold"
+#: Who is notified, and of what: the outcome, progress or trouble of a request, its comments.
+_OUTCOME, _PROGRESS, _TROUBLE = to(Group.OUTCOME, *TEAM), to(Group.PROGRESS, *TEAM), to(Group.TROUBLE, *TEAM)
+_OTHER, _MENTION = to(Group.OTHER, Audience.REQUESTER), to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN)
 
 
 def kind_of_move(verb: Verb) -> str:
@@ -32,38 +35,31 @@ declare(
         "was changed after submission",
         to(Group.CHANGE, Audience.REQUESTER, Audience.APPROVERS),
     ),
-    EventKind("request.approve", "approved the request", "was approved", to(Group.OUTCOME, *TEAM)),
+    EventKind("request.approve", "approved the request", "was approved", _OUTCOME),
     EventKind("request.request_changes", "requested changes", "needs changes", to(Group.TURN, *TEAM)),
-    EventKind("request.reject", "rejected the request", "was rejected", to(Group.OUTCOME, *TEAM)),
+    EventKind("request.reject", "rejected the request", "was rejected", _OUTCOME),
     EventKind("request.queue", "added the request to the queue", "was added to the queue"),
-    EventKind("request.test", "started the test", "is being tested", to(Group.PROGRESS, *TEAM)),
-    EventKind("request.fail_test", "marked the test as failed", "failed its test", to(Group.TROUBLE, *TEAM)),
-    EventKind("request.start", "started production", "is in production", to(Group.PROGRESS, *TEAM)),
-    EventKind("request.hold", "put the request on hold", "was put on hold", to(Group.TROUBLE, *TEAM)),
-    EventKind("request.release", "released the request", "was released", to(Group.PROGRESS, *TEAM)),
-    EventKind("request.complete", "marked the jobs as finished", "has no more jobs to run", to(Group.PROGRESS, *TEAM)),
-    EventKind(
-        "request.review",
-        "started the data quality review",
-        "is in data quality review",
-        to(Group.PROGRESS, *TEAM),
-    ),
-    EventKind("request.resume", "resumed production", "is back in production", to(Group.TROUBLE, *TEAM)),
-    EventKind("request.done", "marked the request as done", "is done", to(Group.OUTCOME, *TEAM)),
-    EventKind(
-        "request.done_partial", "marked the request as partially done", "is partially done", to(Group.OUTCOME, *TEAM)
-    ),
-    EventKind("request.cancel", "cancelled the request", "was cancelled", to(Group.OUTCOME, *TEAM)),
-    EventKind("request.supersede", "superseded the request", "was superseded", to(Group.OUTCOME, *TEAM)),
+    EventKind("request.test", "started the test", "is being tested", _PROGRESS),
+    EventKind("request.fail_test", "marked the test as failed", "failed its test", _TROUBLE),
+    EventKind("request.start", "started production", "is in production", _PROGRESS),
+    EventKind("request.hold", "put the request on hold", "was put on hold", _TROUBLE),
+    EventKind("request.release", "released the request", "was released", _PROGRESS),
+    EventKind("request.complete", "marked the jobs as finished", "has no more jobs to run", _PROGRESS),
+    EventKind("request.review", "started the data quality review", "is in data quality review", _PROGRESS),
+    EventKind("request.resume", "resumed production", "is back in production", _TROUBLE),
+    EventKind("request.done", "marked the request as done", "is done", _OUTCOME),
+    EventKind("request.done_partial", "marked the request as partially done", "is partially done", _OUTCOME),
+    EventKind("request.cancel", "cancelled the request", "was cancelled", _OUTCOME),
+    EventKind("request.supersede", "superseded the request", "was superseded", _OUTCOME),
 )
 
 # What else happens to a request.
 declare(
     EventKind("request.created", "created the request", "was created"),
     EventKind("request.edited", "edited the request", "was edited", to(Group.CHANGE, Audience.REQUESTER)),
-    EventKind("request.cloned", "cloned the request as {clone}", "was cloned", to(Group.OTHER, Audience.REQUESTER)),
-    EventKind("request.sign", "signed the request", "was signed by one more group", to(Group.PROGRESS, *TEAM)),
-    EventKind("request.withdraw_signature", "withdrew a signature", "lost a signature", to(Group.PROGRESS, *TEAM)),
+    EventKind("request.cloned", "cloned the request as {clone}", "was cloned", _OTHER),
+    EventKind("request.sign", "signed the request", "was signed by one more group", _PROGRESS),
+    EventKind("request.withdraw_signature", "withdrew a signature", "lost a signature", _PROGRESS),
     EventKind("request.priority_set", "set the priority", "has a new priority", to(Group.CHANGE, *TEAM)),
     EventKind("request.moved", "moved the request", "was moved in the queue", to(Group.CHANGE, *TEAM)),
     EventKind(
@@ -74,43 +70,24 @@ declare(
         "request.stage_accepted",
         "accepted stage {name}",
         "continues without the failed jobs of a stage",
-        to(Group.TROUBLE, *TEAM),
+        _TROUBLE,
     ),
     EventKind(
         "request.stage_not_accepted",
         "revoked the acceptance of stage {name}",
         "waits again for the missing jobs of a stage",
-        to(Group.PROGRESS, *TEAM),
+        _PROGRESS,
     ),
     EventKind("stage.located", "marked the output of {name} as located", "has a stage with its output located"),
 )
 
 # Its discussion.
 declare(
-    EventKind(
-        "request.commented",
-        "commented",
-        "has a new comment",
-        to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN),
-    ),
-    EventKind(
-        "request.comment_edited",
-        "edited a comment",
-        "has an edited comment",
-        to(Group.OTHER, Audience.REQUESTER, mentioned=Group.TURN),
-    ),
-    EventKind(
-        "request.comment_withdrawn",
-        "withdrew a comment",
-        "had a comment withdrawn",
-        to(Group.OTHER, Audience.REQUESTER),
-    ),
-    EventKind(
-        "request.comment_resolved", "resolved a thread", "had a thread resolved", to(Group.OTHER, Audience.REQUESTER)
-    ),
-    EventKind(
-        "request.comment_reopened", "reopened a thread", "had a thread reopened", to(Group.OTHER, Audience.REQUESTER)
-    ),
+    EventKind("request.commented", "commented", "has a new comment", _MENTION),
+    EventKind("request.comment_edited", "edited a comment", "has an edited comment", _MENTION),
+    EventKind("request.comment_withdrawn", "withdrew a comment", "had a comment withdrawn", _OTHER),
+    EventKind("request.comment_resolved", "resolved a thread", "had a thread resolved", _OTHER),
+    EventKind("request.comment_reopened", "reopened a thread", "had a thread reopened", _OTHER),
 )
 
 # Holds of a stage, an experiment, or all production.
@@ -119,14 +96,14 @@ declare(
         "hold.placed",
         "put {what} on hold",
         "has a stage on hold",
-        to(Group.TROUBLE, *TEAM),
+        _TROUBLE,
         {_HOLD: "is on hold: no new jobs start"},
     ),
     EventKind(
         "hold.lifted",
         "released {what} from hold",
         "has a stage released from hold",
-        to(Group.PROGRESS, *TEAM),
+        _PROGRESS,
         {_HOLD: "is no longer on hold"},
     ),
     EventKind(

@@ -131,6 +131,7 @@ class Facts:
 
 
 Check = Callable[[RequestContent, Facts], Iterator[Problem]]
+StageCheck = Callable[[StageContent, Facts], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,23 @@ def rule(severity: Severity) -> Callable[[Check], Rule]:
 
     def make(check: Check) -> Rule:
         return Rule(severity, (check.__doc__ or "").partition("\n")[0], check)
+
+    return make
+
+
+def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
+    """Turn a function of one stage into a rule; the paths of its problems and fixes are fields of the stage."""
+
+    def make(check: StageCheck) -> Rule:
+        def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+            for path, stage in stages(content):
+                for found in check(stage, facts):
+                    values = {f"{path}.{name}": value for name, value in found.fix.values.items()} if found.fix else {}
+                    fix = found.fix and Fix(found.fix.label, values)
+                    yield Problem(f"{path}.{found.path}", found.message, fix)
+
+        check_stages.__doc__ = check.__doc__
+        return rule(severity)(check_stages)
 
     return make
 

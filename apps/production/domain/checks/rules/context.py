@@ -3,22 +3,21 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule, stages
 from apps.production.domain.checks.rules.declared import number, ranges, runs
-from apps.production.domain.content.model import RequestContent
+from apps.production.domain.content.model import RequestContent, StageContent
 
 #: The argument with the run numbers of new events; no two requests may share them.
 NEW_RUNS = "run_block"
 
 
-@rule(Severity.WARNING)
-def services_up(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def services_up(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The services that the stages need are up."""
-    for path, stage in stages(content):
-        for slug in stage.services:
-            service = facts.service_states.get(slug)
-            if service and service.state in {"down", "degraded", "maintenance"}:
-                yield Problem(f"{path}.services", f"{service.name} is {service.state}.")
+    for slug in stage.services:
+        service = facts.service_states.get(slug)
+        if service and service.state in {"down", "degraded", "maintenance"}:
+            yield Problem("services", f"{service.name} is {service.state}.")
 
 
 @rule(Severity.WARNING)
@@ -105,14 +104,11 @@ def title_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             yield Problem("title", f"{other.key} has the same title. Is this a duplicate?")
 
 
-@rule(Severity.WARNING)
-def output_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def output_unique(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """No other request writes to the same dataset."""
-    for path, stage in stages(content):
-        if key := facts.written_by.get(stage.output_dataset):
-            yield Problem(
-                f"{path}.output_dataset", f"{key} writes to this dataset. If you add to it, say so in the purpose."
-            )
+    if key := facts.written_by.get(stage.output_dataset):
+        yield Problem("output_dataset", f"{key} writes to this dataset. If you add to it, say so in the purpose.")
 
 
 @rule(Severity.WARNING)
@@ -122,16 +118,13 @@ def catalogue_available(content: RequestContent, facts: Facts) -> Iterator[Probl
         yield Problem("stages", f"Datasets could not be checked: {facts.catalogue_fault}")
 
 
-@rule(Severity.WARNING)
-def output_is_new(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The catalogue has no dataset with the name of an output yet."""
-    for path, stage in stages(content):
-        found = (facts.datasets or {}).get(stage.output_dataset)
-        if found:
-            holds = "" if found.events is None else f" with {found.events:,} events"
-            yield Problem(
-                f"{path}.output_dataset", f"This dataset already exists{holds}. The output would be added to it."
-            )
+    found = (facts.datasets or {}).get(stage.output_dataset)
+    if found:
+        holds = "" if found.events is None else f" with {found.events:,} events"
+        yield Problem("output_dataset", f"This dataset already exists{holds}. The output would be added to it.")
 
 
 @rule(Severity.ERROR)
@@ -148,13 +141,12 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             yield Problem(f"{path}.input_dataset", why)
 
 
-@rule(Severity.ERROR)
-def input_not_empty(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.ERROR)
+def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """An input dataset has files and events."""
-    for path, stage in stages(content):
-        found = (facts.datasets or {}).get(stage.input_dataset)
-        if found and 0 in {found.files, found.events} and stage.input_dataset not in facts.written_by:
-            yield Problem(f"{path}.input_dataset", "This dataset is empty in the catalogue.")
+    found = (facts.datasets or {}).get(stage.input_dataset)
+    if found and 0 in {found.files, found.events} and stage.input_dataset not in facts.written_by:
+        yield Problem("input_dataset", "This dataset is empty in the catalogue.")
 
 
 @rule(Severity.WARNING)

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule
 from apps.production.domain.checks.rules.declared import declared
-from apps.production.domain.content.model import RequestContent
+from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.fields import REQUEST
 from apps.production.enums import ABOVE_NORMAL
 
@@ -62,20 +62,19 @@ def stage_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         first.setdefault(stage.name, position)
 
 
-@rule(Severity.ERROR)
-def shell_safe_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.ERROR)
+def shell_safe_names(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """Releases, configurations and datasets are single words without special characters."""
-    for path, stage in stages(content):
-        for name in ("release", "configuration", "input_dataset", "output_dataset"):
-            value = getattr(stage, name)
-            if value and not _PLAIN.fullmatch(value):
-                plain = re.sub(r"\s+", "_", value.strip())
-                fixes = {f"{path}.{name}": plain}
-                yield Problem(
-                    f"{path}.{name}",
-                    "Remove spaces, quotes and other special characters: this becomes one word of a command.",
-                    Fix(f"Use {plain}", fixes) if _PLAIN.fullmatch(plain) else None,
-                )
+    for name in ("release", "configuration", "input_dataset", "output_dataset"):
+        value = getattr(stage, name)
+        if value and not _PLAIN.fullmatch(value):
+            plain = re.sub(r"\s+", "_", value.strip())
+            fixes = {name: plain}
+            yield Problem(
+                name,
+                "Remove spaces, quotes and other special characters: this becomes one word of a command.",
+                Fix(f"Use {plain}", fixes) if _PLAIN.fullmatch(plain) else None,
+            )
 
 
 @rule(Severity.WARNING)

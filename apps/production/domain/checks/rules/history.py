@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from math import ceil
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule, stages
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.types.fields import CORE
@@ -101,31 +101,29 @@ def job_length(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         yield Problem(f"{path}.jobs", f"A job takes about {words}, by {_basis(past)}. {what}.", fix)
 
 
-@rule(Severity.WARNING)
-def known_release(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def known_release(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The experiment has used the release before."""
-    for path, stage in stages(content):
-        if stage.release and facts.releases and stage.release not in facts.releases:
-            near = get_close_matches(stage.release, sorted(facts.releases), n=1, cutoff=0.8)
-            yield Problem(
-                f"{path}.release",
-                "No request of this experiment has used this release." + (f" Did you mean {near[0]}?" if near else ""),
-                Fix(f"Use {near[0]}", {f"{path}.release": near[0]}) if near else None,
-            )
+    if stage.release and facts.releases and stage.release not in facts.releases:
+        near = get_close_matches(stage.release, sorted(facts.releases), n=1, cutoff=0.8)
+        yield Problem(
+            "release",
+            "No request of this experiment has used this release." + (f" Did you mean {near[0]}?" if near else ""),
+            Fix(f"Use {near[0]}", {"release": near[0]}) if near else None,
+        )
 
 
-@rule(Severity.WARNING)
-def usual_services(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def usual_services(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The stage lists the services that most earlier stages of this name needed."""
-    for path, stage in stages(content):
-        before = facts.stages_before.get(stage.name.casefold())
-        for slug, times in sorted(before.services.items()) if before else ():
-            if before and before.requests >= 2 and times * 2 > before.requests and slug not in stage.services:
-                yield Problem(
-                    f"{path}.services",
-                    f"{times} of {before.requests} earlier stages named {stage.name} needed {slug}.",
-                    Fix(f"Add {slug}", {f"{path}.services": (*stage.services, slug)}),
-                )
+    before = facts.stages_before.get(stage.name.casefold())
+    for slug, times in sorted(before.services.items()) if before else ():
+        if before and before.requests >= 2 and times * 2 > before.requests and slug not in stage.services:
+            yield Problem(
+                "services",
+                f"{times} of {before.requests} earlier stages named {stage.name} needed {slug}.",
+                Fix(f"Add {slug}", {"services": (*stage.services, slug)}),
+            )
 
 
 @rule(Severity.WARNING)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import date
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule, stages
 from apps.production.domain.checks.rules.declared import number, text
-from apps.production.domain.content.model import RequestContent, field_text
+from apps.production.domain.content.model import RequestContent, StageContent, field_text
 from apps.production.domain.types.quantities import format_duration, format_size
 
 #: With fewer events a job spends most of its time starting and stopping.
@@ -17,41 +17,38 @@ MAX_SEED = 900_000_000
 DAY = 86_400
 
 
-@rule(Severity.WARNING)
-def events_per_job(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def events_per_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A job has at least ten events."""
-    for path, stage in stages(content):
-        if stage.events and stage.jobs and stage.jobs <= stage.events < FEW_EVENTS * stage.jobs:
-            each = stage.events / stage.jobs
-            yield Problem(f"{path}.jobs", f"Only {each:.3g} events per job. Check the numbers of events and jobs.")
+    if stage.events and stage.jobs and stage.jobs <= stage.events < FEW_EVENTS * stage.jobs:
+        each = stage.events / stage.jobs
+        yield Problem("jobs", f"Only {each:.3g} events per job. Check the numbers of events and jobs.")
 
 
-@rule(Severity.WARNING)
-def even_jobs(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def even_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """Events divide evenly among the jobs of a generation stage."""
-    for path, stage in stages(content):
-        if stage.kind == "generation" and stage.events and stage.jobs and stage.jobs <= stage.events:
-            each, rest = divmod(stage.events, stage.jobs)
-            if rest:
-                events = each * stage.jobs
-                yield Problem(
-                    f"{path}.events",
-                    f"{stage.jobs:,} jobs of {each:,} events make {events:,}, {rest:,} fewer than requested.",
-                    Fix(f"Request {events:,}", {f"{path}.events": events}),
-                )
+    if stage.kind == "generation" and stage.events and stage.jobs and stage.jobs <= stage.events:
+        each, rest = divmod(stage.events, stage.jobs)
+        if rest:
+            events = each * stage.jobs
+            yield Problem(
+                "events",
+                f"{stage.jobs:,} jobs of {each:,} events make {events:,}, {rest:,} fewer than requested.",
+                Fix(f"Request {events:,}", {"events": events}),
+            )
 
 
-@rule(Severity.WARNING)
-def file_size(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The output file of a job is between 10 MB and 20 GB."""
-    for path, stage in stages(content):
-        size = number(stage, "output_event_bytes")
-        if not size or not stage.events or not stage.jobs:
-            continue
-        each = round(size * stage.events / stage.jobs)
-        if not SMALL_FILE <= each <= LARGE_FILE:
-            what = "small: use fewer jobs or add a merge" if each < SMALL_FILE else "large: use more jobs"
-            yield Problem(f"{path}.jobs", f"Each job writes about {_about(each)}, which is {what}.")
+    size = number(stage, "output_event_bytes")
+    if not size or not stage.events or not stage.jobs:
+        return
+    each = round(size * stage.events / stage.jobs)
+    if not SMALL_FILE <= each <= LARGE_FILE:
+        what = "small: use fewer jobs or add a merge" if each < SMALL_FILE else "large: use more jobs"
+        yield Problem("jobs", f"Each job writes about {_about(each)}, which is {what}.")
 
 
 def _about(size: int) -> str:
@@ -59,43 +56,38 @@ def _about(size: int) -> str:
     return format_size(round(size, -digits))
 
 
-@rule(Severity.WARNING)
-def merge_size(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.WARNING)
+def merge_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """Merged files are between 200 MB and 20 GB."""
-    for path, stage in stages(content):
-        size = number(stage, "target_bytes")
-        if size and not SMALL_MERGED <= size <= LARGE_MERGED:
-            best = SMALL_MERGED if size < SMALL_MERGED else LARGE_MERGED
-            here = f"{path}.arguments.target_bytes"
-            yield Problem(
-                here,
-                f"Files between {format_size(SMALL_MERGED)} and {format_size(LARGE_MERGED)} suit disk and tape best.",
-                Fix(f"Use {format_size(best)}", {here: best}),
-            )
+    size = number(stage, "target_bytes")
+    if size and not SMALL_MERGED <= size <= LARGE_MERGED:
+        best = SMALL_MERGED if size < SMALL_MERGED else LARGE_MERGED
+        here = "arguments.target_bytes"
+        yield Problem(
+            here,
+            f"Files between {format_size(SMALL_MERGED)} and {format_size(LARGE_MERGED)} suit disk and tape best.",
+            Fix(f"Use {format_size(best)}", {here: best}),
+        )
 
 
-@rule(Severity.ERROR)
-def merge_jobs(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.ERROR)
+def merge_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A merge has fewer jobs than input files."""
-    for path, stage in stages(content):
-        files = number(stage, "files")
-        if number(stage, "target_bytes") and files and stage.jobs and stage.jobs >= files:
-            yield Problem(
-                f"{path}.jobs", f"{stage.jobs:,} jobs for {int(files):,} files merge nothing. Use fewer jobs."
-            )
+    files = number(stage, "files")
+    if number(stage, "target_bytes") and files and stage.jobs and stage.jobs >= files:
+        yield Problem("jobs", f"{stage.jobs:,} jobs for {int(files):,} files merge nothing. Use fewer jobs.")
 
 
-@rule(Severity.ERROR)
-def files_for_every_job(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+@stage_rule(Severity.ERROR)
+def files_for_every_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A stage that reads files has at least one file per job."""
-    for path, stage in stages(content):
-        files = number(stage, "files")
-        if not number(stage, "target_bytes") and files and stage.jobs and stage.jobs > files:
-            yield Problem(
-                f"{path}.jobs",
-                f"More jobs than files ({int(files):,}). Reduce the number of jobs.",
-                Fix(f"Use {int(files):,} jobs", {f"{path}.jobs": int(files)}),
-            )
+    files = number(stage, "files")
+    if not number(stage, "target_bytes") and files and stage.jobs and stage.jobs > files:
+        yield Problem(
+            "jobs",
+            f"More jobs than files ({int(files):,}). Reduce the number of jobs.",
+            Fix(f"Use {int(files):,} jobs", {"jobs": int(files)}),
+        )
 
 
 @rule(Severity.ERROR)
