@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_requester(user: Principal, request: "Request") -> bool:
-    """Tell whether this person made the request or was the last to submit it."""
+    """Whether this user created the request or was the last to submit it."""
     return isinstance(user, User) and user.pk in {request.created_by_id, request.submitted_by_id}
 
 
@@ -30,31 +30,23 @@ def _operator(user: Principal, request: "Request") -> bool:
     return scope.has(Role.APPROVER, request.experiment_id) or scope.has(Role.SHIFTER, request.experiment_id)
 
 
-def _either(user: Principal, request: "Request") -> bool:
-    is_sent = request.state != RequestState.DRAFT  # what is not sent yet is the liaison's alone
-    return _liaison(user, request) or (is_sent and is_approver(user, request.experiment_id))
-
-
-def _operator_or_portal(user: Principal, request: "Request") -> bool:
-    return _portal(user, request) or _operator(user, request)
-
-
-def _portal(user: Principal, request: "Request") -> bool:
-    return user == PORTAL
+def _liaison_or_approver(user: Principal, request: "Request") -> bool:
+    is_submitted = request.state != RequestState.DRAFT  # drafts belong to the liaisons
+    return _liaison(user, request) or (is_submitted and is_approver(user, request.experiment_id))
 
 
 PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
     Actor.LIAISON: _liaison,
     Actor.APPROVER: _approver,
     Actor.OPERATOR: _operator,
-    Actor.OPERATOR_OR_PORTAL: _operator_or_portal,
-    Actor.LIAISON_OR_APPROVER: _either,
-    Actor.PORTAL: _portal,
+    Actor.OPERATOR_OR_PORTAL: lambda user, request: user == PORTAL or _operator(user, request),
+    Actor.LIAISON_OR_APPROVER: _liaison_or_approver,
+    Actor.PORTAL: lambda user, _: user == PORTAL,
 }
 
 
 def may_edit(user: Principal, request: "Request") -> bool:
-    """Tell whether the person may write; `changing` tells what, in states that are past a draft."""
+    """Whether the user may edit the request; `content.changes` decides which changes each state allows."""
     return request.state in EDITABLE | ARGUMENT_EDITABLE and _liaison(user, request)
 
 
@@ -63,15 +55,15 @@ def may_prioritise(user: Principal, request: "Request") -> bool:
 
 
 def may_move(user: Principal, request: "Request") -> bool:
-    """Tell whether the person may move it in the queue by hand, if it is there."""
+    """Whether the user may move the request in the queue, if it is there."""
     return _approver(user, request)
 
 
 def may_set_shares(user: User) -> bool:
-    """Shares are of all experiments: an approver for all of them, or an admin, sets them."""
+    """Whether the user may set shares, which concern all experiments."""
     return is_approver(user) or is_admin(user)
 
 
 def may_change_groups(user: User) -> bool:
-    """Who signs is decided in the back office, by whoever it lets change groups of approval."""
+    """Whether the user may change approval groups, by the permission of the admin."""
     return user.has_perm("production.change_approvalgroup")

@@ -15,7 +15,7 @@ from apps.production.models import Request
 
 @shared_task(acks_late=True)
 def check_request(*, request_id: int) -> None:
-    """Check one that was submitted; one that is past it stays as it is."""
+    """Check a submitted request; do nothing if it is no longer submitted."""
     request = Request.objects.filter(pk=request_id).first()
     if request is not None:
         try:
@@ -26,7 +26,7 @@ def check_request(*, request_id: int) -> None:
 
 @shared_task
 def check_waiting() -> None:
-    """Check those whose task was lost with its queue."""
+    """Check submitted requests whose task was lost."""
     for pk in Request.objects.filter(state=RequestState.SUBMITTED).values_list("pk", flat=True):
         check_request(request_id=pk)
 
@@ -38,18 +38,18 @@ def count_reports() -> None:
 
 @shared_task
 def define_waiting() -> None:
-    """Define datasets for parts of split requests that are not yet."""
+    """Define the datasets of parts of split requests that are due."""
     dataset_parts.define_parts(at=timezone.now())
 
 
 @shared_task
 def remind_of_waiting() -> None:
-    """Remind of what waits long for people, and of holds that stay."""
+    """Send reminders of requests that wait too long, and of active holds."""
     reminders.remind_of_waiting(at=timezone.now())
     reminders.remind_of_holds(at=timezone.now())
 
 
 @shared_task
 def rescore_queue() -> None:
-    """Score the queue anew: deadlines come nearer, shares are used, estimates change."""
+    """Rescore the queue: deadlines, shares and estimates change over time."""
     rescoring.rescore_all(at=timezone.now())

@@ -1,4 +1,4 @@
-"""Whether a person is the one whom an action on a request needs."""
+"""Whether a user is the actor that a move of a request requires."""
 
 from datetime import datetime
 
@@ -10,9 +10,9 @@ from apps.production.permissions import PREDICATES
 
 
 def may(user: Principal, actor: Actor, request: Request, at: datetime | None = None) -> bool:
-    """Tell whether this person is, for this request, the one that a move needs.
+    """Whether this user is the actor of a move of this request.
 
-    What was handed over to the person at the moment `at` counts for signing and deciding; without it, own rights alone.
+    Delegations in force at `at` count for signing and deciding; without `at`, only the user's own rights.
     """
     if actor is Actor.SIGNER:
         return isinstance(user, User) and may_sign(request, user, at)

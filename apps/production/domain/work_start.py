@@ -1,4 +1,4 @@
-"""Whether any jobs were made for a request, if only as a test: from then on it is neither split nor combined."""
+"""The time of the first job of a request, tests included: from then on it cannot be split or combined."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -7,9 +7,9 @@ from apps.production.models import Request
 
 
 def record_work_start(*, requests: Iterable[int], at: datetime) -> None:
-    """Note on requests, by primary key, that jobs of them were sent, seen or reported; the first moment stays.
+    """Set the time of the first job on requests, by primary key, if it is not set.
 
-    For the transaction that stores what tells so. Rows are held in the order in which others hold several.
+    Call it in the transaction that stores the jobs. Rows are locked by primary key, as everywhere.
     """
     new = Request.objects.select_for_update().filter(pk__in=requests, work_began_at=None).order_by("pk")
     Request.objects.filter(pk__in=list(new.values_list("pk", flat=True))).update(work_began_at=at)

@@ -1,4 +1,4 @@
-"""What a change of a request past its draft means: refused, without weight, or material; from the table in `enums`."""
+"""The effect of a change in a state: allowed as it is, allowed with new signatures (material), or refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,10 @@ from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.faults import Problems
 from apps.production.enums import ARGUMENT_EDITABLE, CHANGEABLE, EDITABLE, IMMATERIAL, RequestState
 
-Change = Mapping[str, str]
-
 
 @dataclass(frozen=True)
 class ChangeReview:
-    """Every change there is, those that need signatures anew, and what may not be changed now, by field path."""
+    """All changes, those that need new signatures, and messages by path for those refused in this state."""
 
     changes: list[dict[str, str]]
     material: list[dict[str, str]]
@@ -21,37 +19,33 @@ class ChangeReview:
 
 
 def review_changes(state: str, old: RequestContent, new: RequestContent) -> ChangeReview:
-    """Tell what a change means in a state."""
+    """Return the effect of every change in a state."""
     found = changes(old, new)
     if state in EDITABLE:
-        return ChangeReview(found, [c for c in found if not _is_immaterial(c, old, new)], {})
-    heavy = [c for c in found if not _stays_signed(c, state, old, new)]
+        return ChangeReview(found, [change for change in found if not _is_immaterial(change, old, new)], {})
+    material = []
+    for change in found:
+        argument = _argument(change["path"], new)
+        declared = argument is not None and state in ARGUMENT_EDITABLE and state in argument.editable_in
+        if not declared and not (state in CHANGEABLE and _is_immaterial(change, old, new)):
+            material.append(change)
     if state in CHANGEABLE:
-        return ChangeReview(found, heavy, {})
-    words = RequestState(state).label
-    return ChangeReview(found, [], {c["path"]: [f"This cannot be changed while it is {words}."] for c in heavy})
+        return ChangeReview(found, material, {})
+    refusal = f"This cannot be changed while the request is {RequestState(state).label}."
+    return ChangeReview(found, [], {change["path"]: [refusal] for change in material})
 
 
 def may_change(state: str, content: RequestContent) -> bool:
-    """Tell whether anything of it may be changed in this state: past the queue, only what its type declares so."""
+    """Whether anything can be changed in this state; past the queue, only declared arguments."""
     if state in EDITABLE or state in CHANGEABLE:
         return True
     declared = [*content.workflow.arguments, *(a for kind in content.workflow.stages for a in kind.arguments)]
     return state in ARGUMENT_EDITABLE and any(state in argument.editable_in for argument in declared)
 
 
-def _stays_signed(change: Change, state: str, old: RequestContent, new: RequestContent) -> bool:
-    if state in CHANGEABLE and _is_immaterial(change, old, new):
-        return True
-    argument = _argument(change["path"], new)
-    return argument is not None and state in ARGUMENT_EDITABLE and state in argument.editable_in
-
-
-def _is_immaterial(change: Change, old: RequestContent, new: RequestContent) -> bool:
-    if change["path"] not in IMMATERIAL:
-        return False
+def _is_immaterial(change: Mapping[str, str], old: RequestContent, new: RequestContent) -> bool:
     if change["path"] != "deadline":
-        return True
+        return change["path"] in IMMATERIAL
     return old.deadline is not None and new.deadline is not None and new.deadline > old.deadline
 
 

@@ -1,7 +1,7 @@
-"""What a person writes in a request, apart from the database: form, API, checks and services all speak it.
+"""The content of a request, independent of the database: form, API, checks and domain functions share it.
 
-Both classes may hold anything: a draft on its way is not always right. By their annotations pydantic reads data as JSON
-and YAML have it (`plain.read_plain`); titles, help and bounds of the fields are in `types/fields.yaml`.
+Content may be invalid, as drafts can be. Pydantic reads it from JSON and YAML data by the annotations
+(`serialization.read_plain`); titles, help and limits of the fields are in `types/fields.yaml`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ MAX_STAGES = 100
 
 
 def without_nulls(data: Any) -> Any:
-    """Leave out what is null: it is as good as not there."""
+    """Return a mapping without its null values; other data unchanged."""
     return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
@@ -35,27 +35,23 @@ def _arguments(data: Any, declared: Workflow | StageType) -> dict[str, Value]:
 
 
 def _stage(data: Any, info: Any) -> Any:
-    """Let a stage that does not say which be of the first kind."""
+    """Add the first kind of stage as the default."""
     return {"kind": info.context.stages[0].key, **without_nulls(data)} if isinstance(data, dict) else data
-
-
-def _request_arguments(data: Any, info: Any) -> dict[str, Value]:
-    return _arguments(data, info.context)
 
 
 def _stage_arguments(data: Any, info: Any) -> dict[str, Value]:
     return _arguments(data, info.context.stage(info.data.get("kind", "")))
 
 
-def _number(name: str) -> PlainValidator:
+def _stage_number(name: str) -> PlainValidator:
     return PlainValidator(CORE[name].read)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageContent:
-    """One step of the chain; what is not known yet is empty or None. `services` are slugs.
+    """A stage of the chain; unknown values are empty or None. `services` are slugs.
 
-    `kind` is the key of its type in the workflow; `arguments` are those that the type declares beside the fields here.
+    `kind` is the key of its type in the workflow; `arguments` are those that the type declares besides these fields.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -65,24 +61,23 @@ class StageContent:
     release: Text = ""
     configuration: Text = ""
     input_dataset: Text = ""
-    events: Annotated[int | None, _number("events")] = None
-    jobs: Annotated[int | None, _number("jobs")] = None
-    memory_bytes: Annotated[int | None, _number("memory_bytes")] = None
-    wall_seconds: Annotated[int | None, _number("wall_seconds")] = None
+    events: Annotated[int | None, _stage_number("events")] = None
+    jobs: Annotated[int | None, _stage_number("jobs")] = None
+    memory_bytes: Annotated[int | None, _stage_number("memory_bytes")] = None
+    wall_seconds: Annotated[int | None, _stage_number("wall_seconds")] = None
     output_dataset: Text = ""
     services: tuple[Text, ...] = ()
     arguments: Annotated[Mapping[str, Value], PlainValidator(_stage_arguments)] = field(default_factory=dict)
 
     def value(self, name: str) -> Any:
-        """Return the value of an argument, whether it is a field here or not."""
         return getattr(self, name) if name in CORE else self.arguments.get(name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestContent:
-    """All that a liaison writes; a stage without `input_dataset` reads the output of the one before.
+    """The content of a request. A stage without `input_dataset` reads the output of the previous one.
 
-    `workflow` is the version of its type, which stays; `arguments` are those that it declares for the request.
+    `workflow` is the version of its type; `arguments` are those that it declares for the request.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -93,24 +88,29 @@ class RequestContent:
     deadline: Annotated[date | None, BeforeValidator(_day)] = None
     requested_priority: Text = RequestedPriority.NORMAL
     priority_reason: Text = ""
-    arguments: Annotated[Mapping[str, Value], PlainValidator(_request_arguments)] = field(default_factory=dict)
+    arguments: Annotated[Mapping[str, Value], PlainValidator(lambda data, info: _arguments(data, info.context))] = (
+        field(default_factory=dict)
+    )
     stages: tuple[Annotated[StageContent, BeforeValidator(_stage)], ...] = ()
 
 
-#: Fields of the request itself, without its stages, and those of a stage without its services.
+#: Fields of the request without its stages, and of a stage without its services.
 FIELDS = tuple(f.name for f in fields(RequestContent) if f.name in REQUEST)
 STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name in CORE and f.name != "services")
 
 
 def field_text(name: str, value: Any) -> str:
-    """Return the value of a field as a person would type it."""
+    """Return the value of a field as a user would type it."""
     if isinstance(value, tuple):
         return ", ".join(sorted(value))
     return (REQUEST.get(name) or CORE[name]).write(value)
 
 
+Differences = list[tuple[str, str, str]]
+
+
 def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
-    """Return what differs, field by field: path, old and new as text; a stage that came or went is one change."""
+    """Return the differences as path, old and new text of each field; an added or removed stage is one change."""
     found = _differences("", old, new, FIELDS, new.workflow)
     for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):
         path = f"stages.{position}"
@@ -122,9 +122,7 @@ def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
     return [{"path": path, "old": was, "new": now} for path, was, now in found if was != now]
 
 
-def _differences(
-    path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType
-) -> list[tuple[str, str, str]]:
+def _differences(path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType) -> Differences:
     found = [
         (f"{path}{name}", field_text(name, getattr(old, name)), field_text(name, getattr(new, name))) for name in names
     ]

@@ -1,4 +1,4 @@
-"""What a request holds as plain data, as JSON and YAML have it, and back with every fault by field path."""
+"""Content as plain data for JSON and YAML, and back, with every fault by field path."""
 
 from copy import deepcopy
 from typing import Any
@@ -11,13 +11,13 @@ from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.faults import NOT_A_MAPPING, Problems, problems_of
 from apps.production.domain.yaml_text import NUMBER
 
-#: Names at the top of the data that are no fields of the request.
+#: Top-level names that are not fields of the content.
 NOT_CONTENT = frozenset({"experiment", "workflow", "workflow_version"})
 _CONTENT = TypeAdapter(RequestContent)
 
 
 def plain(content: RequestContent) -> dict[str, Any]:
-    """Return all of a request's content as data that `read_plain` reads back the same; of stages, what is not empty."""
+    """Return content as data that `read_plain` reads back; empty values of stages are left out."""
     data = _CONTENT.dump_python(content, mode="json", exclude={"workflow"})
     data["stages"] = [
         {name: value for name, value in stage.items() if value not in ("", None, [], {})} for stage in data["stages"]
@@ -26,7 +26,7 @@ def plain(content: RequestContent) -> dict[str, Any]:
 
 
 def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]:
-    """Return what the data holds, as far as it can be read, and every fault of what cannot."""
+    """Return the content as far as it can be read, and every fault."""
     if not isinstance(data, dict):
         return RequestContent(workflow=workflow), {"": [NOT_A_MAPPING]}
     problems: Problems = {}
@@ -42,7 +42,7 @@ def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]
 
 
 def _remove(data: Any, place: tuple[Any, ...]) -> None:
-    """Take out what is at fault: a stage leaves an empty one behind, of services all go."""
+    """Remove a faulty value; a stage is replaced by an empty one, and services are removed as a whole."""
     *above, last = place[: place.index("services") + 1] if "services" in place else place
     for part in above:
         data = data[part]
@@ -53,14 +53,14 @@ def _remove(data: Any, place: tuple[Any, ...]) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as such, and no references."""
+    """Writes multi-line text as a block, and no references."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
-    """Write text so that it comes back the same: lines as a block where they are plain, else with escapes."""
+    """Write text so that it reads back the same: plain lines as a block, other text with escapes."""
     plain_lines = text.isascii() and text == text.strip() and text.replace("\n", "").isprintable()
     style = None if text.isprintable() else "|" if plain_lines else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
@@ -71,6 +71,6 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.012345
 
 
 def write_yaml(content: RequestContent, *, experiment: str) -> str:
-    """Write a request so that `parse_yaml` and `read_plain` read the same."""
+    """Return YAML that `parse_yaml` and `read_plain` read back."""
     data = {"experiment": experiment, **plain(content)}
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)

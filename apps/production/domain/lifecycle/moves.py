@@ -177,7 +177,7 @@ def set_priority(
     problems = reason_problems(reason) | _level_problems(priority_class, priority)
     if problems:
         raise InvalidFields(problems)
-    old, rank_before = request.level, rank_of(request)
+    old, ranks = request.level, {"rank_old": rank_of(request)}
     request.priority = request.priority if priority is None else priority
     request.priority_class = request.priority_class if priority_class is None else priority_class
     request.version += 1
@@ -185,16 +185,9 @@ def set_priority(
     rescoring.reset_position(request=request)
     rescoring.update_entry(request=request, at=at)
     manual_moves.note_change(rescoring.lock_queue(), by=by, at=at, what=f"{request} is now {request.level}")
-    publish(
-        kind="request.priority_set",
-        target=request,
-        by=by,
-        at=at,
-        old=old,
-        new=request.level,
-        reason=reason.strip(),
-        data={"rank_old": rank_before, "rank_new": rank_of(request)},
-    )
+    ranks["rank_new"] = rank_of(request)
+    kind, new = "request.priority_set", request.level
+    publish(kind=kind, target=request, by=by, at=at, old=old, new=new, reason=reason.strip(), data=ranks)
     return request
 
 

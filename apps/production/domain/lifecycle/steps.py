@@ -36,12 +36,12 @@ def run_request_checks(request: Request, at: datetime, content: RequestContent |
 
 def warnings_data(findings: list[Finding]) -> dict[str, Any]:
     """Return the warnings as event data: those a request was submitted with."""
-    said = [
+    warnings = [
         {"rule": found.rule, "severity": found.severity.value, "path": found.path, "message": found.message[:500]}
         for found in findings
         if not found.blocks
     ]
-    return {"checks": said[:MAX_CHANGES], "checks_count": len(said)}
+    return {"checks": warnings[:MAX_CHANGES], "checks_count": len(warnings)}
 
 
 def apply_move(
@@ -62,20 +62,18 @@ def apply_move(
     step = step_of(request, verb)
     reason = checked_reason(reason, needed=step.reason_needed)
     rank_before = rank_of(request)
-    changes |= _stamps(request, step, by, at)
+    changes["held_from"] = step.old if step.new == RequestState.ON_HOLD else ""
+    if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
+        changes["work_began_at"] = at
+    if step.new in CLOSED and step.old not in CLOSED:
+        changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)
-    publish(
-        kind=kind_of_move(step.verb),
-        target=request,
-        by=by,
-        at=at,
-        old=step.old,
-        new=step.new,
-        reason=reason,
-        data={**_ranks(step, request, rank_before), **(data or {})},
-    )
+    if RequestState.QUEUED in {step.old, step.new}:
+        data = {"rank_old": rank_before, "rank_new": rank_of(request), **(data or {})}
+    kind = kind_of_move(step.verb)
+    publish(kind=kind, target=request, by=by, at=at, old=step.old, new=step.new, reason=reason, data=data)
     return request
 
 
@@ -98,16 +96,6 @@ def step_of(request: Request, verb: Verb) -> Transition:
     return steps[refusals.index("")]
 
 
-def _stamps(request: Request, step: Transition, by: Principal, at: datetime) -> dict[str, Any]:
-    """Return the fields that a move sets besides the state."""
-    stamps: dict[str, Any] = {"held_from": step.old if step.new == RequestState.ON_HOLD else ""}
-    if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
-        stamps["work_began_at"] = at
-    if step.new in CLOSED and step.old not in CLOSED:
-        stamps |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
-    return stamps
-
-
 def check_actor(request: Request, verb: Verb, by: Principal, at: datetime) -> None:
     if not may(by, actor_of(verb), request, at):
         raise NotAllowed(refusal_for(request, by, actor_of(verb)))
@@ -122,14 +110,11 @@ def refusal_for(request: Request, by: Principal, who: Actor) -> str:
         return f"Only members of {signers}{more} can do this."
     return {
         Actor.LIAISON: f"Only liaisons of {request.experiment} can do this.",
-        Actor.APPROVER: "Only approvers can do this.",
-        Actor.SIGNER: "Only approvers can do this.",
-        Actor.DECIDER: "Only approvers can do this.",
+        Actor.LIAISON_OR_APPROVER: f"Only liaisons of {request.experiment} and approvers can do this.",
         Actor.OPERATOR: "Only approvers and shifters can do this.",
         Actor.OPERATOR_OR_PORTAL: "Only approvers and shifters can do this.",
-        Actor.LIAISON_OR_APPROVER: f"Only liaisons of {request.experiment} and approvers can do this.",
         Actor.PORTAL: "Only the portal can do this.",
-    }[who]
+    }.get(who, "Only approvers can do this.")
 
 
 def lock_request(request: Request, version: int | None) -> None:
@@ -141,12 +126,6 @@ def lock_request(request: Request, version: int | None) -> None:
         raise StaleState(
             f"{request} was changed{who} in the meantime and is now {state_words(current)}. Your change was not saved."
         )
-
-
-def _ranks(step: Transition, request: Request, before: int | None) -> dict[str, int | None]:
-    if RequestState.QUEUED not in {step.old, step.new}:
-        return {}
-    return {"rank_old": before, "rank_new": rank_of(request)}
 
 
 def state_words(request: Request) -> str:

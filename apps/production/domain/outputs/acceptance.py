@@ -1,4 +1,4 @@
-"""Stages that somebody took as they are, without the jobs that did not complete; who sends jobs says when one may."""
+"""Accepted stages: production continues without the jobs that did not complete."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,13 +15,13 @@ from apps.production.models import Request, Stage, StageAcceptance
 
 
 def acceptances_of(requests: Iterable[Request]) -> dict[int, StageAcceptance]:
-    """Return the stages of these requests that were taken as they are, by the stage's primary key, in one query."""
+    """Return the acceptances of stages of these requests by primary key of the stage, in one query."""
     rows = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related("stage")
     return {row.stage_id: row for row in rows.order_by("stage__request", "stage__position")}
 
 
 def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
-    """Return how the stage at this position was taken, if it was."""
+    """Return the acceptance of the stage at this position, if any."""
     rows = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
     return rows.select_related("stage").first()
 
@@ -30,9 +30,9 @@ def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
 def record_acceptance(
     *, stage: Stage, asked: int, completed: int, by: User, at: datetime, reason: str
 ) -> StageAcceptance:
-    """Take a stage with the jobs that completed. The caller holds the request's row and knows that no others come.
+    """Accept a stage with its completed jobs. The caller locks the request and knows that no other jobs follow.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where it is not running, or taken.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if not running or already accepted.
     """
     text = _checked(stage.request, by, reason)
     row, created = StageAcceptance.objects.get_or_create(
@@ -40,24 +40,24 @@ def record_acceptance(
         defaults={"jobs_asked": asked, "jobs_completed": completed, "reason": text, "at": at, "by": by.username},
     )
     if not created:
-        raise InvalidTransition(f"{stage.request}: {row.by} has taken stage {stage.name} as it is already.")
-    _tell("request.stage_accepted", row, by, at, text)
+        raise InvalidTransition(f"{stage.request}: {row.by} already accepted stage {stage.name}.")
+    _publish("request.stage_accepted", row, by, at, text)
     return row
 
 
 @transaction.atomic
 def withdraw_acceptance(*, request: Request, position: int, by: User, at: datetime, reason: str) -> None:
-    """Wait for the missing jobs of a stage again. What was sent of later stages meanwhile goes on.
+    """Wait for the missing jobs of a stage again. Jobs of later stages continue.
 
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where it is not running, or not taken as it is.
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if not running or not accepted.
     """
     current = Request.objects.select_for_update(of=("self",)).select_related("experiment").get(pk=request.pk)
     text = _checked(current, by, reason)
     row = acceptance_of(current, position)
     if row is None:
-        raise InvalidTransition(f"{request}: this stage waits for all of its jobs already.")
+        raise InvalidTransition(f"{request}: this stage is not accepted.")
     row.stage.request = current
-    _tell("request.stage_not_accepted", row, by, at, text)
+    _publish("request.stage_not_accepted", row, by, at, text)
     row.delete()
 
 
@@ -66,11 +66,13 @@ def _checked(request: Request, by: User, reason: str) -> str:
         raise NotAllowed("Only approvers and shifters can accept a stage.")
     text = checked_reason(reason)
     if request.state != RequestState.RUNNING:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: only stages of a running one end so.")
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”. Only stages of running requests can be accepted."
+        )
     return text
 
 
-def _tell(kind: str, row: StageAcceptance, by: User, at: datetime, reason: str) -> None:
+def _publish(kind: str, row: StageAcceptance, by: User, at: datetime, reason: str) -> None:
     data = {
         "stage": row.stage.position + 1,
         "name": row.stage.name,

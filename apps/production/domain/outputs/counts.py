@@ -1,4 +1,4 @@
-"""Files and events that stages have read and written, as jobs report them, and whether outputs are located."""
+"""Files and events that stages read and wrote, as reported by jobs, and whether outputs are located."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,29 +12,20 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.work_start import record_work_start
-from apps.production.enums import Actor, RequestState
+from apps.production.enums import IN_PRODUCTION, Actor, RequestState
 from apps.production.models import OutputReport, Request, Stage, StageCounts, StageLocation
 
 QUANTITIES = ("files_in", "events_in", "files_out", "events_out")
 MOST = 10**13
-#: While a request is here, its jobs may report and its outputs may be located.
-REPORTABLE = frozenset(
-    {
-        RequestState.QUEUED,
-        RequestState.TESTING,
-        RequestState.RUNNING,
-        RequestState.ON_HOLD,
-        RequestState.COMPLETING,
-        RequestState.DATA_QUALITY,
-    }
-)
-#: A yes_no argument of this name, where a stage's kind declares it, says that its outputs must be located.
+#: In these states jobs may report, and outputs may be marked as located.
+REPORTABLE = IN_PRODUCTION | {RequestState.QUEUED}
+#: An argument of type yes_no: whether the output of the stage must be located.
 MUST_BE_LOCATED = "catalogued"
 
 
 @dataclass(frozen=True)
 class OutputCounts:
-    """What is known of a stage's files and events; None is not known."""
+    """Files and events of a stage; None is unknown."""
 
     files_in: int | None = None
     events_in: int | None = None
@@ -48,20 +39,20 @@ class OutputCounts:
 def report_output(
     *, stage: Stage, key: str, counts: Mapping[str, int | None], by: User, at: datetime
 ) -> tuple[OutputReport, bool]:
-    """Note what one job has read and written, and tell whether the key is new; the same key again replaces it.
+    """Store the counts of one job, and return whether the key is new; the same key replaces its report.
 
-    Raises `NotAllowed`, `InvalidTransition` where the request has no jobs now, `InvalidFields`.
+    Raises `NotAllowed`, `InvalidTransition` if the request has no jobs in its state, `InvalidFields`.
     """
     _check_reporter(stage, by)
     key, problems = key.strip(), {}
     if not key or len(key) > 200 or "\0" in key:
-        problems["key"] = ["Name what reports, such as the job's id, in 1 to 200 characters."]
+        problems["key"] = ["Enter a key of 1 to 200 characters, such as the job ID."]
     given = {name: counts.get(name) for name in QUANTITIES}
     for name, value in given.items():
         if value is not None and not 0 <= value <= MOST:
-            problems[name] = [f"A whole number from 0 to {MOST:,}."]
+            problems[name] = [f"Enter a whole number from 0 to {MOST:,}."]
     if not problems and all(value is None for value in given.values()):
-        problems["non_field_errors"] = [f"Say at least one of {', '.join(QUANTITIES)}."]
+        problems["non_field_errors"] = [f"Enter at least one of: {', '.join(QUANTITIES)}."]
     if problems:
         raise InvalidFields(problems)
     record_work_start(requests=[stage.request_id], at=at)
@@ -70,7 +61,7 @@ def report_output(
 
 
 def count_reports(*, at: datetime) -> int:
-    """Bring the counts of every stage with new reports up to date; return how many stages."""
+    """Update the counts of every stage with new reports; return how many stages."""
     stages = list(OutputReport.objects.filter(counted=False).order_by().values_list("stage", flat=True).distinct())
     for pk in stages:
         _count_stage(pk, at)
@@ -79,7 +70,7 @@ def count_reports(*, at: datetime) -> int:
 
 @transaction.atomic
 def _count_stage(stage_id: int, at: datetime) -> None:
-    """Mark, then count: a report that commits in between stays unmarked, and is counted next time."""
+    """Mark reports, then count: one that commits in between stays unmarked until the next run."""
     StageCounts.objects.get_or_create(stage_id=stage_id)
     row = StageCounts.objects.select_for_update().get(stage_id=stage_id)
     reports = OutputReport.objects.filter(stage_id=stage_id)
@@ -92,7 +83,7 @@ def _count_stage(stage_id: int, at: datetime) -> None:
 
 
 def counts_of(request: Request) -> dict[int, OutputCounts]:
-    """Return what is known of each stage's files and events, by the stage's primary key."""
+    """Return the counts of each stage by primary key."""
     rows = StageCounts.objects.filter(stage__request=request)
     return {
         row.stage_id: OutputCounts(
@@ -104,14 +95,14 @@ def counts_of(request: Request) -> dict[int, OutputCounts]:
 
 @transaction.atomic
 def mark_located(*, stage: Stage, by: User, at: datetime, note: str = "") -> StageLocation:
-    """Note that the outputs of a stage are in the catalogue; saying it twice changes nothing.
+    """Record that the output of a stage is in the catalogue; repeating it changes nothing.
 
-    Raises `NotAllowed`, `InvalidTransition` where the request has no outputs to locate now, `InvalidFields`.
+    Raises `NotAllowed`, `InvalidTransition` if the request has no output in its state, `InvalidFields`.
     """
     _check_reporter(stage, by)
     text = note.strip()
     if len(text) > 500 or "\0" in text:
-        raise InvalidFields({"note": ["At most 500 characters."]})
+        raise InvalidFields({"note": ["Use at most 500 characters."]})
     location, created = StageLocation.objects.get_or_create(
         stage=stage, defaults={"note": text, "by": by.username, "at": at}
     )
@@ -126,15 +117,13 @@ def must_be_located(stage: Stage) -> bool:
 
 
 def is_located(stage: Stage) -> bool:
-    """Tell whether a stage's outputs are where they must be."""
+    """Whether the output of a stage is located, or need not be."""
     return not must_be_located(stage) or hasattr(stage, "location")
 
 
 def _check_reporter(stage: Stage, by: User) -> None:
     request = stage.request
     if not (may(by, Actor.LIAISON, request) or may(by, Actor.OPERATOR, request)):
-        raise NotAllowed(
-            f"Only a liaison of {request.experiment}, an approver or a shifter of the OPG may report this."
-        )
+        raise NotAllowed(f"Only liaisons of {request.experiment}, approvers and shifters can report this.")
     if request.state not in REPORTABLE:
-        raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no job of it reports now.")
+        raise InvalidTransition(f"{request} is “{request.get_state_display()}”. Its jobs cannot report in this state.")

@@ -1,4 +1,4 @@
-"""Asking a catalogue which datasets there are. A catalogue is a plugin; the first one is a JSON file."""
+"""Dataset catalogues: a plugin interface, and the built-in catalogue in a JSON file."""
 
 import fcntl
 import json
@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from django.conf import settings
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from apps.core.domain.plugins import Registry, UnknownPlugin
 
 
 class CatalogueError(Exception):
-    """The catalogue cannot be asked; the message says why."""
+    """The catalogue is unavailable; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset as a catalogue knows it; None is what it does not know."""
+    """A dataset in a catalogue; None where the catalogue has no value."""
 
     name: str
     files: int | None = None
@@ -30,7 +31,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a dataset; `run` is the number of the run that it is of, None where it is of none."""
+    """A file of a dataset; `run` is its run number, if it has one."""
 
     name: str
     run: int | None = None
@@ -42,36 +43,36 @@ _Known = dict[str, tuple[Dataset, tuple[DataFile, ...]]]
 
 @runtime_checkable
 class ListsFiles(Protocol):
-    """A catalogue that can list the files of a dataset, as keep-up needs it."""
+    """A catalogue that can list the files of a dataset, as keep-up processing requires."""
 
     def files_of(self, name: str) -> list[DataFile]:
-        """Return the files that a dataset has now, none for one that is not known. Raises `CatalogueError`."""
+        """Return the current files of a dataset; empty if it is unknown. Raises `CatalogueError`."""
         ...
 
 
 @runtime_checkable
 class DefinesDatasets(ListsFiles, Protocol):
-    """A catalogue in which the portal may define datasets of files that it lists, for the parts of split requests."""
+    """A catalogue in which the portal can define datasets of listed files, for the parts of split requests."""
 
     def can_define(self) -> bool:
-        """Tell whether it lets the portal define any. Raises `CatalogueError`."""
+        """Whether the portal may define datasets. Raises `CatalogueError`."""
         ...
 
     def define(self, name: str, whole: str, files: Sequence[str]) -> None:
-        """Define a dataset of these files of another; the same once more changes nothing.
+        """Define a dataset of these files of another one; repeating it changes nothing.
 
-        Raises `CatalogueError`, too where there is another one of this name.
+        Raises `CatalogueError`, also if a different dataset has this name.
         """
         ...
 
 
 class DatasetCatalogue(Protocol):
-    """Where datasets are looked up. It is made with the part of the setting after its name and the colon."""
+    """A catalogue of datasets, created with the part of the setting after its name and the colon."""
 
     def __init__(self, address: str) -> None: ...
 
     def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
-        """Return those of these names that the catalogue has. Raises `CatalogueError`."""
+        """Return the known datasets among these names. Raises `CatalogueError`."""
 
 
 CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
@@ -98,7 +99,7 @@ def defining_catalogue(setting: str) -> DefinesDatasets | None:
 
 
 def may_define(setting: str) -> bool:
-    """Tell whether there is a catalogue that can be asked and lets the portal define datasets."""
+    """Whether a catalogue is available and lets the portal define datasets."""
     try:
         return defining_catalogue(setting) is not None
     except CatalogueError:
@@ -108,8 +109,8 @@ def may_define(setting: str) -> bool:
 class FileCatalogue:
     """A JSON file of `{"datasets": [{"name": …, "files": …, "events": …, "size_bytes": …}]}`, read when it changes.
 
-    A dataset may have a `file_list` of `{"name": …, "run": …}` too. `"definitions": "parts.json"` beside `datasets`
-    names a file in the same directory into which the portal writes those that it defines.
+    A dataset may also have a `file_list` of `{"name": …, "run": …}`. `"definitions": "parts.json"` beside `datasets`
+    names a file in the same directory, to which the portal writes the datasets that it defines.
     """
 
     def __init__(self, address: str) -> None:
@@ -132,11 +133,11 @@ class FileCatalogue:
             raise CatalogueError(f"{self.path} names no file for definitions")
         runs = {file.name: file.run for file in self.files_of(whole)}
         if missing := [file for file in files if file not in runs]:
-            raise CatalogueError(f"{whole} has no file {missing[0]} any more")
+            raise CatalogueError(f"{whole} no longer has the file {missing[0]}")
         listed = [{"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files]
         row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
         if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
-            raise CatalogueError(f"there is another dataset {name}")
+            raise CatalogueError(f"another dataset is named {name}")
         try:
             with path.with_name(f"{path.name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -147,7 +148,7 @@ class FileCatalogue:
             raise CatalogueError(f"{path} cannot be written: {error}") from None
 
     def _definitions(self) -> Path | None:
-        """Return the file of the portal's definitions, where the catalogue names one."""
+        """Return the file for definitions by the portal, if the catalogue names one."""
         beside = _read_now(self.path)[1]
         return self.path.with_name(beside) if beside else None
 
@@ -156,8 +157,21 @@ class FileCatalogue:
         return known if path is None or not path.exists() else _read_now(path)[0] | known
 
 
+class _Row(BaseModel, strict=True):
+    name: str
+    files: NonNegativeInt | None = None
+    events: NonNegativeInt | None = None
+    size_bytes: NonNegativeInt | None = None
+    file_list: tuple[DataFile, ...] = ()
+
+
+class _Content(BaseModel):
+    datasets: list[_Row]
+    definitions: Any = ""
+
+
 def _read_now(path: Path) -> tuple[_Known, str]:
-    """Return what `_read` does of the file as it is now."""
+    """Return what `_read` returns for the current file."""
     try:
         found = path.stat()
         return _read(path, found.st_mtime_ns, found.st_size)
@@ -167,41 +181,28 @@ def _read_now(path: Path) -> tuple[_Known, str]:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
-    """Return the datasets of a file, and the name of the file beside it that has more; empty for none."""
+    """Return the datasets of a file, and the name of its file of definitions; empty for none."""
     try:
-        content = json.loads(path.read_bytes())
-        beside = content.get("definitions")
-        known = {
-            row["name"]: (_dataset(row), tuple(map(_file, row.get("file_list", ())))) for row in content["datasets"]
-        }
-        return known, beside if isinstance(beside, str) and Path(beside).name == beside else ""
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CatalogueError(f"{path} is no catalogue: {type(error).__name__}: {error}") from None
+        content = _Content.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise CatalogueError(f"{path} is no catalogue: {place}: {fault['msg']}") from None
+    known = {
+        row.name: (Dataset(row.name, row.files, row.events, row.size_bytes), row.file_list) for row in content.datasets
+    }
+    beside = content.definitions
+    return known, beside if isinstance(beside, str) and Path(beside).name == beside else ""
 
 
 def _write(path: Path, content: object) -> None:
-    """Put a file in the place of another at once, so that nobody reads half of it."""
+    """Replace a file atomically, so that no reader sees a partial one."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("w") as output:
         json.dump(content, output)
         output.flush()
         os.fsync(output.fileno())
     fresh.replace(path)
-
-
-def _dataset(row: Mapping[str, Any]) -> Dataset:
-    numbers = {name: row.get(name) for name in ("files", "events", "size_bytes")}
-    wrong = [name for name, value in numbers.items() if value is not None and (type(value) is not int or value < 0)]
-    if wrong or not isinstance(row["name"], str):
-        raise ValueError(f"{row['name']!r}: {', '.join(wrong) or 'name'} is not as it should be")
-    return Dataset(row["name"], **numbers)
-
-
-def _file(row: Mapping[str, Any]) -> DataFile:
-    name, run = row["name"], row.get("run")
-    if not isinstance(name, str) or (run is not None and type(run) is not int):
-        raise ValueError(f"{row!r} is no file with a run")
-    return DataFile(name, run)
 
 
 def find_datasets(names: Iterable[str]) -> tuple[Mapping[str, Dataset] | None, str]:
