@@ -110,7 +110,7 @@ def test_only_the_opg_with_a_reason_and_once(running, send, approver, liaison, s
     with pytest.raises(InvalidFields):
         accept(running, approver, reason="  ")
     accept(running, approver)
-    with pytest.raises(InvalidTransition, match="opg-one has taken stage one as it is already"):
+    with pytest.raises(InvalidTransition, match="opg-one already accepted stage one"):
         accept(running, shifter)
     with pytest.raises(InvalidTransition, match="Withdraw that first"):
         retry_failed(request=running.request, position=0, by=shifter, at=AT)
@@ -134,7 +134,7 @@ def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
     assert [stage.row.sums.retried for stage in progress_now(running.request, at=AT).stages] == [1, 0]
     report = report_of(running.request, at=AT)
     assert (report["total"]["retried"], report["stages"][0]["retried"]) == (1, 1)
-    with pytest.raises(InvalidTransition, match="waits for all of its jobs already"):
+    with pytest.raises(InvalidTransition, match="this stage is not accepted"):
         withdraw_acceptance(request=running.request, position=0, by=shifter, at=AT, reason="Again.")
 
 

@@ -151,7 +151,8 @@ def count_runs(ranges: Runs) -> int:
 
 def _cut_runs(left: Runs, cut: Cut) -> list[Runs]:
     """Divide runs among the parts, lowest first."""
-    found, left = [], list(left)
+    found: list[Runs] = []
+    left = list(left)
     for share in cut.share(count_runs(left)):
         part: list[tuple[int, int]] = []
         while missing := share - count_runs(part):
