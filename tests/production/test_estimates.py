@@ -96,7 +96,7 @@ def test_disk_is_by_the_size_written_here_or_by_earlier_outputs_or_not_known():
     (found,) = of(stages=(written,)).stages
     assert (found.disk_bytes, found.disk_basis) == (
         Range(250e3, 250e3, 250e3),
-        "the size of an event that is written here",
+        "the size per event in the request",
     )
     outputs = [Dataset("a", events=10, size_bytes=1000), Dataset("b", events=10, size_bytes=3000), Dataset("c")]
     (found,) = of(past(output_dataset="a"), past("B", output_dataset="b"), datasets=outputs).stages

@@ -207,30 +207,34 @@ stages:
 def test_every_fault_is_told_with_its_line(nova, liaison):
     found = faults(FAULTY, liaison)
     assert [line for line, _ in found] == [2, 3, 4, 5, 8, 9, 10, 11, 12]
-    assert found[0][1] == "title: This must be text; put it in quotes."
+    assert found[0][1] == "title: Enter text. Put it in quotes."
     assert "memory_bytes: " in found[4][1]
-    assert found[7][1] == "“name” is given twice."
+    assert found[7][1] == "“name” appears twice."
 
 
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("", 0, "Say of which experiment"),
-        ("experiment: NOVA\na: [1", 2, "This is no YAML"),
-        ("experiment: [NOVA", 1, "This is no YAML"),
-        ("experiment: DUNE", 1, "You are no liaison of “DUNE”."),
-        ("- NOVA", 1, "This must be names with values."),
+        ("", 0, "Enter the experiment"),
+        ("experiment: NOVA\na: [1", 2, "Invalid YAML"),
+        ("experiment: [NOVA", 1, "Invalid YAML"),
+        ("experiment: DUNE", 1, "You are not a liaison of “DUNE”."),
+        ("- NOVA", 1, "Enter names with values."),
         ("a: &a [*a]", 1, "References"),
         ("[" * 5000, 1, "nested deeper"),
-        ("experiment: NOVA\nworkflow: tea", 2, "There is no workflow type “tea” any more."),
-        ("experiment: NOVA\nworkflow: skim\nworkflow_version: 9", 3, "has no version 9 any more; the newest is 1"),
-        ("experiment: NOVA\nworkflow: merge", 2, "cannot be of the type"),
-        ("a: !!python/object/apply:os.system [ls]", 0, "Say of which experiment"),
-        ("x" * 2_000_001, 0, "At most 2,000,000 bytes"),
+        ("experiment: NOVA\nworkflow: tea", 2, "The workflow type “tea” does not exist."),
+        (
+            "experiment: NOVA\nworkflow: skim\nworkflow_version: 9",
+            3,
+            "has no version 9. Remove this line to use the newest one, 1.",
+        ),
+        ("experiment: NOVA\nworkflow: merge", 2, "cannot have the type"),
+        ("a: !!python/object/apply:os.system [ls]", 0, "Enter the experiment"),
+        ("x" * 2_000_001, 0, "Use at most 2,000,000 bytes"),
         (
             "experiment: NOVA\nstages:\n" + "- {name: a, jobs: 5}\n" * 10_000,
             103,
-            "At most 100 stages; this has 10,000.",
+            "A request has at most 100 stages. This one has 10,000.",
         ),
         ('experiment: NOVA\ntitle: "\\0"', 2, "NUL"),
         ("experiment: NOVA\ndeadline: 2026-02-31", 2, "Enter a date as 2026-12-31."),
@@ -250,7 +254,7 @@ def test_version_that_is_gone_loses_nothing_of_the_text(nova, liaison, browse):
     answer = browse(liaison).post(IMPORT, {"text": text})
 
     assert answer.status_code == 400
-    assert "has no version 1 any more; the newest is 2" in answer.content.decode()
+    assert "has no version 1. Remove this line to use the newest one, 2." in answer.content.decode()
     assert answer.context["form"]["text"].value() == text
     kept = browse(liaison).post(IMPORT, {"text": text.replace("workflow_version: 1\n", "")})
     assert content_of(Request.objects.get()).stages == monte_carlo().stages

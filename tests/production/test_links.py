@@ -272,7 +272,12 @@ def test_page_says_why_not(nova, liaison, approver, browse):
 
 @pytest.mark.parametrize(
     ("sent", "words"),
-    [({"size": "0"}, "from 1 to 19,999,999"), ({"size": "much"}, "Write"), ({"by": "runs"}, "Select"), ({}, "3 parts")],
+    [
+        ({"size": "0"}, "from 1 to 19,999,999"),
+        ({"size": "much"}, "Enter a whole"),
+        ({"by": "runs"}, "Select"),
+        ({}, "3 parts"),
+    ],
 )
 def test_what_was_typed_wrong_is_told_beside_its_field(sent, words, queued, liaison, browse):
     data = {"by": "events", "size": "8 M", "do": "preview"} | sent

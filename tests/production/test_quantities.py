@@ -89,7 +89,7 @@ def test_what_is_written_is_read_the_same(number):
 @given(st.text(max_size=20))
 def test_any_text_is_a_number_or_a_clear_refusal(text):
     for parse in (parse_size, parse_duration, parse_count):
-        assert re.match(r"\d|Write a ", answer(parse, text))
+        assert re.match(r"\d|Enter a ", answer(parse, text))
 
 
 def answer(parse, text: str) -> str:

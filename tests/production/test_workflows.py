@@ -155,7 +155,7 @@ def test_references_of_a_declaration_are_followed_as_far_as_they_are_few():
     assert [len(kind.arguments) for kind in read_declaration(shared, key="t").stages] == [2, 2]
     laughs = "a0: &a0 [ha, ha, ha]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
     assert "300,000 values" in faults(laughs)["declaration"]
-    assert "Nothing above has the name &later" in faults("help: *later\ntitle: &later x")["declaration"]
+    assert "&later is not defined above" in faults("help: *later\ntitle: &later x")["declaration"]
 
 
 def test_line_of_a_fault_is_told():
@@ -225,7 +225,7 @@ def test_same_declaration_makes_no_new_version_and_a_bad_one_none(nova):
     with pytest.raises(InvalidFields) as refused:
         save_workflow(workflow_type=kind, declaration="title: x", by="ana", at=AT)
 
-    assert "stages: At least one kind of stage is needed." in refused.value.problems["declaration"]
+    assert "stages: Declare at least one kind of stage." in refused.value.problems["declaration"]
     assert kind.versions.count() == 1
     assert not Event.objects.filter(kind="workflow.saved").exists()
 

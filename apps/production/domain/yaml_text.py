@@ -1,7 +1,7 @@
-"""YAML as plain data, with the line of each value: names, lists, text, numbers, true, false and null.
+"""Reading YAML as plain data, with the line of each value.
 
-Built in one pass of what the parser finds, so that nothing too large or too deep is ever built. Values are those of
-JSON (the core schema of YAML 1.2): there are no tags, no dates, no `yes` for true, no `08:00` for 480.
+Data is built in one pass over the parser's events, so that nothing too large or too deep is ever built. Values are
+those of JSON (the core schema of YAML 1.2): no tags, no dates, no merge keys, no `yes` for true, no `08:00` for 480.
 """
 
 import re
@@ -27,7 +27,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a text, and in which line; 0 for the text as a whole."""
+    """A fault of a text with its line; 0 for the text as a whole."""
 
     line: int
     message: str
@@ -39,23 +39,23 @@ class Fault:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a text holds, the line of each field by its path, and what could not be read."""
+    """The data of a text, the line of each field by path, and all faults."""
 
     data: Any
     lines: Mapping[str, int]
     faults: list[Fault]
 
     def line(self, path: str) -> int:
-        """Return the line of a field, or of the nearest that holds it."""
+        """Return the line of a field, or of the nearest one above it."""
         while path not in self.lines and path:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 0)
 
 
 def parse_yaml(text: str, *, longest: int = MAX_BYTES, references: bool = False) -> Parsed:
-    """Read a text as far as it goes; `references` takes `&name` and `*name`. The data is None where it ends early."""
+    """Read a text; `references` allows `&name` and `*name`. The data is None if the text cannot be read to its end."""
     if len(text.encode(errors="replace")) > longest:
-        return Parsed(None, {}, [Fault(0, f"At most {longest:,} bytes.")])
+        return Parsed(None, {}, [Fault(0, f"Use at most {longest:,} bytes.")])
     try:
         builder = _Builder(text, references=references)
         return Parsed(builder.document(), builder.lines, builder.faults)
@@ -64,17 +64,17 @@ def parse_yaml(text: str, *, longest: int = MAX_BYTES, references: bool = False)
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        last = text.count("\n", 0, len(text.rstrip())) + 1  # a parser finds at the end what lacks above it
+        last = text.count("\n", 0, len(text.rstrip())) + 1  # the parser reports missing parts at the end
         line = min(mark.line + 1, last) if mark else 0
-        return Parsed(None, {}, [Fault(line, f"This is no YAML: {' '.join(str(what).split())[:200]}.")])
+        return Parsed(None, {}, [Fault(line, f"Invalid YAML: {' '.join(str(what).split())[:200]}.")])
 
 
 class _TooMuch(Exception):
-    """The text is too large or too deep to go on; the argument is the fault."""
+    """The text is too large or too deep; the argument is the fault."""
 
 
 class _Builder:
-    """Builds data of the parser's events; `lines` has the line of each value by its path."""
+    """Builds data from the parser's events; `lines` has the line of each value by path."""
 
     def __init__(self, text: str, *, references: bool) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
@@ -85,11 +85,11 @@ class _Builder:
         self.faults: list[Fault] = []
 
     def document(self) -> Any:
-        """Return what the only document holds; an empty one is a mapping of nothing."""
+        """Return the data of the only document; an empty one is an empty mapping."""
         begins = (event for event in self._events if isinstance(event, yaml.DocumentStartEvent))
         found = [self._value(next(self._events), "", 0) for _ in begins]
         if len(found) > 1:
-            self.faults.append(Fault(1, "This holds several documents, and only one is taken."))
+            self.faults.append(Fault(1, "The text has several documents. Keep only one."))
         return {} if found in ([], [None]) else found[0]
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
@@ -97,36 +97,29 @@ class _Builder:
         self._count += 1
         self.lines.setdefault(path, line)
         if depth > _MAX_DEPTH:
-            raise _TooMuch(Fault(line, f"This is nested deeper than {_MAX_DEPTH} levels."))
+            raise _TooMuch(Fault(line, f"The text is nested deeper than {_MAX_DEPTH} levels."))
         match event:
             case yaml.AliasEvent():
-                value, size = self._reference(str(event.anchor), line, path)
+                value, size = self._named.get(str(event.anchor), (None, 0))
                 self._count += size
+                if not self._references:
+                    message = "References (&name, *name) are not supported. Write out the value."
+                    self.faults.append(Fault(line, message, path))
+                elif event.anchor not in self._named:
+                    self.faults.append(Fault(line, f"&{event.anchor[:_LONGEST_NAME]} is not defined above.", path))
             case yaml.SequenceStartEvent():
-                value = list(self._items(path, depth))
+                value = []
+                while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
+                    value.append(self._value(item, f"{path}.{len(value)}", depth + 1))
             case yaml.MappingStartEvent():
                 value = dict(self._pairs(path, depth))
             case _:
                 value = self._scalar(event, line, path)
         if self._count > _MAX_VALUES:
-            raise _TooMuch(Fault(line, f"This holds more than {_MAX_VALUES:,} values."))
-        if event.anchor:
+            raise _TooMuch(Fault(line, f"The text has more than {_MAX_VALUES:,} values."))
+        if event.anchor and self._references:
             self._named[event.anchor] = value, self._count - before
         return value
-
-    def _reference(self, name: str, line: int, path: str) -> tuple[Any, int]:
-        """Return what a name stands for, and how many values that are."""
-        if not self._references:
-            self.faults.append(Fault(line, "References (&name, *name) are not taken: write the value out.", path))
-        elif name not in self._named:
-            self.faults.append(Fault(line, f"Nothing above has the name &{name[:_LONGEST_NAME]}.", path))
-        return self._named.get(name, (None, 0)) if self._references else (None, 0)
-
-    def _items(self, path: str, depth: int) -> Iterator[Any]:
-        position = 0
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            yield self._value(event, f"{path}.{position}", depth + 1)
-            position += 1
 
     def _pairs(self, path: str, depth: int) -> Iterator[tuple[str, Any]]:
         seen: set[str] = set()
@@ -134,9 +127,9 @@ class _Builder:
             line, here, fault = event.start_mark.line + 1, path, ""
             name = self._value(event, path, depth + 1)
             if not isinstance(name, str):
-                fault = "A name here must be plain text."
+                fault = "Names must be plain text."
             elif name in seen:
-                fault = f"“{name[:_LONGEST_NAME]}” is given twice."
+                fault = f"“{name[:_LONGEST_NAME]}” appears twice."
             else:
                 here = f"{path}.{name[:_LONGEST_NAME]}" if path else name[:_LONGEST_NAME]
                 self.lines[here] = line
@@ -149,7 +142,7 @@ class _Builder:
 
     def _scalar(self, event: Any, line: int, path: str) -> Any:
         if event.tag not in {None, "!"}:
-            self.faults.append(Fault(line, "Tags (!name) are not taken: write the value alone.", path))
+            self.faults.append(Fault(line, "Tags (!name) are not supported. Write only the value.", path))
             return None
         if not event.implicit[0]:  # in quotes, or a block
             return event.value

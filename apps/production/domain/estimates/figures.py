@@ -1,4 +1,4 @@
-"""What a request will cost and when it ends, from past jobs of the same stages. Knows nothing of the database."""
+"""Estimates of cost and duration of a request from past jobs of the same stages. No database access here."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from datetime import date, timedelta
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.outputs.datasets import Dataset
 
-#: The quantiles that are kept of past jobs, and the part of the jobs for which each of them stands.
+#: The stored quantiles of past jobs, and the fraction of jobs that each represents.
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 _WEIGHTS = (0.175, 0.20, 0.25, 0.20, 0.175)
-#: So many completed jobs are enough to rest on; with fewer, jobs that are less alike count too.
+#: With fewer completed jobs than this, less similar jobs count too.
 ENOUGH = 20
 DAY = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastStage:
-    """Jobs of one stage of an earlier request. Quantiles are those of `QUANTILES`, of jobs that completed."""
+    """Jobs of one stage of an earlier request. Quantiles are those of `QUANTILES`, over completed jobs."""
 
     request: str
     release: str = ""
@@ -25,43 +25,40 @@ class PastStage:
     output_dataset: str = ""
     events_per_job: float | None = None
     completed: int
-    #: Of all attempts, the failed ones included.
+    #: Over all attempts, failed ones included.
     core_seconds: float
     completed_wall_seconds: float
     wall_seconds: tuple[float, ...]
     memory_bytes: tuple[float, ...] = ()
-    #: Jobs that completed on a day on which any did.
+    #: Jobs completed per day, over days with any.
     per_day: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Range:
-    """A figure that is not certain: half of what is known lies between `low` and `high`."""
+    """An uncertain figure: half of the known values lie between `low` and `high`."""
 
     low: float
     mid: float
     high: float
 
-    def __add__(self, other: "Range") -> "Range":
-        return Range(self.low + other.low, self.mid + other.mid, self.high + other.high)
-
 
 @dataclass(frozen=True, kw_only=True)
 class StageEstimate:
-    """The figures of one stage, and what they rest on: so many past jobs of these requests, alike in `alike`."""
+    """The figures of one stage and their basis: past jobs of these requests, similar in `alike`."""
 
     name: str
     past_jobs: int = 0
-    #: How many past jobs had the same release and configuration, whatever the figures rest on.
+    #: Past jobs with the same release and configuration, even if the figures use more jobs.
     same_jobs: int = 0
     requests: tuple[str, ...] = ()
     alike: str = ""
-    #: Whether jobs had other numbers of events then, which the times take into account.
+    #: Whether times are scaled by the number of events per job.
     scaled: bool = False
-    #: Of one job.
+    #: Per job.
     wall_seconds: Range | None = None
     memory_bytes: Range | None = None
-    #: The wall time and memory that nine of ten past jobs stayed within.
+    #: The 90th percentiles of past jobs.
     wall_most: float | None = None
     memory_most: float | None = None
     #: Of all jobs.
@@ -73,11 +70,11 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The figures of a request. A sum is there only where every stage has its part."""
+    """The figures of a request. A sum is None unless every stage has a value."""
 
     stages: tuple[StageEstimate, ...] = ()
     today: date | None = None
-    #: Earliest, likeliest and latest day on which it is expected to begin; without, no wait is counted.
+    #: Earliest, likeliest and latest day of the expected start; without it, no wait is counted.
     begins: tuple[date, date, date] | None = None
 
     @property
@@ -86,7 +83,7 @@ class Estimate:
 
     @property
     def without(self) -> list[str]:
-        """Return the names of the stages for which there are no past jobs."""
+        """Return the names of stages without past jobs."""
         return [stage.name for stage in self.stages if not stage.past_jobs]
 
     @property
@@ -103,10 +100,7 @@ class Estimate:
 
     @property
     def finish(self) -> tuple[date, date, date] | None:
-        """Return the earliest, likeliest and latest day on which it ends, stage after stage.
-
-        It is counted from the day on which it is expected to begin, the late end from the late one; else from today.
-        """
+        """Return the earliest, likeliest and latest day of the end, from the expected start, or else from today."""
         days = self.days
         if days is None or self.today is None or days.high > 36_500:
             return None
@@ -125,14 +119,14 @@ def estimate(
     today: date,
     begins: tuple[date, date, date] | None = None,
 ) -> Estimate:
-    """Estimate each stage from past ones of its name in small letters; `datasets` are what those have written."""
+    """Estimate each stage from past stages, by lower-case name; `datasets` are their outputs."""
     return Estimate(estimate_stages(content.stages, past=past, datasets=datasets), today, begins)
 
 
 def estimate_stages(
     stages: Iterable[StageContent], *, past: Mapping[str, Sequence[PastStage]], datasets: Mapping[str, Dataset]
 ) -> tuple[StageEstimate, ...]:
-    """Estimate each stage by itself, in order."""
+    """Estimate each stage separately, in order."""
     return tuple(
         _stage(stage, position, past.get(stage.name.casefold(), ()), datasets)
         for position, stage in enumerate(stages, start=1)
@@ -168,7 +162,7 @@ def _stage(
 
 
 def _alike(stage: StageContent, past: Sequence[PastStage]) -> tuple[Sequence[PastStage], str]:
-    """Return the past stages that are most alike and yet enough, and in what they are alike."""
+    """Return the most similar past stages that are enough, and their similarity in words."""
     release = [row for row in past if row.release == stage.release]
     configuration = [row for row in past if row.configuration == stage.configuration]
     choices: list[tuple[Sequence[PastStage], str]] = [
@@ -187,14 +181,14 @@ def _is_same(stage: StageContent, row: PastStage) -> bool:
 
 
 def _scale(stage: StageContent, row: PastStage) -> float:
-    """Return how many times as many events a job has as it had then; 1 where it is not known."""
+    """Return the ratio of events per job now and then; 1 if unknown."""
     if not (stage.events and stage.jobs and row.events_per_job):
         return 1.0
     return stage.events / stage.jobs / row.events_per_job
 
 
 def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | None:
-    """Return the mean over past jobs, failed attempts included, between those of quick and of slow jobs."""
+    """Return the mean over past jobs, failed attempts included, with the quartiles of single jobs."""
     if not stage.jobs:
         return None
     jobs, completed = stage.jobs, sum(row.completed for row in rows)
@@ -209,7 +203,7 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
 
 
 def _days(stage: StageContent, rows: Sequence[PastStage], walls: list[tuple[float, float]]) -> Range | None:
-    """Return the days for all jobs at the pace of past ones; never less than one job takes."""
+    """Return the days for all jobs at the pace of past jobs, at least the time of one job."""
     paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
     pace, least = _range(paces), (quantile(walls, 0.5) or 0) / DAY
     if not stage.jobs or pace is None or not pace.low:
@@ -218,13 +212,13 @@ def _days(stage: StageContent, rows: Sequence[PastStage], walls: list[tuple[floa
 
 
 def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]) -> tuple[Range | None, str]:
-    """Return what the output takes: by the size of an event as written here, else as earlier outputs had it."""
+    """Return the output size, by the declared size of an event, or else the size in earlier outputs."""
     stated = stage.arguments.get("output_event_bytes")
     if not stage.events:
         return None, ""
     if isinstance(stated, int) and stated > 0:
         size = float(stated * stage.events)
-        return Range(size, size, size), "the size of an event that is written here"
+        return Range(size, size, size), "the size per event in the request"
     sizes = [
         found.size_bytes / found.events
         for name in {row.output_dataset for row in rows}
@@ -237,7 +231,7 @@ def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str,
 
 
 def _points(rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]) -> list[tuple[float, float]]:
-    """Return values with their weights, smallest first: each quantile stands for its part of the row's jobs."""
+    """Return values with their weights, smallest first; each quantile represents a fraction of the jobs of its row."""
     return sorted(
         (value, weight * row.completed)
         for row in rows
@@ -246,7 +240,7 @@ def _points(rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[fl
 
 
 def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None:
-    """Return the smallest value that at least this part of the weight does not exceed."""
+    """Return the smallest value that at least this fraction of the weight does not exceed."""
     wanted, reached = part * sum(weight for _, weight in points), 0.0
     for value, weight in points:
         reached += weight
@@ -261,9 +255,8 @@ def _range(points: Sequence[tuple[float, float]]) -> Range | None:
 
 
 def _sum(parts: Iterable[Range | None]) -> Range | None:
-    total: Range | None = None
-    for part in parts:
-        if part is None:
-            return None
-        total = part if total is None else total + part
-    return total
+    known = list(parts)
+    ranges = [part for part in known if part is not None]
+    if not ranges or len(ranges) < len(known):
+        return None
+    return Range(sum(r.low for r in ranges), sum(r.mid for r in ranges), sum(r.high for r in ranges))

@@ -1,4 +1,4 @@
-"""Past jobs of the same stages, as estimates take them: in a fixed number of queries."""
+"""Past jobs of the same stages, for estimates, in a fixed number of queries."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

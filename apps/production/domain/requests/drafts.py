@@ -43,8 +43,12 @@ def create_draft(
     if origin is None and not is_liaison(by, experiment.pk):
         raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
     _check_shape(content, at)
+    # The locked row makes others wait; a rollback releases the number.
+    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
+    counter.last += 1
+    counter.save(update_fields=["last"])
     request = Request.objects.create(
-        key=_next_key(experiment),
+        key=f"{experiment.key}-{counter.last:04d}",
         experiment=experiment,
         workflow=version_of(content.workflow, experiment=experiment, at=at),
         arguments=dict(content.arguments),
@@ -83,17 +87,21 @@ def save_draft(
     if request.state not in EDITABLE and (typing or not may_change(request.state, old)):
         raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
     _check_shape(content, at)
-    judged = review_changes(request.state, old, content)
-    if not judged.changes:
+    review = review_changes(request.state, old, content)
+    if not review.changes:
         return request
     if request.state not in EDITABLE:
-        _check_change(request, judged, content, at)
-    short = [{name: text[:200] for name, text in change.items()} for change in judged.changes[:MAX_CHANGES]]
-    data = {"changes": short, "count": len(judged.changes)}
-    _write_content(request, content)
-    if judged.material:
+        _check_change(request, review, content, at)
+    short = [{name: text[:200] for name, text in change.items()} for change in review.changes[:MAX_CHANGES]]
+    data = {"changes": short, "count": len(review.changes)}
+    for name in FIELDS:
+        setattr(request, name, getattr(content, name))
+    request.arguments = dict(content.arguments)
+    request.save(update_fields=[*FIELDS, "arguments"])
+    _write_stages(request, content)
+    if review.material:
         data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
-    if judged.material and request.state not in EDITABLE:
+    if review.material and request.state not in EDITABLE:
         stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
         apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
         keep_revision(request=request, by=by, at=at, submitted=True)
@@ -114,14 +122,13 @@ def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
     return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < MERGE_WINDOW
 
 
-def _check_change(request: Request, judged: ChangeReview, content: RequestContent, at: datetime) -> None:
+def _check_change(request: Request, review: ChangeReview, content: RequestContent, at: datetime) -> None:
     """Reject changes that are not allowed in this state, or that leave the request incomplete."""
-    if judged.refused:
-        raise InvalidFields(judged.refused)
-    touched = {change["path"] for change in judged.changes}
+    if review.refused:
+        raise InvalidFields(review.refused)
+    touched = {change["path"] for change in review.changes}
     findings = [found for found in run_request_checks(request, at, content) if found.blocks]
-    problems = messages_of(found for found in findings if judged.material or found.path in touched)
-    if problems:
+    if problems := messages_of(found for found in findings if review.material or found.path in touched):
         raise InvalidFields(problems)
 
 
@@ -129,22 +136,6 @@ def _check_shape(content: RequestContent, at: datetime) -> None:
     problems = check_shape(content, basic_facts(at))
     if problems:
         raise InvalidFields(problems)
-
-
-def _next_key(experiment: Experiment) -> str:
-    """Return the next key. The locked row makes others wait; a rollback releases the number."""
-    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
-    counter.last += 1
-    counter.save(update_fields=["last"])
-    return f"{experiment.key}-{counter.last:04d}"
-
-
-def _write_content(request: Request, content: RequestContent) -> None:
-    for name in FIELDS:
-        setattr(request, name, getattr(content, name))
-    request.arguments = dict(content.arguments)
-    request.save(update_fields=[*FIELDS, "arguments"])
-    _write_stages(request, content)
 
 
 def _write_stages(request: Request, content: RequestContent) -> None:

@@ -69,12 +69,9 @@ def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign:
     state, experiment = RequestState(request.state), request.experiment
     last = next((event for event in reversed(events) if event.new == state), None)
     if state == RequestState.DRAFT:
-        words = (
-            "Not submitted yet.",
-            "Complete and submit it."
-            if may(user, Actor.LIAISON, request)
-            else f"Liaisons of {experiment} are writing it.",
-        )
+        is_author = may(user, Actor.LIAISON, request)
+        step = "Complete and submit it." if is_author else f"Liaisons of {experiment} are writing it."
+        words = ("Not submitted yet.", step)
     elif state == RequestState.AWAITING_APPROVAL and to_sign:
         words = ("Waiting for you.", "Approve it, request changes or reject it.")
     elif state == RequestState.CHANGES_REQUESTED:
@@ -88,20 +85,14 @@ def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign:
 _WORDS = {
     RequestState.SUBMITTED: ("Waiting for checks.", "It is then sent for approval, or returned."),
     RequestState.CHECKING: ("Checking.", "It is then sent for approval, or returned."),
-    RequestState.AWAITING_APPROVAL: (
-        "Waiting for signatures.",
-        "Its author and submitter cannot sign it.",
-    ),
+    RequestState.AWAITING_APPROVAL: ("Waiting for signatures.", "Its requesters cannot sign it."),
     RequestState.APPROVED: ("Approved.", "It will be added to the queue."),
     RequestState.QUEUED: ("Queued.", "Requests start in order of rank."),
     RequestState.TESTING: ("Testing.", "Production starts once the test passes."),
     RequestState.RUNNING: ("In production.", "Data quality review follows once its jobs finish."),
     RequestState.ON_HOLD: ("On hold.", "No new jobs start until the OPG releases it."),
     RequestState.COMPLETING: ("Jobs finished.", "Data quality review is next."),
-    RequestState.DATA_QUALITY: (
-        "In data quality review.",
-        "It is done once every data quality check passes or is waived.",
-    ),
+    RequestState.DATA_QUALITY: ("In data quality review.", "It is done once every check passes or is waived."),
 }
 
 

@@ -1,4 +1,4 @@
-"""A workflow type as declared in YAML or JSON, read into one `Workflow`; every fault is named with its place."""
+"""Declarations of workflow types in YAML or JSON, read into a `Workflow`, with the place of every fault."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, field, replace
@@ -28,16 +28,16 @@ from apps.production.domain.yaml_text import Fault, parse_yaml
 
 MAX_BYTES = 100_000
 _BUILTIN = Path(__file__).parent / "declarations"
-#: What a command may take beside its stage's arguments; filled in for each job when it is submitted.
+#: Placeholders of a command besides the arguments of its stage; filled in for each job at submission.
 JOB_WORDS = frozenset(
     {"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "most_events", "seed", "files"}
 )
-#: Words, and groups of words that are left out together.
+#: Words, and groups of words that are omitted together.
 Command = tuple[str | tuple[str, ...], ...]
 
 
 class DeclarationError(ValueError):
-    """A declaration cannot be used; `problems` lists every fault as (place, what is wrong)."""
+    """A declaration is invalid; `problems` lists every fault as (place, message)."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
@@ -47,14 +47,14 @@ class DeclarationError(ValueError):
 def _of_request(argument: Any) -> Any:
     name = argument.get("name") if isinstance(argument, dict) else argument
     if isinstance(argument, str):
-        raise ValueError(f"{name!r} alone is for a stage, and names one of: {', '.join(CORE)}. Declare others.")  # noqa: TRY004
+        raise ValueError(f"{name!r} without a declaration is valid only in a stage, for one of: {', '.join(CORE)}.")  # noqa: TRY004
     if isinstance(name, str) and name in TAKEN:
-        raise ValueError(f"{name!r} is taken: every request has it.")
+        raise ValueError(f"{name!r} is reserved: every request has it.")
     return argument
 
 
 def _of_stage(argument: Any) -> Any:
-    """Read a name alone, or a name with other words, as the argument that the portal knows by it."""
+    """Complete the name of a built-in argument, alone or with other labels, to the whole argument."""
     name = argument.get("name") if isinstance(argument, dict) else argument
     core = CORE.get(name) if isinstance(name, str) else None
     if isinstance(argument, str):
@@ -63,7 +63,7 @@ def _of_stage(argument: Any) -> Any:
 
 
 def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    """Refuse two of one name, and what the column of one that the portal knows would not hold."""
+    """Reject duplicate names, and types and limits that the column of a built-in argument cannot hold."""
     raise_faults(_faults_of_arguments(arguments))
     return arguments
 
@@ -80,7 +80,7 @@ def _faults_of_arguments(arguments: Sequence[Argument]) -> Iterator[tuple[tuple[
 
 
 class _Declared:
-    """What has arguments: a workflow type for the request, and each kind of its stages."""
+    """A declaration with arguments: a workflow type, or a kind of stage."""
 
     arguments: tuple[Argument, ...]
 
@@ -89,7 +89,7 @@ class _Declared:
 
     @cached_property
     def reader(self) -> SchemaValidator:
-        """Return what reads the arguments that are no fields, each in its own way."""
+        """Return the validator of the arguments that are not fields."""
         own = [argument for argument in self.arguments if argument.name not in CORE]
         read = {argument.name: core_schema.no_info_plain_validator_function(argument.read) for argument in own}
         fields = {name: core_schema.typed_dict_field(one, required=False) for name, one in read.items()}
@@ -98,9 +98,9 @@ class _Declared:
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class StageType(_Declared):
-    """A kind of stage: its arguments in the order of the form, and the command that its jobs run, word by word.
+    """A kind of stage: its arguments in the order of the form, and the words of the command of its jobs.
 
-    Words of `command` in a tuple of their own are left out together where one of their arguments is empty.
+    A tuple of words in `command` is omitted if one of its arguments is empty.
     """
 
     key: str = ""
@@ -117,7 +117,7 @@ class StageType(_Declared):
     def _faults(self) -> Iterator[tuple[tuple[int | str, ...], str]]:
         yield from ((("arguments", *place), fault) for place, fault in _faults_of_arguments(self.arguments))
         if self.argument("name") is None:
-            yield ("arguments",), "A stage has the argument “name”: its jobs carry it."
+            yield ("arguments",), "A stage requires the argument “name”, which its jobs carry."
         known = JOB_WORDS.union(argument.name for argument in self.arguments)
         for part in self.command:
             for word in part if isinstance(part, tuple) else (part,):
@@ -125,27 +125,27 @@ class StageType(_Declared):
 
     @property
     def command_shown(self) -> str:
-        """Return the command as people read it."""
+        """The command as text, with optional words in brackets."""
         return " ".join(word if isinstance(word, str) else f"[{' '.join(word)}]" for word in self.command)
 
 
 def _faults_of_word(word: str, known: Collection[str]) -> Iterator[str]:
-    """A word is text with `{argument}` in it; it is filled in and handed on whole, never read by a shell."""
+    """Yield the faults of a word, text with `{argument}` in it, which no shell ever parses."""
     try:
         names = [(name, spec, change) for _, name, spec, change in Formatter().parse(word) if name is not None]
     except ValueError as error:
-        yield f"{word!r}: {error}. Write {{{{ for a brace."
+        yield f"{word!r}: {error}. Use {{{{ for a brace."
         return
     for name, spec, change in names:
         if name not in known or spec or change:
-            yield f"{word!r} takes {name!r}, which is no argument of this stage."
+            yield f"{word!r}: {name!r} is not an argument of this stage."
         elif name == "files" and word != "{files}":
-            yield f"{word!r}: the files are words of their own, {{files}} alone."
+            yield f"{word!r}: use {{files}} as a separate word."
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Workflow(_Declared):
-    """One version of a workflow type. `begins_with` are the stages of a new request."""
+    """A version of a workflow type. `begins_with` lists the stages of a new request."""
 
     key: str
     number: int = field(default=0, compare=False)
@@ -158,23 +158,23 @@ class Workflow(_Declared):
     @field_validator("stages", mode="before")
     @classmethod
     def _by_key(cls, stages: Any) -> Any:
-        """Read the kinds of stages by their keys, as a declaration has them."""
+        """Read the kinds of stages from a mapping by key."""
         if not stages:
-            raise ValueError("At least one kind of stage is needed.")
+            raise ValueError("Declare at least one kind of stage.")
         read = _STAGES.validate_python(stages) if isinstance(stages, dict) else {}
         return tuple(replace(stage, key=key) for key, stage in read.items()) or stages
 
     @field_validator("begins_with")
     @classmethod
     def _begins_with(cls, keys: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        """Return the first stage where none is named. The context has also those that are at fault themselves."""
+        """Default to the first stage. The context also has the stages with faults."""
         known = list(info.context or keys)
         if unknown := [key for key in keys if key not in known]:
-            raise ValueError(f"There is no stage {unknown[0]!r}; there are: {', '.join(map(str, known))}.")
+            raise ValueError(f"There is no stage {unknown[0]!r}. Choose from: {', '.join(map(str, known))}.")
         return keys or tuple(stage.key for stage in info.data.get("stages", ())[:1])
 
     def stage(self, key: str) -> StageType:
-        """Return the stage type of this key; the first one where there is none such."""
+        """Return the stage type with this key, or else the first one."""
         return next((stage for stage in self.stages if stage.key == key), self.stages[0])
 
     def knows(self, stage_key: str) -> bool:
@@ -186,7 +186,7 @@ _WORKFLOW = TypeAdapter(Workflow)
 
 
 def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
-    """Read a declaration in YAML, of which JSON is a part. Raises `DeclarationError` with every fault."""
+    """Read a declaration in YAML or JSON. Raises `DeclarationError` with every fault."""
     parsed = parse_yaml(text, longest=MAX_BYTES, references=True)
     if faults := parsed.faults or ([] if isinstance(parsed.data, dict) else [Fault(1, NOT_A_MAPPING)]):
         raise DeclarationError([("declaration", str(fault)) for fault in faults])

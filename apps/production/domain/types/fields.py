@@ -1,4 +1,4 @@
-"""What every request and every stage has, whatever its type declares, by name: read from `fields.yaml`."""
+"""The built-in fields of requests and stages by name, read from `fields.yaml`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +12,8 @@ _TEXT = Path(__file__).with_name("fields.yaml").read_text(encoding="utf-8")
 _FIELDS = TypeAdapter(dict[str, list[Argument]]).validate_python(parse_yaml(_TEXT).data)
 
 REQUEST: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["request"]}
-#: Arguments of a stage that have a column of their own; a declaration names them, and may change their words.
+#: Arguments of a stage with their own column; a declaration refers to them by name, and can change their labels.
 CORE: Mapping[str, Argument] = {argument.name: argument for argument in _FIELDS["stage"]}
-#: An argument of a request has another name.
+#: Reserved names of arguments of a request.
 TAKEN = {*REQUEST, *CORE, "arguments", "experiment", "kind", "stages", "version", "workflow"}
 TAKEN |= {"do", "id", "key", "state"}

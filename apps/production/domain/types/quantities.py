@@ -1,4 +1,4 @@
-"""Sizes, durations and counts as people type them, and back again without loss."""
+"""Parsing and formatting of sizes, durations and counts, without loss."""
 
 import re
 from collections.abc import Mapping
@@ -31,13 +31,13 @@ _CLOCK = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _HOURS_AND_MINUTES = re.compile(r"(\d{1,4})\s*h\s*(\d{1,2})", re.ASCII)
 _SEPARATOR = re.compile(r"(?<=\d)[\s,_'](?=\d{3}(?!\d))")
 
-SIZE_HELP = "Write a size with its unit, such as 4 GB, 3900 MB or 4 GiB."
-DURATION_HELP = "Write a time such as 8 h, 1 h 30 min, 2 d or 08:00:00."
-COUNT_HELP = "Write a whole number, such as 4000, 20,000,000 or 20 M."
+SIZE_HELP = "Enter a size with its unit, such as 4 GB, 3900 MB or 4 GiB."
+DURATION_HELP = "Enter a duration such as 8 h, 1 h 30 min, 2 d or 08:00:00."
+COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
 
 
 def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) -> int:
-    """Add up `1 h 30 min`, of so many parts at most. Raises `ValueError` with what to write instead."""
+    """Return the sum of at most this many parts, such as `1 h 30 min`. Raises `ValueError` with the refusal."""
     parts = list(_PART.finditer(text.strip()))
     factors = [units.get(part[2].lower()) for part in parts]
     if not 0 < len(parts) <= most or None in factors or "".join(part[0] for part in parts) != text.strip():
@@ -49,12 +49,12 @@ def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) 
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes in `4 GB`, `3900 MB`, `4 GiB`. Raises `ValueError` with what to write."""
+    """Return the bytes in `4 GB`, `3900 MB`, `4 GiB`. Raises `ValueError` with a hint."""
     return _total(text, _BYTE_UNITS, SIZE_HELP)
 
 
 def format_size(count: int) -> str:
-    """Write bytes so that `parse_size` reads the same number."""
+    """Format bytes so that `parse_size` reads the same number."""
     for unit in ("TB", "GB", "TiB", "GiB", "MB", "MiB", "kB", "KiB"):
         if count >= _BYTES[unit]:
             amount = Decimal(count) / _BYTES[unit]
@@ -64,7 +64,7 @@ def format_size(count: int) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds in `8 h`, `08:00:00`, `2 d`, `1-12:00:00`, `2 h 57`. Raises `ValueError` likewise."""
+    """Return the seconds in `8 h`, `08:00:00`, `2 d`, `1-12:00:00`, `2 h 57`. Raises `ValueError` with a hint."""
     text = text.strip()
     clock = _CLOCK.fullmatch(text)
     if clock:
@@ -79,7 +79,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Write seconds so that `parse_duration` reads the same number."""
+    """Format seconds so that `parse_duration` reads the same number."""
     parts = []
     for unit, factor in _SECONDS.items():
         amount, seconds = divmod(seconds, factor)
@@ -89,12 +89,11 @@ def format_duration(seconds: int) -> str:
 
 
 def parse_count(text: str) -> int:
-    """Return the number in `4000`, `20,000,000`, `20 M`. Raises `ValueError` with what to write."""
+    """Return the number in `4000`, `20,000,000`, `20 M`. Raises `ValueError` with a hint."""
     return _total(_SEPARATOR.sub("", text.strip()), _COUNT_UNITS, COUNT_HELP)
 
 
 def format_count(count: int) -> str:
-    """Write a count with separators."""
     return f"{count:,}"
 
 

@@ -1,4 +1,4 @@
-"""Workflow types in the database: the ones that come with the portal, new versions, and reading one."""
+"""Workflow types in the database: the built-in ones, new versions, and the current version of each."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -18,7 +18,7 @@ from apps.production.models import WorkflowType, WorkflowVersion
 
 @transaction.atomic
 def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principal, at: datetime) -> WorkflowVersion:
-    """Give a type its next version, unless its newest says the same. Raises `InvalidFields` with every fault."""
+    """Save a declaration as the next version unless it is unchanged. Raises `InvalidFields` with every fault."""
     WorkflowType.objects.select_for_update().get(pk=workflow_type.pk)
     newest = workflow_type.versions.order_by("-number").first()
     if newest is not None and newest.declaration == declaration:
@@ -42,10 +42,7 @@ def save_workflow(*, workflow_type: WorkflowType, declaration: str, by: Principa
 
 @transaction.atomic
 def load_builtin_workflows(*, at: datetime) -> None:
-    """Make the types that come with the portal, and the next version of those that the portal has changed since.
-
-    One that was changed here stays so.
-    """
+    """Create the built-in types, and new versions of those changed by an upgrade, except locally edited ones."""
     for key, text in builtin_texts().items():
         workflow_type, made = WorkflowType.objects.get_or_create(key=key)
         newest = None if made else workflow_type.versions.order_by("-number").first()
@@ -56,12 +53,12 @@ def load_builtin_workflows(*, at: datetime) -> None:
 
 
 def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
-    """Return the types that a new request of this experiment may have."""
+    """Return the types that new requests of this experiment can have."""
     return WorkflowType.objects.filter(Q(experiment=None) | Q(experiment=experiment), enabled=True)
 
 
 def visible_types(user: User) -> QuerySet[Any]:
-    """Return the types in use that this person may look at, each with the `title` of its newest version."""
+    """Return the enabled types that this user can see, with the `title` of the newest version."""
     newest = WorkflowVersion.objects.filter(type=OuterRef("pk")).order_by("-number").values("title")[:1]
     types = WorkflowType.objects.filter(enabled=True).annotate(title=Subquery(newest)).exclude(title=None)
     scope = scope_of(user)
@@ -71,7 +68,7 @@ def visible_types(user: User) -> QuerySet[Any]:
 
 
 def newest_version(key: str) -> WorkflowVersion | None:
-    """Return the newest version of a type, if there is one of this key."""
+    """Return the newest version of the type with this key, or None."""
     return newest_versions(WorkflowType.objects.filter(key=key)).first()
 
 
@@ -83,9 +80,9 @@ def newest_versions(types: QuerySet[WorkflowType]) -> QuerySet[WorkflowVersion]:
 
 
 def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> WorkflowVersion:
-    """Return the row of a workflow, the newest version for number 0.
+    """Return the row of a workflow, for number 0 the newest one.
 
-    Raises `InvalidFields` for an unknown one, and one that new requests of this experiment may not have.
+    Raises `InvalidFields` if it is unknown or not available to new requests of this experiment.
     """
     versions = WorkflowVersion.objects.filter(type__key=workflow.key).order_by("-number")
     if workflow.number:
@@ -95,14 +92,14 @@ def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> W
         load_builtin_workflows(at=at)
         found = versions.first()
     if found is None:
-        raise InvalidFields({"workflow": [f"There is no workflow type “{workflow.key[:40]}”, or not in this version."]})
+        raise InvalidFields({"workflow": [f"The workflow type “{workflow.key[:40]}” does not exist in this version."]})
     if not types_for(experiment).filter(pk=found.type_id).exists():
-        raise InvalidFields({"workflow": [f"New requests of {experiment} cannot be of the type “{found.title}”."]})
+        raise InvalidFields({"workflow": [f"New requests of {experiment} cannot have the type “{found.title}”."]})
     return found
 
 
 def workflow_of(version: WorkflowVersion) -> Workflow:
-    """Return what a version declares."""
+    """Return the workflow that a version declares."""
     return _read(version.type.key, version.number, version.declaration)
 
 
