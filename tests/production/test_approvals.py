@@ -16,10 +16,10 @@ from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,
     check_request,
+    moves_for,
     submit_request,
     withdraw_signature,
 )
-from apps.production.domain.lifecycle.offered_moves import moves_for
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import ApprovalRule, Delegation, Request, Signature

@@ -9,8 +9,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle import moves as moves_module
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
-from apps.production.domain.lifecycle.moves import SERVICES, submit_request, supersede_request
-from apps.production.domain.lifecycle.offered_moves import moves_for
+from apps.production.domain.lifecycle.moves import SERVICES, moves_for, submit_request, supersede_request
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, actor_of, transitions_from
 from apps.production.domain.requests.drafts import save_draft

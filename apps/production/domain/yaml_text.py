@@ -106,7 +106,7 @@ class _Builder:
                     message = "References (&name, *name) are not supported. Write out the value."
                     self.faults.append(Fault(line, message, path))
                 elif event.anchor not in self._named:
-                    self.faults.append(Fault(line, f"&{event.anchor[:_LONGEST_NAME]} is not defined above.", path))
+                    self.faults.append(Fault(line, f"&{str(event.anchor)[:_LONGEST_NAME]} is not defined above.", path))
             case yaml.SequenceStartEvent():
                 value = []
                 while not isinstance(item := next(self._events), yaml.SequenceEndEvent):

@@ -13,9 +13,11 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
+from apps.production.domain.approvals.requirements import has_to_sign, slots_of
 from apps.production.domain.checks.report import messages_of
 from apps.production.domain.content.revisions import keep_revision
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.steps import (
     apply_move,
     check_actor,
@@ -27,7 +29,7 @@ from apps.production.domain.lifecycle.steps import (
     step_of,
     warnings_data,
 )
-from apps.production.domain.lifecycle.transitions import actor_of, transitions_from
+from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition, actor_of, transitions_from
 from apps.production.domain.queue import manual_moves, rescoring
 from apps.production.domain.queue.ranks import rank_of
 from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
@@ -41,6 +43,7 @@ from apps.production.enums import (
     Verb,
 )
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request
+from apps.production.permissions import PREDICATES
 
 
 @transaction.atomic
@@ -209,3 +212,19 @@ SERVICES: dict[Verb, Callable[..., Request]] = {
     for verb in Verb
     if actor_of(verb) is not Actor.PORTAL and verb not in VERBS_WITHOUT_BUTTON
 } | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}
+
+
+def moves_for(user: User, request: Request, at: datetime | None = None, *, slots: Any = None) -> list[Transition]:
+    """Return the moves that this user can make now with a button.
+
+    Pass `slots`, the result of `slots_of` for this user, to save its queries.
+    """
+    steps = [t for t in TRANSITIONS if t.old == request.state and t.verb not in VERBS_WITHOUT_BUTTON]
+    asked = {t.actor for t in steps}
+    allowed = {actor: may(user, actor, request, at) for actor in asked - {Actor.SIGNER, Actor.DECIDER}}
+    if asked & {Actor.SIGNER, Actor.DECIDER}:
+        slots = slots_of(request, user, at) if slots is None else slots
+        signs, misses = any(slot.mine for slot in slots), has_to_sign(slots)
+        allowed |= {Actor.SIGNER: signs, Actor.DECIDER: signs or PREDICATES[Actor.APPROVER](user, request)}
+        steps = [t for t in steps if misses or t.verb is not Verb.APPROVE]
+    return [t for t in steps if allowed[t.actor] and not refusal_of(t, request, offered=True)]

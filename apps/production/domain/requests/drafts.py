@@ -1,5 +1,6 @@
 """Create and save requests. Each function publishes an event."""
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -9,13 +10,13 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import events_of, publish
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape, messages_of
 from apps.production.domain.content.changes import ChangeReview, may_change, review_changes
-from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, changes
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.steps import (
@@ -28,8 +29,11 @@ from apps.production.domain.lifecycle.steps import (
 from apps.production.domain.queue import rescoring
 from apps.production.domain.types.versions import version_of
 from apps.production.enums import EDITABLE, SCORED, Actor, RequestState, Verb
-from apps.production.models import Request, RequestCounter, Stage
+from apps.production.models import FormKey, Request, RequestCounter, Stage
 from apps.statusboard.models import Service
+
+#: The key in the form of a new request that identifies its draft.
+_FORM_KEY = re.compile(r"[A-Za-z0-9]{16,64}")
 
 
 @transaction.atomic
@@ -115,6 +119,38 @@ def save_draft(
     if not (typing and request.state == RequestState.DRAFT and _edited_just_now(request, by, at)):
         publish(kind="request.edited", target=request, by=by, at=at, reason=reason.strip(), data=data)
     return request
+
+
+@transaction.atomic
+def save_new(
+    *, experiment: Experiment, content: RequestContent, key: str, by: User, at: datetime, typing: bool = False
+) -> Request:
+    """Create the draft of a new form, or update the draft that the same form created before.
+
+    A draft saved by a button stays as it is: sending the same content again returns it, other content makes a new
+    draft, as the user went back to the form. Raises what `create_draft` and `save_draft` raise.
+    """
+    if not _FORM_KEY.fullmatch(key):
+        return create_draft(experiment=experiment, content=content, by=by, at=at)
+    FormKey.objects.get_or_create(author=by, key=key)
+    form = FormKey.objects.select_for_update().get(author=by, key=key)
+    made = form.request
+    if made is not None:
+        now = content_of(made)
+        is_alike = made.experiment_id == experiment.pk and now.workflow == content.workflow
+        if is_alike and not changes(now, content):
+            return made
+        if not form.by_button and made.version != form.version:
+            raise StaleState(f"This form was saved as {made}, which changed since. Your change was not saved.")
+        if not form.by_button and not is_alike:
+            raise StaleState(f"This form was saved as {made}. To change its experiment or type, start a new request.")
+    if made is None or form.by_button:
+        made = create_draft(experiment=experiment, content=content, by=by, at=at)
+    else:
+        made = save_draft(request=made, content=content, version=form.version, by=by, at=at, typing=typing)
+    form.request, form.version, form.by_button = made, made.version, not typing
+    form.save(update_fields=["request", "version", "by_button"])
+    return made
 
 
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:

@@ -25,8 +25,7 @@ from apps.production.domain.discussion import threads_of
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.lineage.clones import taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
-from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.form_keys import save_new
+from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
