@@ -4,8 +4,6 @@ from django.db import models
 
 
 class RequestState(models.TextChoices):
-    """The state of a request."""
-
     DRAFT = "draft", "draft"
     SUBMITTED = "submitted", "submitted"
     CHECKING = "checking", "checking"

@@ -12,7 +12,6 @@ _OTHER, _MENTION = to(Group.OTHER, Audience.REQUESTER), to(Group.OTHER, Audience
 
 
 def kind_of_move(verb: Verb) -> str:
-    """Return the kind of the event that a move publishes: `request.approve`."""
     return f"request.{verb.name.lower()}"
 
 

@@ -55,7 +55,6 @@ def may_prioritise(user: Principal, request: "Request") -> bool:
 
 
 def may_move(user: Principal, request: "Request") -> bool:
-    """Whether the user may move the request in the queue, if it is there."""
     return _approver(user, request)
 
 

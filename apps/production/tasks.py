@@ -26,7 +26,6 @@ def check_request(*, request_id: int) -> None:
 
 @shared_task
 def check_waiting() -> None:
-    """Check submitted requests whose task was lost."""
     for pk in Request.objects.filter(state=RequestState.SUBMITTED).values_list("pk", flat=True):
         check_request(request_id=pk)
 
@@ -38,7 +37,6 @@ def count_reports() -> None:
 
 @shared_task
 def define_waiting() -> None:
-    """Define the datasets of parts of split requests that are due."""
     dataset_parts.define_parts(at=timezone.now())
 
 
@@ -51,5 +49,4 @@ def remind_of_waiting() -> None:
 
 @shared_task
 def rescore_queue() -> None:
-    """Rescore the queue: deadlines, shares and estimates change over time."""
     rescoring.rescore_all(at=timezone.now())

@@ -30,8 +30,6 @@ _MENTION = re.compile(r"(?<![\w@./+-])@([\w.@+-]{1,150})")
 
 @dataclass
 class Thread:
-    """A comment with its replies."""
-
     first: Comment
     answers: list[Comment] = field(default_factory=list)
 

@@ -60,7 +60,6 @@ def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHo
 
 
 def open_holds() -> QuerySet[Hold]:
-    """Return the active holds, oldest first."""
     return Hold.objects.filter(lifted_at=None).select_related("experiment", "stage__request", "by").order_by("at", "pk")
 
 
@@ -118,7 +117,6 @@ def may_hold(user: User, experiment_id: int | None) -> bool:
 
 
 def may_hold_some(user: User) -> bool:
-    """Whether a user may place any hold."""
     return scope_of(user).has_anywhere(Role.APPROVER) or scope_of(user).has_anywhere(Role.SHIFTER)
 
 
@@ -164,12 +162,10 @@ def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
 
 
 def hold_level(hold: Hold) -> str:
-    """Return the level of a hold: `global`, `experiment` or `stage`."""
     return _LEVELS[2 if hold.stage_id else 1 if hold.experiment_id else 0]
 
 
 def hold_subject(hold: Hold) -> str:
-    """Return the subject of a hold in words."""
     if hold.stage:
         return f"stage {hold.stage.name or hold.stage.position + 1} of {hold.stage.request.key}"
     return f"all of {hold.experiment}" if hold.experiment else "all production"

@@ -6,7 +6,6 @@ MAX_REASON = 2_000
 
 
 def reason_problems(reason: str, *, needed: bool = True) -> dict[str, list[str]]:
-    """Return the problems of a reason, by field."""
     if needed and not reason.strip():
         return {"reason": ["Enter a reason."]}
     if len(reason) > MAX_REASON:
@@ -15,7 +14,6 @@ def reason_problems(reason: str, *, needed: bool = True) -> dict[str, list[str]]
 
 
 def checked_reason(reason: str, *, needed: bool = True) -> str:
-    """Return a reason stripped of whitespace. Raises `InvalidFields`."""
     text = reason.strip()
     if problems := reason_problems(text, needed=needed):
         raise InvalidFields(problems)

@@ -69,7 +69,6 @@ def end_delegation(*, delegation: Delegation, by: User, at: datetime, reason: st
 
 
 def delegations_of(user: User) -> QuerySet[Delegation]:
-    """Return the delegations from and to a user, newest first."""
     own = Delegation.objects.filter(Q(from_user=user) | Q(to_user=user))
     return own.select_related("from_user", "to_user", "group").order_by("-pk")
 

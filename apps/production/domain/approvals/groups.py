@@ -36,7 +36,6 @@ class Retirement:
 
 
 def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
-    """Return the effects that retiring a group would have."""
     rules = list(
         ApprovalRule.objects.filter(groups=group).prefetch_related("groups").select_related("workflow", "experiment")
     )

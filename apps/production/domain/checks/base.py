@@ -47,8 +47,6 @@ class Problem:
 
 @dataclass(frozen=True)
 class Window:
-    """A planned downtime of a service."""
-
     title: str
     starts_at: datetime
     ends_at: datetime
@@ -199,7 +197,6 @@ class Finding:
 
 
 def stages(content: RequestContent) -> Iterator[tuple[str, StageContent]]:
-    """Yield each stage with its path."""
     for position, stage in enumerate(content.stages):
         yield f"stages.{position}", stage
 

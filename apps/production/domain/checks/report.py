@@ -84,7 +84,6 @@ def check_report(
     request: Request | None = None,
     by: User | None = None,
 ) -> CheckReport:
-    """Run all rules on content and estimate it. Changes nothing."""
     facts = facts_for(content, experiment=experiment, at=at, request=request, by=by)
     return CheckReport(tuple(run_checks(content, facts)), facts.estimate)
 
@@ -107,7 +106,6 @@ class SubmissionWarnings:
 
 
 def warnings_at_submission(events: Iterable[Event]) -> SubmissionWarnings | None:
-    """Return the warnings of the last check at submission, or None."""
     for event in reversed(list(events)):
         if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
             return SubmissionWarnings(event.at, event.data["checks"], event.data["checks_count"])

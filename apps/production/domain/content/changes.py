@@ -19,7 +19,6 @@ class ChangeReview:
 
 
 def review_changes(state: str, old: RequestContent, new: RequestContent) -> ChangeReview:
-    """Return the effect of every change in a state."""
     found = changes(old, new)
     if state in EDITABLE:
         return ChangeReview(found, [change for change in found if not _is_immaterial(change, old, new)], {})

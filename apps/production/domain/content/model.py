@@ -100,7 +100,6 @@ STAGE_FIELDS = tuple(f.name for f in fields(StageContent) if f.name in CORE and 
 
 
 def field_text(name: str, value: Any) -> str:
-    """Return the value of a field as a user would type it."""
     if isinstance(value, tuple):
         return ", ".join(sorted(value))
     return (REQUEST.get(name) or CORE[name]).write(value)

@@ -50,13 +50,11 @@ class Comparison:
 
 
 def compare(request: Request, *, old: RequestRevision, new: RequestRevision | None) -> Comparison:
-    """Return the differences between a revision and another one, or the current content."""
     after = content_of(request) if new is None else content_at(request, new)
     return Comparison(old, new, changes(content_at(request, old), after))
 
 
 def content_at(request: Request, revision: RequestRevision) -> RequestContent:
-    """Return the content of a revision."""
     return read_plain(revision.content, workflow_of(request.workflow))[0]
 
 

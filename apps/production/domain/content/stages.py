@@ -48,19 +48,15 @@ def content_of(request: Request, *, services: bool = True) -> RequestContent:
 
 @dataclass(frozen=True)
 class ArgumentText:
-    """An argument as a page shows it."""
-
     title: str
     text: str
 
 
 def argument_texts(request: Request) -> list[ArgumentText]:
-    """Return the arguments of the request as a whole."""
     return _texts(workflow_of(request.workflow).arguments, request.arguments)
 
 
 def stage_arguments(request: Request) -> list[tuple[Stage, list[ArgumentText]]]:
-    """Return the stages, each with the arguments of its kind."""
     workflow = workflow_of(request.workflow)
     return [(s, _texts(workflow.stage(s.kind).arguments, s.arguments)) for s in request.stages.all()]
 

@@ -83,7 +83,6 @@ class Estimate:
 
     @property
     def without(self) -> list[str]:
-        """Return the names of stages without past jobs."""
         return [stage.name for stage in self.stages if not stage.past_jobs]
 
     @property
@@ -126,7 +125,6 @@ def estimate(
 def estimate_stages(
     stages: Iterable[StageContent], *, past: Mapping[str, Sequence[PastStage]], datasets: Mapping[str, Dataset]
 ) -> tuple[StageEstimate, ...]:
-    """Estimate each stage separately, in order."""
     return tuple(
         _stage(stage, position, past.get(stage.name.casefold(), ()), datasets)
         for position, stage in enumerate(stages, start=1)

@@ -25,8 +25,6 @@ _SAME = {"kind": "kinds", "name": "names", "release": "releases", "configuration
 
 @dataclass(frozen=True)
 class KeyedContent:
-    """The content of a request, with its key."""
-
     key: str
     content: RequestContent
 
@@ -124,7 +122,6 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
 
 
 def _are_parts(names: Sequence[str]) -> bool:
-    """Whether these are names of different parts of one dataset."""
     found = [part for name in names if (part := _PART.fullmatch(name))]
     wholes = {(one["base"], one["of"]) for one in found}
     return len(found) == len(names) and len(wholes) == 1 and len({one["part"] for one in found}) == len(found)
@@ -175,7 +172,6 @@ def _arguments(contents: Sequence[RequestContent]) -> dict[str, Value]:
 
 
 def _common(mine: Runs, theirs: Runs) -> int | None:
-    """Return the first run in both."""
     return min((max(a, c) for a, b in mine for c, d in theirs if max(a, c) <= min(b, d)), default=None)
 
 

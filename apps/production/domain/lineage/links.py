@@ -161,8 +161,6 @@ def _give_way(old: Request, new: Request, by: User, at: datetime, reason: str, d
 
 @dataclass(frozen=True)
 class Candidate:
-    """A request that might be combined with another, and the reasons against it."""
-
     request: Request
     reasons: list[str]
 

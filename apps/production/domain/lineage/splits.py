@@ -20,8 +20,6 @@ SEED = "first_seed"
 
 
 class SplitUnit(StrEnum):
-    """The unit in which the size of a part is given."""
-
     RUNS = "runs"
     FILES = "files"
     EVENTS = "events"
@@ -29,8 +27,6 @@ class SplitUnit(StrEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """The content of one part, and its description."""
-
     content: RequestContent
     words: str
 
@@ -127,7 +123,6 @@ def _check(content: RequestContent, by: SplitUnit, size: int) -> None:
 
 
 def _too_few(content: RequestContent, parts: int) -> Iterator[str]:
-    """Yield the quantities that are too small for every part to have some."""
     for position, stage in enumerate(content.stages, start=1):
         counts = {"events": stage.events, "jobs": stage.jobs, "files": number(stage, FILES)}
         for what, count in counts.items():
@@ -140,7 +135,6 @@ def _too_few(content: RequestContent, parts: int) -> Iterator[str]:
 
 
 def _runs_argument(content: RequestContent) -> str:
-    """Return the name of the first argument that holds runs, or an empty text."""
     names = (argument.name for argument in content.workflow.arguments if argument.type == "runs")
     return next((name for name in names if runs(content, name)), "")
 
@@ -150,7 +144,6 @@ def count_runs(ranges: Runs) -> int:
 
 
 def _cut_runs(left: Runs, cut: Cut) -> list[Runs]:
-    """Divide runs among the parts, lowest first."""
     found: list[Runs] = []
     left = list(left)
     for share in cut.share(count_runs(left)):

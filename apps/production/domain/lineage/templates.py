@@ -22,7 +22,6 @@ MAX_TEMPLATES = 200
 
 
 def templates_for(user: User) -> QuerySet[RequestTemplate]:
-    """Return the templates that this user can see, by experiment and name."""
     templates: QuerySet[RequestTemplate] = RequestTemplate.objects.visible_to(user)
     return templates.select_related("experiment").order_by("experiment__key", "name")
 

@@ -83,7 +83,6 @@ def _count_stage(stage_id: int, at: datetime) -> None:
 
 
 def counts_of(request: Request) -> dict[int, OutputCounts]:
-    """Return the counts of each stage by primary key."""
     rows = StageCounts.objects.filter(stage__request=request)
     return {
         row.stage_id: OutputCounts(

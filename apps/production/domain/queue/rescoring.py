@@ -43,7 +43,6 @@ class Shares:
 
 
 def read_shares() -> Shares:
-    """Return the shares of all experiments, and their recent use."""
     configured = dict(ExperimentShare.objects.values_list("experiment_id", "weight"))
     weights = {pk: configured.get(pk, DEFAULT_WEIGHT) for pk in Experiment.objects.values_list("pk", flat=True)}
     uses = list(ShareUse.objects.all())
@@ -93,7 +92,6 @@ def release_neighbours(request: Request) -> None:
 
 
 def clear_manual_move(entry: QueueEntry) -> None:
-    """Reset an entry to its score, without saving it."""
     entry.hand_points, entry.hand_by, entry.hand_at, entry.hand_reason = 0.0, "", None, ""
     entry.ahead_of_id = entry.behind_id = None
     entry.tie = float(entry.request_id)

@@ -94,7 +94,6 @@ def sort_key(points: float, submitted_at: datetime) -> float:
 
 
 def as_data(terms: Iterable[Term]) -> list[dict[str, object]]:
-    """Return terms as an entry stores them."""
     return [asdict(term) for term in terms]
 
 

@@ -159,7 +159,6 @@ def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
 
 
 def _check_change(request: Request, review: ChangeReview, content: RequestContent, at: datetime) -> None:
-    """Reject changes that are not allowed in this state, or that leave the request incomplete."""
     if review.refused:
         raise InvalidFields(review.refused)
     touched = {change["path"] for change in review.changes}

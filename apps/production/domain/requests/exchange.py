@@ -33,7 +33,6 @@ class InvalidText(InvalidFields):
 
 
 def export_request(request: Request) -> str:
-    """Return a request as YAML."""
     return write_yaml(content_of(request), experiment=request.experiment.key)
 
 

@@ -121,7 +121,6 @@ class RequiredService:
 
 
 def required_services(request: Request, at: datetime) -> list[RequiredService]:
-    """Return the services that a request's stages require, with their current states."""
     users: dict[int, list[str]] = {}
     for stage in request.stages.all():
         for service in stage.services.all():

@@ -262,7 +262,6 @@ class Argument:
         return ""
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the argument's values."""
         kind = self.kind
         bounds = {"maxLength": self.maximum} if kind.is_text else {"minimum": self.minimum, "maximum": self.maximum}
         more = {"default": self.default, **bounds, "pattern": self.pattern, "enum": list(self.choices)}

@@ -89,7 +89,6 @@ class _Declared:
 
     @cached_property
     def reader(self) -> SchemaValidator:
-        """Return the validator of the arguments that are not fields."""
         own = [argument for argument in self.arguments if argument.name not in CORE]
         read = {argument.name: core_schema.no_info_plain_validator_function(argument.read) for argument in own}
         fields = {name: core_schema.typed_dict_field(one, required=False) for name, one in read.items()}
@@ -158,7 +157,6 @@ class Workflow(_Declared):
     @field_validator("stages", mode="before")
     @classmethod
     def _by_key(cls, stages: Any) -> Any:
-        """Read the kinds of stages from a mapping by key."""
         if not stages:
             raise ValueError("Declare at least one kind of stage.")
         read = _STAGES.validate_python(stages) if isinstance(stages, dict) else {}

@@ -26,7 +26,6 @@ _WORDS = {
 
 
 def message_of(fault: Mapping[str, Any]) -> str:
-    """Return the message for one of `ValidationError.errors()`."""
     return str(fault["ctx"]["error"]) if fault["type"] == "value_error" else _WORDS.get(fault["type"], fault["msg"])
 
 

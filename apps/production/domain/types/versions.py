@@ -53,7 +53,6 @@ def load_builtin_workflows(*, at: datetime) -> None:
 
 
 def types_for(experiment: Experiment | None) -> QuerySet[WorkflowType]:
-    """Return the types that new requests of this experiment can have."""
     return WorkflowType.objects.filter(Q(experiment=None) | Q(experiment=experiment), enabled=True)
 
 
@@ -68,7 +67,6 @@ def visible_types(user: User) -> QuerySet[Any]:
 
 
 def newest_version(key: str) -> WorkflowVersion | None:
-    """Return the newest version of the type with this key, or None."""
     return newest_versions(WorkflowType.objects.filter(key=key)).first()
 
 
@@ -99,7 +97,6 @@ def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> W
 
 
 def workflow_of(version: WorkflowVersion) -> Workflow:
-    """Return the workflow that a version declares."""
     return _read(version.type.key, version.number, version.declaration)
 
 
