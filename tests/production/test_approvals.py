@@ -10,8 +10,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate, revoke_delegation
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
-from apps.production.domain.approvals.overview import approval_of
 from apps.production.domain.approvals.reminders import remind_of_waiting
+from apps.production.domain.approvals.requirements import approval_of
 from apps.production.domain.lifecycle.moves import (
     SERVICES,
     approve_request,

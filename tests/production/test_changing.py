@@ -8,7 +8,7 @@ from django.db import transaction
 
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.approvals.overview import approval_of
+from apps.production.domain.approvals.requirements import approval_of
 from apps.production.domain.content.changes import may_change, review_changes
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import approve_request, check_request, make_move

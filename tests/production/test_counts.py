@@ -66,7 +66,7 @@ def test_same_key_again_replaces_and_is_not_counted_twice(running, liaison, brow
     assert [answer.status_code for answer in (first, again, mended)] == [201, 200, 200]
     count_reports(at=AT)
     (counted,) = counts_of(running).values()
-    assert (counted.files_out, counted.events_out, counted.reports, counted.as_of) == (3, None, 1, AT)
+    assert (counted.files_out, counted.events_out, counted.reports, counted.counted_at) == (3, None, 1, AT)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from apps.core.models import Event
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.overview import Approval, approval_of
-from apps.production.domain.approvals.requirements import slots_of
+from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import SubmissionWarnings, warnings_at_submission
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.stages import ArgumentText, argument_texts, content_of, stage_arguments

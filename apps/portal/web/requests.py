@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, RequestPage, request_page
-from apps.production.domain.approvals.overview import move_message
+from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.enums import Verb
 from apps.production.models import Request

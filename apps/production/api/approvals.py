@@ -19,8 +19,7 @@ from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ChangeReader, ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
-from apps.production.domain.approvals.overview import approval_of
-from apps.production.domain.approvals.requirements import Slot
+from apps.production.domain.approvals.requirements import Slot, approval_of
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.models import ApprovalGroup, Delegation, Request, Signature

@@ -6,9 +6,9 @@ from datetime import datetime
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
 from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.domain.outputs.counts import OutputCounts, counts_of, is_located, must_be_located
+from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
-from apps.production.models import Request, StageAcceptance
+from apps.production.models import Request, StageAcceptance, StageCounts
 from apps.progress.domain.expected_end import Expected, expected_ends, is_done
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.submission.domain.submissions import sent_here
@@ -20,7 +20,7 @@ class StageNow:
 
     row: StageProgress
     waiting: Waiting | None
-    counted: OutputCounts
+    counted: StageCounts
     expected: Expected
     located: bool | None
     acceptance: StageAcceptance | None = None
@@ -86,7 +86,7 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     stages = []
     for row, expected in zip(rows, expected_ends(request, rows, accepted, at=as_of or at), strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
-        known = counted.get(row.asked.pk, OutputCounts()) if row.asked else OutputCounts()
+        known = counted.get(row.asked.pk, StageCounts()) if row.asked else StageCounts()
         located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
         taken = accepted.get(row.asked.pk) if row.asked else None
         stages.append(StageNow(row, mine, known, expected, located, taken))

@@ -14,9 +14,9 @@ from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.domain.outputs.counts import QUANTITIES, OutputCounts, counts_of
+from apps.production.domain.outputs.counts import QUANTITIES, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, catalogue_of
-from apps.production.models import Request, Stage
+from apps.production.models import Request, Stage, StageCounts
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.quality.checks.facts import Catalogued, Facts, Files, Histogram, JobSums, LogSample, Posted, StageFacts
 from apps.quality.domain.log_samples import samples_of
@@ -49,7 +49,7 @@ def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_
     stages = []
     for row in rows:
         stage: Stage = row.asked  # type: ignore[assignment]
-        counted = counts.get(stage.pk, OutputCounts())
+        counted = counts.get(stage.pk, StageCounts())
         stages.append(
             StageFacts(
                 **{name: getattr(stage, name) for name in ("position", "name", "kind", "input_dataset")},

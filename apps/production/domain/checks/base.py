@@ -176,19 +176,9 @@ class Finding:
 
     rule: str
     severity: Severity
-    problem: Problem
-
-    @property
-    def path(self) -> str:
-        return self.problem.path
-
-    @property
-    def message(self) -> str:
-        return self.problem.message
-
-    @property
-    def fix(self) -> Fix | None:
-        return self.problem.fix
+    path: str
+    message: str
+    fix: Fix | None = None
 
     @property
     def blocks(self) -> bool:

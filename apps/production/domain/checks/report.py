@@ -7,7 +7,7 @@ from datetime import datetime
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
-from apps.production.domain.checks.base import Facts, Finding, Problem, Rule, Severity
+from apps.production.domain.checks.base import Facts, Finding, Rule, Severity
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.registry import SHAPE, rules
 from apps.production.domain.content.model import RequestContent
@@ -46,16 +46,18 @@ def messages_of(findings: Iterable[Finding]) -> Problems:
 
 def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
     """Return findings, most severe first. A rule that raises is reported as a warning."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, one in rules.items():
         try:
-            found += [Finding(name, one.severity, problem) for problem in one(content, facts)]
+            findings += [
+                Finding(name, one.severity, found.path, found.message, found.fix) for found in one(content, facts)
+            ]
         except Exception as error:  # a third-party rule may raise anything; the other rules still run
             log.exception("check %s failed", name)
-            broken = Problem("", f"The check “{name}” failed to run ({type(error).__name__}).")
-            found.append(Finding(name, Severity.WARNING, broken))
+            message = f"The check “{name}” failed to run ({type(error).__name__})."
+            findings.append(Finding(name, Severity.WARNING, "", message))
     order = list(Severity)
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
 @dataclass(frozen=True)

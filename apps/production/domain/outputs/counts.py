@@ -1,7 +1,6 @@
 """Files and events that stages read and wrote, as reported by jobs, and whether outputs are located."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
@@ -21,18 +20,6 @@ MOST = 10**13
 REPORTABLE = IN_PRODUCTION | {RequestState.QUEUED}
 #: An argument of type yes_no: whether the output of the stage must be located.
 MUST_BE_LOCATED = "catalogued"
-
-
-@dataclass(frozen=True)
-class OutputCounts:
-    """Files and events of a stage; None is unknown."""
-
-    files_in: int | None = None
-    events_in: int | None = None
-    files_out: int | None = None
-    events_out: int | None = None
-    reports: int = 0
-    as_of: datetime | None = None
 
 
 @transaction.atomic
@@ -82,14 +69,9 @@ def _count_stage(stage_id: int, at: datetime) -> None:
     row.save()
 
 
-def counts_of(request: Request) -> dict[int, OutputCounts]:
-    rows = StageCounts.objects.filter(stage__request=request)
-    return {
-        row.stage_id: OutputCounts(
-            **{name: getattr(row, name) for name in QUANTITIES}, reports=row.reports, as_of=row.counted_at
-        )
-        for row in rows
-    }
+def counts_of(request: Request) -> dict[int, StageCounts]:
+    """Return the counts of each stage with reports, by primary key of the stage."""
+    return {row.stage_id: row for row in StageCounts.objects.filter(stage__request=request)}
 
 
 @transaction.atomic
