@@ -225,7 +225,7 @@ def test_same_declaration_makes_no_new_version_and_a_bad_one_none(nova):
     with pytest.raises(InvalidFields) as refused:
         save_workflow(workflow_type=kind, declaration="title: x", by="ana", at=AT)
 
-    assert "stages: Declare at least one kind of stage." in refused.value.problems["declaration"]
+    assert "stages: Declare from 1 to 50 kinds of stages." in refused.value.problems["declaration"]
     assert kind.versions.count() == 1
     assert not Event.objects.filter(kind="workflow.saved").exists()
 

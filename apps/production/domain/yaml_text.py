@@ -14,6 +14,7 @@ import yaml
 MAX_BYTES = 2_000_000
 _MAX_DEPTH = 8
 _MAX_VALUES = 300_000
+_MAX_FAULTS = 1_000
 _LONGEST_NAME = 40
 _WORDS = {
     form: value
@@ -86,11 +87,13 @@ class _Builder:
 
     def document(self) -> Any:
         """Return the data of the only document; an empty one is an empty mapping."""
-        begins = (event for event in self._events if isinstance(event, yaml.DocumentStartEvent))
-        found = [self._value(next(self._events), "", 0) for _ in begins]
-        if len(found) > 1:
-            self.faults.append(Fault(1, "The text has several documents. Keep only one."))
-        return {} if found in ([], [None]) else found[0]
+        found: list[Any] = []
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if found:
+                    raise _TooMuch(Fault(event.start_mark.line + 1, "The text has several documents. Keep only one."))
+                found.append(self._value(next(self._events), "", 0))
+        return found[0] if found and found[0] is not None else {}
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
         line, before = event.start_mark.line + 1, self._count
@@ -100,13 +103,7 @@ class _Builder:
             raise _TooMuch(Fault(line, f"The text is nested deeper than {_MAX_DEPTH} levels."))
         match event:
             case yaml.AliasEvent():
-                value, size = self._named.get(str(event.anchor), (None, 0))
-                self._count += size
-                if not self._references:
-                    message = "References (&name, *name) are not supported. Write out the value."
-                    self.faults.append(Fault(line, message, path))
-                elif event.anchor not in self._named:
-                    self.faults.append(Fault(line, f"&{str(event.anchor)[:_LONGEST_NAME]} is not defined above.", path))
+                value = self._reference(str(event.anchor), line, path)
             case yaml.SequenceStartEvent():
                 value = []
                 while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
@@ -117,8 +114,20 @@ class _Builder:
                 value = self._scalar(event, line, path)
         if self._count > _MAX_VALUES:
             raise _TooMuch(Fault(line, f"The text has more than {_MAX_VALUES:,} values."))
+        if len(self.faults) > _MAX_FAULTS:
+            raise _TooMuch(Fault(line, f"The text has more than {_MAX_FAULTS:,} faults."))
         if event.anchor and self._references:
             self._named[event.anchor] = value, self._count - before
+        return value
+
+    def _reference(self, name: str, line: int, path: str) -> Any:
+        if not self._references:
+            message = "References (&name, *name) are not supported. Write out the value."
+            self.faults.append(Fault(line, message, path))
+        elif name not in self._named:
+            self.faults.append(Fault(line, f"&{name[:_LONGEST_NAME]} is not defined above.", path))
+        value, size = self._named.get(name, (None, 0))
+        self._count += size
         return value
 
     def _pairs(self, path: str, depth: int) -> Iterator[tuple[str, Any]]:

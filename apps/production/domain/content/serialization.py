@@ -13,6 +13,8 @@ from apps.production.domain.yaml_text import NUMBER
 
 #: Top-level names that are not fields of the content.
 NOT_CONTENT = frozenset({"experiment", "workflow", "workflow_version"})
+#: With more faults, the data is not read any further.
+MAX_FAULTS = 1_000
 _CONTENT = TypeAdapter(RequestContent)
 
 
@@ -35,6 +37,8 @@ def read_plain(data: Any, workflow: Workflow) -> tuple[RequestContent, Problems]
         try:
             return _CONTENT.validate_python({**left, "workflow": workflow}, context=workflow), problems
         except ValidationError as error:
+            if error.error_count() > MAX_FAULTS:
+                return RequestContent(workflow=workflow), {"": [f"The data has more than {MAX_FAULTS:,} faults."]}
             problems |= problems_of(error)
             left = deepcopy(left)
             for fault in error.errors():

@@ -22,6 +22,7 @@ Value = str | int | float | bool | list[str]
 #: Run numbers as (first, last) pairs.
 Runs = Sequence[tuple[int, int]]
 
+_RUNS = re.compile(r"(\d{1,12})(?:\s*-\s*(\d{1,12}))?", re.ASCII)
 MAX_LINES = 10_000
 MAX_LINE = 300
 MAX_TEXT = 10_000
@@ -73,7 +74,7 @@ def runs_in(text: str) -> Runs:
     """Return the ranges of `1-100, 105`, sorted and disjoint. Raises `ValueError`."""
     ranges = []
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,12})(?:\s*-\s*(\d{1,12}))?\s*", part, re.ASCII)
+        found = _RUNS.fullmatch(part.strip())
         if found is None:
             raise ValueError("Enter runs as 1-100, 105.")
         first, last = int(found[1]), int(found[2] or found[1])
@@ -94,7 +95,7 @@ def runs_text(ranges: Runs) -> str:
 
 def _number(text: str) -> float:
     try:
-        number = Decimal(text)
+        number = Decimal(text if len(text) <= quantities.MAX_LENGTH else "NaN")
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or abs(number) > MAX_NUMBER:
@@ -201,6 +202,8 @@ class Argument:
     def parse(self, text: str) -> Value | None:
         """Parse user input; empty input is None. Raises `ValueError` with what to enter."""
         text = text.strip()
+        if self.kind.is_text and (problem := self.excess(text)):
+            raise ValueError(problem)
         return self._checked(self.kind.parse(text)) if text else None
 
     def read(self, value: Any) -> Value | None:

@@ -27,13 +27,17 @@ from apps.production.domain.types.fields import CORE, TAKEN
 from apps.production.domain.yaml_text import Fault, parse_yaml
 
 MAX_BYTES = 100_000
+MAX_ARGUMENTS, MAX_KINDS, MAX_WORDS, MAX_WORD = 100, 50, 200, 1_000
 _BUILTIN = Path(__file__).parent / "declarations"
 #: Placeholders of a command besides the arguments of its stage; filled in for each job at submission.
 JOB_WORDS = frozenset(
     {"request", "stage", "job_index", "job_count", "first_event", "events_per_job", "most_events", "seed", "files"}
 )
 #: Words, and groups of words that are omitted together.
-Command = tuple[str | tuple[str, ...], ...]
+Word = Annotated[str, Field(max_length=MAX_WORD)]
+Command = Annotated[
+    tuple[Word | Annotated[tuple[Word, ...], Field(max_length=MAX_WORDS)], ...], Field(max_length=MAX_WORDS)
+]
 
 
 class DeclarationError(ValueError):
@@ -42,6 +46,12 @@ class DeclarationError(ValueError):
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
         super().__init__("; ".join(f"{place}: {what}" for place, what in problems))
+
+
+def _few(arguments: Any) -> Any:
+    if isinstance(arguments, list) and len(arguments) > MAX_ARGUMENTS:
+        raise ValueError(f"Declare at most {MAX_ARGUMENTS} arguments.")
+    return arguments
 
 
 def _of_request(argument: Any) -> Any:
@@ -69,10 +79,12 @@ def _distinct(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
 
 
 def _faults_of_arguments(arguments: Sequence[Argument]) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    seen: set[str] = set()
     for place, argument in enumerate(arguments):
         core = CORE.get(argument.name)
-        if argument.name in {other.name for other in arguments[:place]}:
+        if argument.name in seen:
             yield (place,), f"{argument.name!r} is declared twice."
+        seen.add(argument.name)
         if argument.type != core.type if core else argument.type == "services":
             yield (place, "type"), f"{argument.name!r} cannot be of the type {argument.type}."
         elif core and core.maximum and not (argument.maximum and argument.maximum <= core.maximum):
@@ -105,7 +117,7 @@ class StageType(_Declared):
     key: str = ""
     title: Annotated[str, Field(min_length=1)]
     help: str = ""
-    arguments: tuple[Annotated[Argument, BeforeValidator(_of_stage)], ...] = ()
+    arguments: Annotated[tuple[Annotated[Argument, BeforeValidator(_of_stage)], ...], BeforeValidator(_few)] = ()
     command: Command = ()
 
     @model_validator(mode="after")
@@ -135,11 +147,11 @@ def _faults_of_word(word: str, known: Collection[str]) -> Iterator[str]:
     except ValueError as error:
         yield f"{word!r}: {error}. Use {{{{ for a brace."
         return
-    for name, spec, change in names:
-        if name not in known or spec or change:
-            yield f"{word!r}: {name!r} is not an argument of this stage."
-        elif name == "files" and word != "{files}":
-            yield f"{word!r}: use {{files}} as a separate word."
+    wrong = [name for name, spec, change in names if name not in known or spec or change]
+    if wrong:
+        yield f"{word!r}: {wrong[0]!r} is not an argument of this stage."
+    elif word != "{files}" and any(name == "files" for name, _, _ in names):
+        yield f"{word!r}: use {{files}} as a separate word."
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -150,15 +162,17 @@ class Workflow(_Declared):
     number: int = field(default=0, compare=False)
     title: Annotated[str, Field(min_length=1)] = field(compare=False)
     help: str = field(default="", compare=False)
-    arguments: Annotated[tuple[Annotated[Argument, BeforeValidator(_of_request)], ...], AfterValidator(_distinct)] = ()
+    arguments: Annotated[
+        tuple[Annotated[Argument, BeforeValidator(_of_request)], ...], BeforeValidator(_few), AfterValidator(_distinct)
+    ] = ()
     stages: Annotated[tuple[StageType, ...], Field(validate_default=True)] = ()
-    begins_with: Annotated[tuple[str, ...], Field(validate_default=True)] = ()
+    begins_with: Annotated[tuple[str, ...], Field(validate_default=True, max_length=MAX_KINDS)] = ()
 
     @field_validator("stages", mode="before")
     @classmethod
     def _by_key(cls, stages: Any) -> Any:
-        if not stages:
-            raise ValueError("Declare at least one kind of stage.")
+        if not stages or len(stages) > MAX_KINDS:
+            raise ValueError(f"Declare from 1 to {MAX_KINDS} kinds of stages.")
         read = _STAGES.validate_python(stages) if isinstance(stages, dict) else {}
         return tuple(replace(stage, key=key) for key, stage in read.items()) or stages
 

@@ -31,6 +31,9 @@ _CLOCK = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _HOURS_AND_MINUTES = re.compile(r"(\d{1,4})\s*h\s*(\d{1,2})", re.ASCII)
 _SEPARATOR = re.compile(r"(?<=\d)[\s,_'](?=\d{3}(?!\d))")
 
+#: Longer text is no quantity; patterns never see it.
+MAX_LENGTH = 100
+
 SIZE_HELP = "Enter a size with its unit, such as 4 GB, 3900 MB or 4 GiB."
 DURATION_HELP = "Enter a duration such as 8 h, 1 h 30 min, 2 d or 08:00:00."
 COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
@@ -38,9 +41,9 @@ COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
 
 def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) -> int:
     """Return the sum of at most this many parts, such as `1 h 30 min`. Raises `ValueError` with the refusal."""
-    parts = list(_PART.finditer(text.strip()))
+    parts = list(_PART.finditer(text)) if len(text) <= MAX_LENGTH else []
     factors = [units.get(part[2].lower()) for part in parts]
-    if not 0 < len(parts) <= most or None in factors or "".join(part[0] for part in parts) != text.strip():
+    if not 0 < len(parts) <= most or None in factors or "".join(part[0] for part in parts) != text:
         raise ValueError(refusal)
     total = sum(Decimal(part[1]) * (factor or 0) for part, factor in zip(parts, factors, strict=True))
     if total != int(total):
@@ -50,7 +53,7 @@ def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) 
 
 def parse_size(text: str) -> int:
     """Return the bytes in `4 GB`, `3900 MB`, `4 GiB`. Raises `ValueError` with a hint."""
-    return _total(text, _BYTE_UNITS, SIZE_HELP)
+    return _total(text.strip(), _BYTE_UNITS, SIZE_HELP)
 
 
 def format_size(count: int) -> str:
@@ -90,7 +93,8 @@ def format_duration(seconds: int) -> str:
 
 def parse_count(text: str) -> int:
     """Return the number in `4000`, `20,000,000`, `20 M`. Raises `ValueError` with a hint."""
-    return _total(_SEPARATOR.sub("", text.strip()), _COUNT_UNITS, COUNT_HELP)
+    text = text.strip()
+    return _total(_SEPARATOR.sub("", text) if len(text) <= MAX_LENGTH else text, _COUNT_UNITS, COUNT_HELP)
 
 
 def format_count(count: int) -> str:

@@ -11,6 +11,7 @@ from apps.production.domain.types.fields import REQUEST
 from apps.production.enums import ABOVE_NORMAL
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NOT_IN_NAMES, _SPACES = re.compile(r"[^A-Za-z0-9._-]+"), re.compile(r"\s+")
 _PLAIN = re.compile(r"[A-Za-z0-9/$][\w.:+@=,%~/${}-]*", re.ASCII)
 #: Anything shorter does not help an approver decide.
 SHORT_PURPOSE, SHORT_TITLE = 20, 6
@@ -51,7 +52,7 @@ def stage_names(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for position, stage in enumerate(content.stages):
         path = f"stages.{position}.name"
         if stage.name and not _NAME.fullmatch(stage.name):
-            name = re.sub(r"[^A-Za-z0-9._-]+", "_", stage.name.strip()).lstrip("._-")
+            name = _NOT_IN_NAMES.sub("_", stage.name.strip()).lstrip("._-")
             yield Problem(
                 path,
                 "Use only letters, digits, “.”, “_” and “-”: jobs carry this name in their environment.",
@@ -68,7 +69,7 @@ def shell_safe_names(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     for name in ("release", "configuration", "input_dataset", "output_dataset"):
         value = getattr(stage, name)
         if value and not _PLAIN.fullmatch(value):
-            plain = re.sub(r"\s+", "_", value.strip())
+            plain = _SPACES.sub("_", value.strip())
             fixes = {name: plain}
             yield Problem(
                 name,
