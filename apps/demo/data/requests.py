@@ -18,7 +18,7 @@ from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
-from apps.production.domain.types.builtin import general
+from apps.production.domain.types.declaration import general
 from apps.production.enums import Verb
 from apps.production.models import Request
 

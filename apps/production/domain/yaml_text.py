@@ -91,7 +91,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if found:
-                    raise _TooMuch(Fault(event.start_mark.line + 1, "The text has several documents. Keep only one."))
+                    raise _TooMuch(Fault(0, "The text has several documents. Keep only one."))
                 found.append(self._value(next(self._events), "", 0))
         return found[0] if found and found[0] is not None else {}
 
