@@ -133,7 +133,7 @@ class FileCatalogue:
             raise CatalogueError(f"{self.path} names no file for definitions")
         runs = {file.name: file.run for file in self.files_of(whole)}
         if missing := [file for file in files if file not in runs]:
-            raise CatalogueError(f"{whole} no longer has the file {missing[0]}")
+            raise CatalogueError(f"{whole} has no file {missing[0]}")
         listed = [{"name": file} | ({} if runs[file] is None else {"run": runs[file]}) for file in files]
         row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
         if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
