@@ -17,7 +17,7 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 
 MAX_COMBINED = 50
-_PART = re.compile(r"(?P<base>.+)_part(?P<part>[0-9]{1,3})of(?P<of>[0-9]{1,3})", re.DOTALL)
+_PART = re.compile(r"\A(?P<base>.+)_part(?P<part>[0-9]{1,3})of(?P<of>[0-9]{1,3})\Z", re.DOTALL)
 _TITLE = re.compile(r" \(part [0-9]+ of [0-9]+\)$")
 #: Fields that must be equal in combined stages, with their plurals.
 _SAME = {"kind": "kinds", "name": "names", "release": "releases", "configuration": "configurations"}
