@@ -129,14 +129,17 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     *(["apps.accounts.web.remote_user.StripRemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
-    *(["apps.core.web.middleware.TrustedProxyMiddleware"] if ENV.TRUST_PROXY else []),
+    f"apps.core.web.middleware.{'Trusted' if ENV.TRUST_PROXY else 'Untrusted'}ProxyMiddleware",
     "apps.core.web.middleware.CleanRequestMiddleware",
+    "apps.core.web.middleware.BodyLimitMiddleware",
+    "apps.core.web.middleware.NoStoreMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     *(["apps.accounts.web.remote_user.RemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
     "apps.accounts.web.middleware.LoginMiddleware",
+    # After the login: it parses forms to find its token, which strangers need not have done.
+    "django.middleware.csrf.CsrfViewMiddleware",
     "apps.accounts.web.middleware.TimeZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -236,6 +239,7 @@ REMOTE_USER_PROXIES = ENV.REMOTE_USER_PROXIES
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=10)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_HANDLER = "apps.accounts.web.login_guard.LoginGuard"
 AXES_RESET_ON_SUCCESS = True
 AXES_LOCKOUT_CALLABLE = "apps.accounts.web.passwords.locked"
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
@@ -377,7 +381,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}
+        "line": {
+            "()": "apps.core.domain.log_redaction.RedactingFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+            "datefmt": "%Y-%m-%dT%H:%M:%S%z",
+        }
     },
     "filters": {"outage": {"()": "opsportal.logs.OutageFilter"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]}},

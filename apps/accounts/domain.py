@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.conf import settings
@@ -35,15 +36,10 @@ def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Ex
 
 
 @transaction.atomic
-def ensure_user(
-    *, username: str, password_hash: str, by: Principal, at: datetime, first_name: str = "", last_name: str = ""
-) -> User:
-    """Return the user of this name, made with this hash of a password if it was not there."""
-    user = User.objects.filter(username=username).first()
-    if user is None:
-        user = User.objects.create(
-            username=username, password=password_hash, first_name=first_name, last_name=last_name
-        )
+def ensure_user(*, username: str, password_hash: str, by: Principal, at: datetime, **fields: Any) -> User:
+    """Return the user of this name; create it with this hash of a password and other `fields` if missing."""
+    user, created = User.objects.get_or_create(username=username, defaults={"password": password_hash, **fields})
+    if created:
         publish(kind="user.created", target=user, by=by, at=at)
     return user
 

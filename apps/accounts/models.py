@@ -1,8 +1,10 @@
 """Users, experiments and memberships."""
 
-from typing import Generic, Self, TypeAlias, TypeVar
+from collections.abc import Collection
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 from zoneinfo import available_timezones
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -26,12 +28,21 @@ class User(AbstractUser):
         blank=True,
         help_text="Issuer and subject. Empty it to link the account at its next login by single sign-on.",
     )
+    is_demo = models.BooleanField(default=False, editable=False, help_text="Its password is public.")
     #: Kept by `permissions`, once they were read.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]
 
     def __str__(self) -> str:
         return self.username
+
+    @classmethod
+    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any]) -> Self:
+        """Read a user. Without DEMO, users of the demo are inactive, so sessions, tokens and logins are refused."""
+        user = super().from_db(db, field_names, values)
+        if "is_demo" in field_names and user.is_demo and not settings.DEMO:
+            user.is_active = False
+        return user
 
     def clean(self) -> None:
         super().clean()

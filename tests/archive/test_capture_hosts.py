@@ -131,7 +131,7 @@ def test_batch_that_is_too_large_is_said_so(send, monkeypatch):
     bomb = ZstdCompressor().compress(b"x" * (batches.MOST_BYTES + 1))
     assert len(bomb) < 10_000
     assert send(JOBS, bomb, batches.MEDIA_TYPE).status_code == 413
-    monkeypatch.setattr("apps.archive.api.capture.MOST_SENT_BYTES", 100)
+    monkeypatch.setattr("apps.archive.api.capture.ReceiveJobs.max_body_bytes", 100)
     assert send(JOBS, b"x" * 101, batches.MEDIA_TYPE).status_code == 413
     with pytest.raises(BatchTooLarge):
         unpack_untrusted(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * batches.MOST_JOBS)))

@@ -273,7 +273,7 @@ def test_file_is_taken_and_one_that_is_none_is_told(nova, liaison, browse):
     assert browse(liaison).post(IMPORT, {"file": good}).status_code == 302
     for body, words in [
         (b"\xff\xfe\x00", "Not valid UTF-8."),
-        (b"x" * 3_000_000, "At most 2,000,000 bytes; this file has 3,000,000."),
+        (b"x" * 2_300_000, "At most 2,000,000 bytes; this file has 2,300,000."),
         (b"", "empty"),
     ]:
         answer = browse(liaison).post(IMPORT, {"file": SimpleUploadedFile("a.yaml", body)})

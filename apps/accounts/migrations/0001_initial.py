@@ -44,6 +44,7 @@ class Migration(migrations.Migration):
                 ('date_joined', models.DateTimeField(default=django.utils.timezone.now, verbose_name='date joined')),
                 ('time_zone', models.CharField(blank=True, help_text="IANA name. Empty: the portal's default.", max_length=64)),
                 ('sign_on_subject', models.CharField(blank=True, help_text='Issuer and subject. Empty it to link the account at its next login by single sign-on.', max_length=600, null=True, unique=True, verbose_name='identity at single sign-on')),
+                ('is_demo', models.BooleanField(default=False, editable=False, help_text='Its password is public.')),
                 ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
                 ('user_permissions', models.ManyToManyField(blank=True, help_text='Specific permissions for this user.', related_name='user_set', related_query_name='user', to='auth.permission', verbose_name='user permissions')),
             ],

@@ -70,11 +70,8 @@ class BatchParser(BaseParser):
     media_type = MEDIA_TYPE
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        batch = stream.read(MOST_SENT_BYTES + 1)
-        if len(batch) > MOST_SENT_BYTES:
-            raise TooLarge(f"A batch may have {MOST_SENT_BYTES:,} bytes.")
         try:
-            return unpack_untrusted(batch)
+            return unpack_untrusted(stream.read())
         except BatchTooLarge as error:
             raise TooLarge(f"The batch cannot be taken: {error}.") from error
         except BadBatch as error:
@@ -94,6 +91,7 @@ class ReceiveJobs(CaptureView):
     """Keeps a batch of jobs; answers with the reasons for those that are not kept, by their place in the batch."""
 
     parser_classes = [BatchParser]
+    max_body_bytes = MOST_SENT_BYTES
 
     @extend_schema(
         request={MEDIA_TYPE: OpenApiTypes.BINARY},

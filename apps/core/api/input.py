@@ -1,12 +1,9 @@
-"""Request bodies of the API: size, JSON, and checking by serializers."""
+"""Request bodies of the API: JSON, and checking by serializers."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest
 from rest_framework import parsers
 from rest_framework.exceptions import ParseError
 from rest_framework.serializers import BaseSerializer
@@ -20,18 +17,10 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _NO_TEXT = "Text cannot hold the character NUL, nor half of a surrogate pair."
 
 
-def check_length(stream: Any) -> None:
-    """Limit a body to the size of a form. Raises `RequestDataTooBig`."""
-    length = int(stream.META.get("CONTENT_LENGTH") or 0) if isinstance(stream, HttpRequest) else 0
-    if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-        raise RequestDataTooBig
-
-
 class JSONParser(parsers.JSONParser):
-    """JSON no larger than a form, with text that PostgreSQL can store."""
+    """JSON with text that PostgreSQL can store."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
-        check_length(stream)
         try:
             data = super().parse(stream, media_type, parser_context)
             path = _path_of_bad_text(data)

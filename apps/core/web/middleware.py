@@ -1,14 +1,19 @@
-"""Refuse malformed requests, find the client's address, and make hidden characters of pages visible."""
+"""Refuse malformed and large requests, find the client's address, forbid caching, show hidden characters of pages."""
 
+import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, JsonResponse
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.cache import patch_cache_control
 
 from apps.core.domain.hidden_characters import HIDDEN, mark_hidden
 
+log = logging.getLogger(__name__)
 Answer = Callable[[HttpRequest], HttpResponse]
 _FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")')
 
@@ -30,10 +35,50 @@ class CleanRequestMiddleware:
         return self.get_response(request)
 
 
-def _refuse(request: HttpRequest, why: str) -> HttpResponse:
+class BodyLimitMiddleware:
+    """Refuse a large body before anything parses it, by `max_body_bytes` of the view or DATA_UPLOAD_MAX_MEMORY_SIZE.
+
+    Django reads no further than Content-Length, so a body that passes is no longer than that. A chunked body has no
+    length; Django would take it for an empty one. A buffering proxy adds the length.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponse | None:
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        limit = getattr(getattr(view, "cls", view), "max_body_bytes", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+        if "HTTP_TRANSFER_ENCODING" in request.META:
+            return _refuse(request, "The request has no Content-Length.", 411)
+        if not (length.isascii() and length.isdigit()):
+            return _refuse(request, "The Content-Length is not a number.")
+        if len(length) > 18 or int(length) > limit:
+            return _refuse(request, f"The body is too large: at most {limit:,} bytes.", 413)
+        return None
+
+
+def _refuse(request: HttpRequest, why: str, status: int = 400) -> HttpResponse:
     if request.path.startswith("/api/"):
-        return JsonResponse({"detail": why}, status=400)
-    return HttpResponseBadRequest(f"{why}\n", content_type="text/plain")
+        return JsonResponse({"detail": why}, status=status)
+    return HttpResponse(f"{why}\n", content_type="text/plain", status=status)
+
+
+class NoStoreMiddleware:
+    """Keep pages out of every cache: they show what the user may see now. The API's responses have their own rules."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if not response.has_header("Cache-Control") and not request.path.startswith("/api/"):
+            patch_cache_control(response, private=True, no_store=True)
+        return response
 
 
 class TrustedProxyMiddleware:
@@ -71,3 +116,22 @@ class HiddenCharactersMiddleware:
                 parts[::2] = map(mark_hidden, parts[::2])
                 response.content = "".join(parts).encode(response.charset)
         return response
+
+
+class UntrustedProxyMiddleware:
+    """Warn once if a proxy seems to be in front although TRUST_PROXY is not set.
+
+    All users then have the proxy's address, so failed logins of one lock out others, and HTTPS is not recognised.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response, self.warned = get_response, False
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not self.warned and {"HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"} & request.META.keys():
+            self.warned = True
+            log.warning(
+                "A request has X-Forwarded-For or X-Forwarded-Proto, but TRUST_PROXY is not set."
+                " If a proxy is in front of the portal, set TRUST_PROXY=true: see docs/production.md."
+            )
+        return self.get_response(request)

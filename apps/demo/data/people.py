@@ -51,6 +51,7 @@ def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
             at=at,
             first_name=person.first_name,
             last_name=person.last_name,
+            is_demo=True,
         )
         grant_role(user=user, role=person.role, experiment=experiments.get(person.experiment), by="demo", at=at)
         users[person.username] = user

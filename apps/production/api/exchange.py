@@ -10,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest
-from apps.core.api.input import JSONParser, check_length
+from apps.core.api.input import JSONParser
 from apps.core.errors import InvalidFields
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
@@ -23,7 +23,6 @@ class YamlParser(parsers.BaseParser):
     media_type = "application/yaml"
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, str]:
-        check_length(stream)
         try:
             return {"yaml": stream.read().decode("utf-8-sig")}
         except UnicodeDecodeError:

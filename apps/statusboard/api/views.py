@@ -140,8 +140,6 @@ def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
             if _too_many(f"feed-wrong:{address}", LIMIT_WRONG_A_MINUTE):
                 return _answer(429, "Too many requests with a wrong token.", {"Retry-After": "60"})
             return _answer(401, "Invalid token.", {"WWW-Authenticate": 'Bearer realm="feeds"'})
-        if int(request.META.get("CONTENT_LENGTH") or 0) > LIMIT_BYTES:
-            return _answer(413, f"Payload too large: the limit is {LIMIT_BYTES:,} bytes.")
         if _too_many(f"feed:{slug}", LIMIT_A_MINUTE):
             return _answer(503, "Too many payloads. Retry later.", {"Retry-After": "30"})
         receive_payload(source=source, body=request.body, at=timezone.now())
@@ -149,6 +147,9 @@ def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
         log.exception("cannot store a payload of %s", slug[:64])
         return _answer(503, "Cannot store the payload. Retry later.", {"Retry-After": "10"})
     return _answer(202, "Stored.")
+
+
+receive_feed.max_body_bytes = LIMIT_BYTES  # type: ignore[attr-defined]
 
 
 def _answer(status: int, detail: str, headers: dict[str, str] | None = None) -> HttpResponse:

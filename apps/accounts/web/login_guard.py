@@ -1,0 +1,27 @@
+"""Which logins are refused after failures: django-axes, with a limit for an address over all names."""
+
+from typing import Any
+
+from axes.attempts import get_cool_off_threshold
+from axes.handlers.database import AxesDatabaseHandler
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.db.models import Sum
+from django.http import HttpRequest
+
+#: Failures from one address, whatever the names, after which it is locked; several people may share it.
+MAX_FAILURES_OF_ADDRESS = 30
+
+
+class LoginGuard(AxesDatabaseHandler):
+    """Locks a name at an address after `AXES_FAILURE_LIMIT` failures, and an address that tries many names.
+
+    A name is never locked at other addresses, so nobody can lock out others.
+    """
+
+    def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
+        failures: int = super().get_failures(request, credentials)
+        address = getattr(request, "axes_ip_address", None)
+        recent = AccessAttempt.objects.filter(ip_address=address, attempt_time__gte=get_cool_off_threshold(request))
+        of_address = recent.aggregate(count=Sum("failures_since_start"))["count"] or 0
+        return max(failures, settings.AXES_FAILURE_LIMIT) if of_address >= MAX_FAILURES_OF_ADDRESS else failures
