@@ -31,7 +31,7 @@ logger_class = RedactingLogger
 
 
 def when_ready(server: Any) -> None:
-    """Limit the pauses of clients: gthread sets no timeout, and accepted sockets inherit that of the listener."""
+    """Limit the pauses of clients: gthread sets no timeout, but accepted TCP sockets inherit that of the listener."""
     seconds = struct.pack("ll", CLIENT_PAUSE_SECONDS, 0)
     for listener in server.LISTENERS:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):

@@ -120,7 +120,7 @@ EXPECTED = {
     "api:request-revisions": OF_EXPERIMENT,
     "api:rules": ALL,
     "api:request-estimate": ALL,
-    "api:request-import-yaml": ALL,  # whose experiment it is, the text says
+    "api:request-import-yaml": "nyynnn",  # and then for the experiment that the text names
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
     "api:request-set-priority": OPG_APPROVER,

@@ -37,9 +37,9 @@ class User(AbstractUser):
         return self.username
 
     @classmethod
-    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any]) -> Self:
+    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **more: Any) -> Self:
         """Read a user. Without DEMO, users of the demo are inactive, so sessions, tokens and logins are refused."""
-        user = super().from_db(db, field_names, values)
+        user = super().from_db(db, field_names, values, **more)
         if "is_demo" in field_names and user.is_demo and not settings.DEMO:
             user.is_active = False
         return user

@@ -311,7 +311,7 @@ def test_over_the_api(nova, liaison, shifter, browse):
 
     assert (new.status_code, new.json()["key"]) == (201, "NOVA-0002")
     assert (as_json.status_code, as_json.json()["key"]) == (201, "NOVA-0003")
-    assert refused.status_code == 400
+    assert refused.status_code == 403
     assert faulty.status_code == 400
     assert faulty.json()["stages.0.memory_bytes"][0].startswith("Line 8: ")
     assert len(content_of(made).stages) <= MAX_STAGES

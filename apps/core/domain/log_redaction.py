@@ -3,7 +3,7 @@
 import logging
 import re
 
-_SECRETS = re.compile(r"(?<!/api/v1)(/feeds/|/password/new/[^/\s]+/)[^/\s\"'?]+")
+_SECRETS = re.compile(r"(\b(?<!v1/)feeds/|password/new/[^/\s]+/)[^/\s\"'?]+")
 
 
 def redact(text: str) -> str:

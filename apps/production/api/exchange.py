@@ -10,8 +10,10 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest
+from apps.accounts.enums import Role
+from apps.accounts.permissions import scope_of
 from apps.core.api.input import JSONParser
-from apps.core.errors import InvalidFields
+from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
 from apps.production.domain.requests.exchange import export_request, import_request
@@ -66,6 +68,8 @@ class YamlRoutes(RequestRoutes):
     @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
     def import_yaml(self, request: ApiRequest) -> Response:
         """Create a draft from YAML. Liaisons of the experiment only."""
+        if not scope_of(request.user).has_anywhere(Role.LIAISON):  # before the text is parsed
+            raise NotAllowed("Only liaisons can create requests.")
         given = self.given(YamlWriter)
         made = import_request(text=given.pop("yaml"), **given)
         return self.answer(made, RequestReader, status.HTTP_201_CREATED)
