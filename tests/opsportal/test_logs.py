@@ -60,5 +60,5 @@ def test_other_errors_are_logged_meanwhile(clock):
 
 def test_times_have_their_zone():
     line = settings.LOGGING["formatters"]["line"]
-    text = logging.Formatter(line["format"], line["datefmt"]).format(record("words"))
+    text = logging.Formatter(line["fmt"], line["datefmt"]).format(record("words"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR x: words", text)
