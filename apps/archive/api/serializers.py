@@ -83,6 +83,9 @@ class DifferenceSerializer(serializers.Serializer[Any]):
     same_script = serializers.BooleanField(help_text="Identical byte for byte.")
     same_environment = serializers.BooleanField(help_text="Identical byte for byte.")
     whole = serializers.BooleanField(help_text="False if only the first part of the scripts was compared.")
+    plain = serializers.BooleanField(
+        help_text="True if the full comparison took too long: dates and IDs count as differences."
+    )
     lines = RowSerializer(
         many=True, source="differing_rows", allow_null=True, help_text="Null if one script is damaged."
     )

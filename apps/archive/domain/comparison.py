@@ -1,20 +1,25 @@
 """What differs between two scripts or two environments, with what differs in every run made equal.
 
-Alignment is bounded: lines that both have once are the anchors, and what lies between two of them is aligned line by
-line only where that is cheap; else it counts as replaced as a whole. `patiencediff` of PyPI anchors likewise, but is
-under the GPL, and leaves lines that are there twice unaligned between the anchors.
+Lines that both have once are the anchors, and what lies between two of them is aligned line by line only where that is
+cheap; else it counts as replaced as a whole. `patiencediff` of PyPI anchors likewise, but is under the GPL, and leaves
+lines that are there twice unaligned between the anchors. All of it runs in a process that is killed where it takes too
+long; a plain comparison, in linear time, takes its place.
 """
 
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
+
+from apps.core.domain.bounded import POOL, BudgetExceeded
 
 Kind = Literal["equal", "changed", "removed", "added"]
+#: For a full comparison.
+SECONDS = 1.0
 #: As many comparisons of lines for the part between two anchors, and of words for a line.
 MOST_PAIRS = 2_000_000
 MOST_WORDS = 300
@@ -30,6 +35,24 @@ _RULES = [
     # The fingerprint of a secret says whether two are equal, and stays.
     (re.compile(r"(?<!<masked:)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
 ]
+
+
+#: Variables that differ in every run and say nothing.
+_NOISE = re.compile(
+    r"_|SHLVL|PWD|OLDPWD|TMPDIR|HOSTNAME|LS_COLORS|DISPLAY|WINDOW(ID|PATH)?|KRB5CCNAME|INVOCATION_ID|JOURNAL_STREAM"
+    r"|SSH_\w+|XDG_\w+|DBUS_\w+|GPG_\w+|PBS_JOBID|PBS_JOBCOOKIE|PBS_NODEFILE|_CONDOR_\w+|SLURMD_\w+"
+    r"|SLURM_(JOB_?ID|ARRAY_(JOB|TASK)_ID|JOB_(START|END)_TIME|(JOB_)?NODELIST|NODEID|LOCALID|PROCID|GTIDS|TASK_PID"
+    r"|STEP_?\w*|SRUN_\w+|LAUNCH_\w+|TOPOLOGY_\w+|(CPU|MEM)_BIND\w*|PRIO_PROCESS|SUBMIT_(HOST|DIR)|WORKING_CLUSTER)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is compared of a job; None for what is damaged, or not for the reader to see."""
+
+    job_id: str
+    lines: Sequence[str] | None
+    variables: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +92,59 @@ class Change:
     right: str
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows of the scripts; variables that differ, that differ in every run (`noise`), and how many are equal.
+
+    `plain` where the full comparison took too long: nothing is made equal, no words are marked, alignment is coarse.
+    """
+
+    rows: list[Row] | None
+    changes: list[Change] | None
+    noise: list[Change]
+    equal_variables: int
+    plain: bool
+
+
+def compare(left: Side, right: Side, *, exact: bool) -> Comparison:
+    """Compare two jobs; unless `exact`, what differs in every run is equal."""
+    try:
+        return POOL.call(compare_fully, left, right, exact, seconds=SECONDS)
+    except BudgetExceeded:
+        return _compare(left, right, exact=exact, plain=True)
+
+
+def compare_fully(left: Side, right: Side, exact: bool) -> Comparison:
+    """Compare in a time that depends on the texts."""
+    return _compare(left, right, exact=exact, plain=False)
+
+
+def _compare(left: Side, right: Side, *, exact: bool, plain: bool) -> Comparison:
+    rows = None
+    if left.lines is not None and right.lines is not None:
+        keys = [
+            side.lines if exact or plain else [normalised(line, job_id=side.job_id) for line in side.lines or ()]
+            for side in (left, right)
+        ]
+        rows = compare_lines(left.lines, right.lines, keys[0] or (), keys[1] or (), plain=plain)
+    if left.variables is None or right.variables is None:
+        return Comparison(rows, None, [], 0, plain)
+    changes = compare_variables(left.variables, right.variables)
+    differing = [change for change in changes if change.kind != "equal"]
+    noise = [] if exact else [each for each in differing if _is_noise(each, left.job_id, right.job_id, plain=plain)]
+    names = {change.name for change in noise}
+    shown = [change for change in differing if change.name not in names]
+    return Comparison(rows, shown, noise, len(changes) - len(differing), plain)
+
+
+def _is_noise(change: Change, left_id: str, right_id: str, *, plain: bool) -> bool:
+    if _NOISE.fullmatch(change.name):
+        return True
+    if plain or change.kind != "changed":
+        return False
+    return normalised(change.left, job_id=left_id) == normalised(change.right, job_id=right_id)
+
+
 def normalised(text: str, *, job_id: str = "") -> str:
     """Return a text with dates, times, temporary paths, long hexadecimal numbers and the job's id made equal."""
     text = text.rstrip()
@@ -80,27 +156,29 @@ def normalised(text: str, *, job_id: str = "") -> str:
 
 
 def compare_lines(
-    left: Sequence[str], right: Sequence[str], left_keys: Sequence[str], right_keys: Sequence[str]
+    left: Sequence[str],
+    right: Sequence[str],
+    left_keys: Sequence[str],
+    right_keys: Sequence[str],
+    *,
+    plain: bool = False,
 ) -> list[Row]:
     """Align two scripts by the keys of their lines: equal keys are equal lines."""
     rows: list[Row] = []
-    for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys):
+    for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys, plain=plain):
         for a, b in zip_longest(range(a0, a1), range(b0, b1)):
-            same = None not in (a, b) and left_keys[a] == right_keys[b]
-            rows.append(_equal(left, right, a, b) if same else _facing(left, right, a, b))
+            if a is None:
+                rows.append(Row("added", None, b + 1, (), (Piece(right[b], changed=True),)))
+            elif b is None:
+                rows.append(Row("removed", a + 1, None, (Piece(left[a], changed=True),), ()))
+            elif left_keys[a] == right_keys[b]:
+                rows.append(Row("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),)))
+            elif plain:
+                pieces = (Piece(left[a], changed=True),), (Piece(right[b], changed=True),)
+                rows.append(Row("changed", a + 1, b + 1, *pieces))
+            else:
+                rows.append(Row("changed", a + 1, b + 1, *_pieces(left[a], right[b])))
     return rows
-
-
-def _equal(left: Sequence[str], right: Sequence[str], a: int, b: int) -> Row:
-    return Row("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),))
-
-
-def _facing(left: Sequence[str], right: Sequence[str], a: Any, b: Any) -> Row:
-    if a is None:
-        return Row("added", None, b + 1, (), (Piece(right[b], changed=True),))
-    if b is None:
-        return Row("removed", a + 1, None, (Piece(left[a], changed=True),), ())
-    return Row("changed", a + 1, b + 1, *_pieces(left[a], right[b]))
 
 
 def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
@@ -122,7 +200,7 @@ def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]
 Block = tuple[str, int, int, int, int]
 
 
-def _blocks(a: Sequence[str], b: Sequence[str]) -> Iterator[Block]:
+def _blocks(a: Sequence[str], b: Sequence[str], *, plain: bool) -> Iterator[Block]:
     """Yield equal and other blocks, in order, that are both texts in all."""
     start = _common(a, b)
     end = _common(a[start:][::-1], b[start:][::-1])
@@ -130,7 +208,7 @@ def _blocks(a: Sequence[str], b: Sequence[str]) -> Iterator[Block]:
         yield "equal", 0, start, 0, start
     a0, b0 = start, start
     for a1, b1 in [*_anchors(a, b, start, end), (len(a) - end, len(b) - end)]:
-        yield from _between(a, b, a0, a1, b0, b1)
+        yield from _between(a, b, a0, a1, b0, b1, plain=plain)
         if a1 < len(a) - end:
             yield "equal", a1, a1 + 1, b1, b1 + 1
         a0, b0 = a1 + 1, b1 + 1
@@ -172,8 +250,11 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
     return chain[::-1]
 
 
-def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: int) -> Iterator[Block]:
+def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: int, *, plain: bool) -> Iterator[Block]:
     if a0 == a1 and b0 == b1:
+        return
+    if plain:
+        yield "replace", a0, a1, b0, b1
         return
     counts = Counter(b[b0:b1])
     pairs = sum(counts[key] for key in a[a0:a1])
@@ -185,7 +266,7 @@ def _between(a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: 
         yield kind, a0 + i0, a0 + i1, b0 + j0, b0 + j1
 
 
-def compare_variables(left: dict[str, str], right: dict[str, str]) -> list[Change]:
+def compare_variables(left: Mapping[str, str], right: Mapping[str, str]) -> list[Change]:
     changes = []
     for name in sorted(left.keys() | right.keys()):
         kind: Kind = "changed"

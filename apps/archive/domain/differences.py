@@ -1,13 +1,12 @@
-"""The difference of two archived jobs, and the job with which somebody most likely wants to compare one."""
+"""The difference of two archived jobs, and the job that one is best compared with."""
 
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db.models import Q
 
 from apps.accounts.models import User
-from apps.archive.domain.comparison import Change, Row, compare_lines, compare_variables, normalised
+from apps.archive.domain.comparison import Change, Row, Side, compare
 from apps.archive.domain.store.contents import jobs_for_list, shown_environment, shown_script
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
@@ -16,13 +15,6 @@ from apps.clusters.schedulers.base import JobState
 #: Equal lines that are shown around each difference.
 CONTEXT = 3
 LOOK_BACK = timedelta(days=90)
-#: Variables that differ in every run and say nothing.
-_NOISE = re.compile(
-    r"_|SHLVL|PWD|OLDPWD|TMPDIR|HOSTNAME|LS_COLORS|DISPLAY|WINDOW(ID|PATH)?|KRB5CCNAME|INVOCATION_ID|JOURNAL_STREAM"
-    r"|SSH_\w+|XDG_\w+|DBUS_\w+|GPG_\w+|PBS_JOBID|PBS_JOBCOOKIE|PBS_NODEFILE|_CONDOR_\w+|SLURMD_\w+"
-    r"|SLURM_(JOB_?ID|ARRAY_(JOB|TASK)_ID|JOB_(START|END)_TIME|(JOB_)?NODELIST|NODEID|LOCALID|PROCID|GTIDS|TASK_PID"
-    r"|STEP_?\w*|SRUN_\w+|LAUNCH_\w+|TOPOLOGY_\w+|(CPU|MEM)_BIND\w*|PRIO_PROCESS|SUBMIT_(HOST|DIR)|WORKING_CLUSTER)"
-)
 
 
 @dataclass(frozen=True)
@@ -38,6 +30,7 @@ class Difference:
     """Two jobs side by side. `rows` is None where a script is damaged, `changes` where the reader may not see them.
 
     `same_script` and `same_environment` are about the bytes; `whole` is False where only the beginnings were compared.
+    `plain` is that of `Comparison`.
     """
 
     left: ArchivedJob
@@ -46,9 +39,10 @@ class Difference:
     same_environment: bool
     rows: list[Row] | None
     changes: list[Change] | None
-    noise: list[Change] = field(default_factory=list)
-    equal_variables: int = 0
-    whole: bool = True
+    noise: list[Change]
+    equal_variables: int
+    whole: bool
+    plain: bool
 
     @property
     def differing_rows(self) -> list[Row] | None:
@@ -77,51 +71,26 @@ class Difference:
 
 def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool) -> Difference:
     """Compare two jobs; unless `exact`, what differs in every run is equal."""
-    scripts = shown_script(left), shown_script(right)
-    rows, whole = None, True
-    if scripts[0] and scripts[1]:
-        keys = [_keys(script.lines, job, exact) for script, job in zip(scripts, (left, right), strict=True) if script]
-        rows = compare_lines(scripts[0].lines, scripts[1].lines, *keys)
-        whole = scripts[0].whole and scripts[1].whole
-    changes, noise, equal = _environments(left, right, user, exact)
+    sees = sees_environment(user, left) and sees_environment(user, right)
+    scripts = [shown_script(job) for job in (left, right)]
+    sides = []
+    for job, script in zip((left, right), scripts, strict=True):
+        shown = shown_environment(job) if sees else None
+        variables = {variable.name: variable.value for variable in shown.variables} if shown else None
+        sides.append(Side(job.job_id, script.lines if script else None, variables))
+    found = compare(*sides, exact=exact)
     return Difference(
         left=left,
         right=right,
         same_script=left.script_id == right.script_id,
         same_environment=left.environment_id == right.environment_id,
-        rows=rows,
-        changes=changes,
-        noise=noise,
-        equal_variables=equal,
-        whole=whole,
+        rows=found.rows,
+        changes=found.changes,
+        noise=found.noise,
+        equal_variables=found.equal_variables,
+        whole=all(script is None or script.whole for script in scripts),
+        plain=found.plain,
     )
-
-
-def _keys(lines: list[str], job: ArchivedJob, exact: bool) -> list[str]:
-    return lines if exact else [normalised(line, job_id=job.job_id) for line in lines]
-
-
-def _environments(
-    left: ArchivedJob, right: ArchivedJob, user: User, exact: bool
-) -> tuple[list[Change] | None, list[Change], int]:
-    """Return what differs, what differs without meaning, and how many variables are equal."""
-    if not (sees_environment(user, left) and sees_environment(user, right)):
-        return None, [], 0
-    shown = shown_environment(left), shown_environment(right)
-    if not (shown[0] and shown[1]):
-        return None, [], 0
-    sides = [{variable.name: variable.value for variable in side.variables} for side in shown if side]
-    changes = compare_variables(*sides)
-    differing = [change for change in changes if change.kind != "equal"]
-    noise = [] if exact else [change for change in differing if _is_noise(change, left, right)]
-    return [change for change in differing if change not in noise], noise, len(changes) - len(differing)
-
-
-def _is_noise(change: Change, left: ArchivedJob, right: ArchivedJob) -> bool:
-    if _NOISE.fullmatch(change.name):
-        return True
-    same = normalised(change.left, job_id=left.job_id) == normalised(change.right, job_id=right.job_id)
-    return change.kind == "changed" and same
 
 
 def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:

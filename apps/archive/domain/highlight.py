@@ -1,6 +1,7 @@
 """Colours for scripts: Pygments finds what is what, the portal's own few classes and escaping make HTML of it.
 
-A lexer gets no more than `SECONDS` for a script; what is left has no colours.
+A lexer gets no more than `SECONDS` for a script; the rest has no colours. It runs in a process that is killed where a
+single token takes longer: then there are no colours at all.
 """
 
 import re
@@ -16,7 +17,10 @@ from pygments.lexers.python import PythonLexer
 from pygments.lexers.shell import BashLexer, TcshLexer
 from pygments.token import Comment, Keyword, Name, Number, String
 
+from apps.core.domain.bounded import POOL, BudgetExceeded
+
 SECONDS = 0.25
+KILL_SECONDS = 0.4
 _LEXERS: list[tuple[str, type[Lexer]]] = [("python", PythonLexer), ("perl", PerlLexer), ("csh", TcshLexer)]
 #: The first that a token belongs to; the classes are in look.css.
 _CLASSES = [
@@ -31,23 +35,26 @@ _CLASSES = [
 _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 
 
-def coloured(lines: Sequence[str]) -> list[SafeString]:
+def highlight(lines: Sequence[str]) -> list[SafeString]:
+    """Return each line as HTML; without colours where the lexer takes too long."""
+    try:
+        return list(map(SafeString, POOL.call(html_lines, list(lines), seconds=KILL_SECONDS)))
+    except BudgetExceeded:
+        return [escape(line) for line in lines]
+
+
+def html_lines(lines: Sequence[str]) -> list[str]:
+    """Return each line as HTML, in a time that depends on the lexer: a rule may backtrack for minutes."""
+    first_line = lines[0] if lines else ""
+    lexer = next((lexer for name, lexer in _LEXERS if first_line.startswith("#!") and name in first_line), BashLexer)
     shown: list[list[str]] = [[]]
-    for css, text in _pieces("\n".join(lines), _lexer(lines[0] if lines else "")):
+    for css, text in _pieces("\n".join(lines), lexer()):
         for number, part in enumerate(text.split("\n")):
             if number:
                 shown.append([])
             if part:
                 shown[-1].append(f'<i class="{css}">{escape(part)}</i>' if css else escape(part))
-    return [SafeString("".join(parts)) for parts in shown]
-
-
-def _lexer(first_line: str) -> Lexer:
-    if first_line.startswith("#!"):
-        for name, lexer in _LEXERS:
-            if name in first_line:
-                return lexer()
-    return BashLexer()
+    return ["".join(parts) for parts in shown]
 
 
 def _pieces(text: str, lexer: Lexer) -> Iterator[tuple[str, str]]:

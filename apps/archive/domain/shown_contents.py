@@ -23,11 +23,11 @@ class ShownScript:
     whole: bool
 
     @property
-    def coloured(self) -> list[SafeString]:
+    def highlighted(self) -> list[SafeString]:
         """Return the lines as HTML."""
-        from apps.archive.domain.highlight import coloured  # which takes memory that capture does without
+        from apps.archive.domain.highlight import highlight  # which takes memory that capture does without
 
-        return coloured(self.lines)
+        return highlight(self.lines)
 
 
 @dataclass(frozen=True, slots=True)

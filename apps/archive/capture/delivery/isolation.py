@@ -21,11 +21,10 @@ from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from apps.archive.capture.delivery.server import BEGIN, WRITE, Answer, Serving
 from apps.archive.capture.resources import Tidying
-from apps.archive.handover.batches import pieces_of
+from apps.archive.handover.batches import pieces_of, unpack
 from apps.archive.handover.entry import CapturedJob
-from apps.archive.sinks.base import SinkError, SinkRefused, SinkUnavailable, Writer
+from apps.archive.sinks.base import BeginsAhead, SinkError, SinkRefused, SinkUnavailable, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +32,12 @@ _MOST_DEATHS = 1000
 _LATER = 5  # sinks are in no hurry: the journal keeps what they lack
 _ACCEPT_SECONDS = 5.0
 _ACCEPTED = b"."
+
+_BEGIN, _WRITE = "begin", "write"
+
+# What to do; the number of a batch that is or was begun, or 0; and the packed jobs, none where they were begun.
+_Question = tuple[str, int, Sequence[bytes]]
+_Answer = Mapping[int, str] | SinkUnavailable | SinkRefused
 
 
 class Place(Protocol):
@@ -129,7 +134,7 @@ class IsolatedSink(_Isolated):
         """Hand over jobs that `write` will be given, in the order of these calls."""
         number = next(self._numbers)
         try:
-            self._answer((BEGIN, number, pieces_of(jobs)))
+            self._answer((_BEGIN, number, pieces_of(jobs)))
         except (OSError, EOFError):
             self.close()  # `write` is told, by a process of its own if it has to be
         else:
@@ -139,7 +144,7 @@ class IsolatedSink(_Isolated):
         """Let the sink write. A process that died is started anew the next time."""
         number = next((number for number, begun in self._begun.items() if begun is jobs), 0)
         try:
-            answer: Answer = self._answer((WRITE, number, () if number else pieces_of(jobs)))
+            answer: _Answer = self._answer((_WRITE, number, () if number else pieces_of(jobs)))
         except (OSError, EOFError) as error:
             self.close()
             raise self._died(jobs) from error
@@ -269,7 +274,7 @@ def _serve(asked: Connection, *, answer: Callable[[Any], object], close: Callabl
 
 
 def _serve_sink(sink: Writer, asked: Connection) -> None:
-    _serve(asked, answer=Serving(sink).answer, close=sink.close)
+    _serve(asked, answer=_Serving(sink).answer, close=sink.close)
 
 
 def _ask(place: Place, question: tuple[str, tuple[Any, ...]]) -> object:
@@ -280,6 +285,49 @@ def _ask(place: Place, question: tuple[str, tuple[Any, ...]]) -> object:
     except Exception as error:  # its library may not be known where this goes
         place.close()
         return SinkUnavailable(str(error).strip() or repr(error))
+
+
+class _Serving:
+    """Holds the batches that were begun until they are written, in that order, or something fails."""
+
+    def __init__(self, sink: Writer) -> None:
+        self._sink = sink
+        self._begun: dict[int, Callable[[], Sequence[CapturedJob]]] = {}
+
+    def answer(self, question: _Question) -> _Answer:
+        """Do what is asked; return the reasons for refused jobs, or what is to be raised on the other side."""
+        what, number, pieces = question
+        if what == _BEGIN:
+            self._begin(number, pieces)
+            return {}
+        answer = self._write(self._taken(number)() if number else unpack(pieces))
+        if isinstance(answer, Exception):
+            self._begun.clear()
+        return answer
+
+    def _begin(self, number: int, pieces: Sequence[bytes]) -> None:
+        if not isinstance(self._sink, BeginsAhead):
+            self._begun[number] = partial(unpack, pieces)  # small until they are written
+            return
+        jobs = unpack(pieces)
+        self._begun[number] = lambda: jobs
+        with suppress(Exception):  # which `write` meets as well, and tells
+            self._sink.begin(jobs)
+
+    def _taken(self, number: int) -> Callable[[], Sequence[CapturedJob]]:
+        """Return how to get at a batch, and forget those begun before it: nobody asks for them any more."""
+        taken = self._begun[number]
+        self._begun = {later: jobs for later, jobs in self._begun.items() if later > number}
+        return taken
+
+    def _write(self, jobs: Sequence[CapturedJob]) -> _Answer:
+        try:
+            return dict(self._sink.write(jobs))
+        except (SinkUnavailable, SinkRefused) as error:
+            return type(error)(*error.args)
+        except Exception as error:  # of the sink's library, which may not be known where it goes
+            logger.exception("%s", self._sink.name)
+            return SinkRefused(str(error).strip() or repr(error))
 
 
 def fork_process(work: Callable[[], object], *, keep: Sequence[int]) -> int:

@@ -72,7 +72,7 @@ class LaterPlace:
             from apps.archive.sinks.portal import PortalClient
 
             return PortalClient.from_url(SinkURL.parse(self._planned.url))
-        from apps.archive.domain.own_database import OwnDatabase
+        from apps.archive.sinks.store import OwnDatabase
 
         return OwnDatabase()
 

@@ -74,7 +74,7 @@ class Journal:
             raise JournalError(f"{directory}: {error.strerror}") from error
         try:
             self._lock()
-            self._database = self._open()
+            self._database = open_file(directory / "journal.sqlite")
             with self._transaction() as database:
                 for name in sinks:
                     database.execute(
@@ -82,8 +82,10 @@ class Journal:
                         "(SELECT min(acknowledged) FROM sink), (SELECT min(last - jobs) FROM batch), ?)",
                         (name, _last(database)),
                     )
-        except BaseException:
+        except BaseException as error:
             os.close(self._lock_file)
+            if isinstance(error, OtherVersion | sqlite3.Error):
+                raise JournalError(f"{directory / 'journal.sqlite'}: {error}") from error
             raise
 
     def close(self) -> None:
@@ -96,12 +98,20 @@ class Journal:
 
         Raises `OSError` where the disk has no room for them: a journal that filled it could not even be emptied.
         """
-        self._check_room(len(batch.content))
+        size, disk = len(batch.content), os.statvfs(self.directory)
+        # What is added is written to the log, and from there to the file, which may have room inside.
+        needed = size + max(0, size - self._count("freelist_count") * PAGE_BYTES) + self._reserve_bytes
+        if disk.f_bavail * disk.f_frsize < needed:
+            raise OSError(errno.ENOSPC, f"less than {needed:,} bytes free for the journal", str(self.directory))
         with self._transaction() as database:
             new = _see(database, batch.sightings)
             if new:
                 last = _last(database) + len(new)
-                values = last, len(new), batch.captured_at, batch.size_bytes, _content_of(batch, new)
+                content = batch.content
+                if len(new) < len(batch.sightings):
+                    jobs = unpack([content])
+                    content = pack(jobs[place] for place in new)
+                values = last, len(new), batch.captured_at, batch.size_bytes, content
                 database.execute("INSERT INTO batch VALUES (?, ?, ?, ?, ?)", values)
             return len(new)
 
@@ -219,13 +229,6 @@ class Journal:
         with self._transaction() as database:
             database.executemany("DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids))
 
-    def _check_room(self, size_bytes: int) -> None:
-        disk = os.statvfs(self.directory)
-        # What is added is written to the log, and from there to the file, which may have room inside.
-        needed = size_bytes + max(0, size_bytes - self._count("freelist_count") * PAGE_BYTES) + self._reserve_bytes
-        if disk.f_bavail * disk.f_frsize < needed:
-            raise OSError(errno.ENOSPC, f"less than {needed:,} bytes free for the journal", str(self.directory))
-
     def _count(self, pragma: str) -> int:
         with self._guard:
             return int(self._database.execute(f"PRAGMA {pragma}").fetchone()[0])
@@ -253,15 +256,6 @@ class Journal:
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, str(os.getpid()).encode(), 0)
 
-    def _open(self) -> sqlite3.Connection:
-        path = self.directory / "journal.sqlite"
-        try:
-            return open_file(path)
-        except OtherVersion as error:
-            raise JournalError(str(error)) from error
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: {error}") from error
-
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._guard:
@@ -285,14 +279,6 @@ def _see(database: sqlite3.Connection, sightings: Sequence[Sighting]) -> list[in
             new.setdefault(key, place)
     database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", sightings)
     return list(new.values())
-
-
-def _content_of(batch: Batch, places: Sequence[int]) -> bytes:
-    """Return the jobs at these places: the batch as it is, where these are all."""
-    if len(places) == len(batch.sightings):
-        return batch.content
-    jobs = unpack([batch.content])
-    return pack(jobs[place] for place in places)
 
 
 def _entries(found: Sequence[tuple[int, int, bytes]], *, after: int) -> Entries:

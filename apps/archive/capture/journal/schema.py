@@ -60,5 +60,5 @@ def open_file(path: Path) -> sqlite3.Connection:
     if version == 0:
         database.executescript(_SCHEMA)
     elif version != VERSION:
-        raise OtherVersion(f"{path}: written by another version of the portal ({version}, not {VERSION})")
+        raise OtherVersion(f"written by another version of the portal ({version}, not {VERSION})")
     return database
