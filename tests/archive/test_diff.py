@@ -8,7 +8,8 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.archive.domain.comparison import compare_lines, compare_variables, normalised
+from apps.archive.domain import comparison
+from apps.archive.domain.comparison import Side, compare_lines, compare_variables, normalised
 from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
 from tests.factories import people
@@ -35,6 +36,37 @@ def test_rows_are_both_scripts_in_order(left, right):
     for row in rows:
         same = bool(row.left and row.right) and row.left_text == row.right_text
         assert (row.kind == "equal") == same
+
+
+def test_comparison_that_takes_too_long_is_plain(monkeypatch):
+    """Of lines that both sides have often the alignment is costly, between many anchors even more so."""
+    monkeypatch.setattr(comparison, "SECONDS", 0.2)
+    blocks = [[f"srun {number % 2} {letter}" for number in range(120)] for letter in "abcdefghijklmnopqrst" * 2]
+    left = [line for at, block in enumerate(blocks) for line in (f"left and right {at}", *block, *reversed(block))]
+    right = [line for at, block in enumerate(blocks) for line in (f"left and right {at}", *block[1::2], *block[::2])]
+    comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)  # the process is there
+    began = time.monotonic()
+    found = comparison.compare(Side("1", left, {"A": "1"}), Side("2", right, {"A": "2"}), exact=False)
+
+    assert time.monotonic() - began < 1
+    assert found.plain
+    assert [row.left_text for row in found.rows if row.left] == left
+    assert [row.right_text for row in found.rows if row.right] == right
+    assert {f"left and right {at}" for at in range(40)} <= {row.left_text for row in found.rows if row.kind == "equal"}
+    assert [change.name for change in found.changes] == ["A"]
+
+
+def test_lines_of_many_words_end_soon():
+    comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)
+    left, right = (
+        [" ".join(letters[(at * number) % 7] for number in range(145)) for at in range(620)]
+        for letters in ("abcabca", "abccaba")
+    )
+    began = time.monotonic()
+    found = comparison.compare(Side("1", left, {}), Side("2", right, {}), exact=False)
+
+    assert time.monotonic() - began < 1.5
+    assert [row.left_text for row in found.rows if row.left] == left
 
 
 @given(LINES)

@@ -1,6 +1,8 @@
 """Colours add nothing to a script but tags, and never take long."""
 
+import random
 import re
+import string
 import time
 from html import unescape
 
@@ -73,3 +75,14 @@ def test_hostile_scripts_take_no_time(first, piece):
     began = time.monotonic()
     assert [text(line) for line in shown.highlighted] == shown.lines
     assert time.monotonic() - began < 1  # of which the lexer has 0.4
+
+
+@pytest.mark.parametrize("first", ["#!/bin/sh\n", "#!/usr/bin/python\n", "#!/usr/bin/perl\n", "#!/bin/csh\n"])
+def test_token_that_takes_minutes_is_shown_without_colours(first):
+    """Bash's rule of here-documents looks for each beginning of a long word in all that follows."""
+    word = "".join(random.Random(1).choices(string.ascii_letters, k=SHOWN_BYTES))
+    highlight(["echo"])
+    lines = (first + "cat <<" + word).split("\n")
+    began = time.monotonic()
+    assert [text(line) for line in highlight(lines)] == lines
+    assert time.monotonic() - began < 1

@@ -7,6 +7,7 @@ long; a plain comparison, in linear time, takes its place.
 """
 
 import re
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +19,8 @@ from typing import Literal
 from apps.core.domain.bounded import POOL, BudgetExceeded
 
 Kind = Literal["equal", "changed", "removed", "added"]
-#: For a full comparison.
-SECONDS = 1.0
+#: For a full comparison, and for marking the words that differ; the lines after that are marked as a whole.
+SECONDS, WORDS_SECONDS = 1.0, 0.3
 #: As many comparisons of lines for the part between two anchors, and of words for a line.
 MOST_PAIRS = 2_000_000
 MOST_WORDS = 300
@@ -165,6 +166,7 @@ def compare_lines(
 ) -> list[Row]:
     """Align two scripts by the keys of their lines: equal keys are equal lines."""
     rows: list[Row] = []
+    end = time.monotonic() + (0 if plain else WORDS_SECONDS)
     for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys, plain=plain):
         for a, b in zip_longest(range(a0, a1), range(b0, b1)):
             if a is None:
@@ -173,7 +175,7 @@ def compare_lines(
                 rows.append(Row("removed", a + 1, None, (Piece(left[a], changed=True),), ()))
             elif left_keys[a] == right_keys[b]:
                 rows.append(Row("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),)))
-            elif plain:
+            elif time.monotonic() > end:
                 pieces = (Piece(left[a], changed=True),), (Piece(right[b], changed=True),)
                 rows.append(Row("changed", a + 1, b + 1, *pieces))
             else:

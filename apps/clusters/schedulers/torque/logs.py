@@ -90,12 +90,15 @@ def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str,
         "PBS_JOBNAME": record.name,
         "USER": record.user,
     }
-    local = _HOST.sub("", path, count=1) if _HOST.match(path) else path
-    filled = _VARIABLE.sub(lambda found: known.get(found[1] or found[2]) or found[0], local)
+    filled = _VARIABLE.sub(lambda found: known.get(found[1] or found[2]) or found[0], _without_host(path))
     return f"{filled}{record.job_id}.{suffix}" if filled.endswith("/") else filled
 
 
 def _absolute(start: str, path: str) -> str:
-    host = _HOST.match(path)
-    path = path[host.end() :] if host else path
+    path = _without_host(path)
     return path if path.startswith(("/", "$", "~")) else f"{start}/{path}"
+
+
+def _without_host(path: str) -> str:
+    host = _HOST.match(path)
+    return path[host.end() :] if host else path
