@@ -2,13 +2,15 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from apps.clusters.schedulers.base import StoredCopy
+from apps.clusters.schedulers.base import SchedulerError, StoredCopy
 from apps.clusters.schedulers.environment import texts_in
+from apps.clusters.schedulers.slurm import copies
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 
 T0 = 1_700_000_000
@@ -27,6 +29,8 @@ open("{calls}", "a").write("x")
 asked = options["jobs"].split(",")
 for row in config:
     if row["JobID"] not in asked and row["JobID"].split("_")[0] not in asked and row["JobIDRaw"] not in asked:
+        continue
+    if "hidden" in row and ("batch-script" in options or "env-vars" in options):
         continue
     if "batch-script" in options:
         print(f"Batch Script for {{row['JobID']}}\\n{rule}\\n{{row['script']}}")
@@ -91,6 +95,31 @@ def test_hole_is_none(accounting: Accounting) -> None:
     copies = accounting.copies("1", rows=[row("1", "NONE\n", "NONE\n")])
 
     assert (copies["1"].script, copies["1"].environment) == (None, None)
+
+
+def test_scripts_that_only_operators_may_see_are_no_hole(accounting: Accounting) -> None:
+    own, other = row("1"), row("2") | {"hidden": "yes"}
+
+    assert accounting.copies("1", rows=[own])["1"].script == b"#!/bin/sh\n"
+    for rows in ([other], [own, other]):
+        with pytest.raises(SchedulerError, match=r"to operators alone: sacctmgr modify user \S+ set"):
+            accounting.copies("1", "2", rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("user", "level", "refused"),
+    [("opsportal", "", True), ("opsportal", "None", True), ("opsportal", "Operator", False), ("slurm", "", False)],
+)
+def test_jobs_that_only_operators_may_see_are_no_hole(
+    accounting: Accounting, monkeypatch: pytest.MonkeyPatch, user: str, level: str, refused: bool
+) -> None:
+    monkeypatch.setattr(copies, "_user", lambda: user)
+    for name, answer in {"scontrol": "SlurmUser               = slurm(64030)", "sacctmgr": level}.items():
+        path = accounting.directory / name
+        path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+        path.chmod(0o755)
+    with pytest.raises(SchedulerError, match="shows none of these jobs") if refused else nullcontext():
+        assert accounting.copies("7", rows=[]) == {}
 
 
 def test_array_is_asked_for_by_one_task_that_started(accounting: Accounting) -> None:

@@ -5,12 +5,15 @@ the headings are counted; where there are more than jobs, the jobs are asked for
 """
 
 import logging
+import os
+import pwd
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from apps.clusters.schedulers.base import StoredCopy
+from apps.clusters.schedulers.base import SchedulerError, StoredCopy
+from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.environment import name_and_value, pack
 from apps.clusters.schedulers.slurm.accounting import number_attempts, selector_of
 from apps.clusters.schedulers.slurm.output_options import arguments_of_submission
@@ -25,6 +28,8 @@ _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=|BASH_FUNC_[^=]*=")
 _SPOOL_ID = re.compile(r"(\d+)_")
 _JOBS_A_QUERY = 200
 
+_NO_OPERATOR = "accounting shows those of others to operators alone: sacctmgr modify user {} set adminlevel=Operator"
+
 logger = logging.getLogger(__name__)
 
 
@@ -33,6 +38,8 @@ def stored_copies(sacct: Sacct, spool_ids: Collection[str]) -> Iterator[StoredCo
     numeric = sorted({spool_id for spool_id in spool_ids if spool_id.isascii() and spool_id.isdigit()}, key=int)
     for first in range(0, len(numeric), _JOBS_A_QUERY):
         rows = _rows(sacct, numeric[first : first + _JOBS_A_QUERY])
+        if not rows:
+            check_rights(sacct.commands)
         # All tasks of an array have one script: one task, started if possible, is enough.
         tasks: dict[tuple[str, str], Row] = {}
         for row in sorted(rows, key=lambda row: "[" in row["JobID"]):
@@ -64,6 +71,8 @@ def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
 def _texts(sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[Row]) -> list[bytes | None] | None:
     """Return the text of each row, None for one that has none; None at all where headings and rows do not fit."""
     output = sacct.commands.output("sacct", "--allusers", "--duplicates", option, f"--jobs={','.join(selectors)}")
+    if rows and not output.strip():  # a job without a text has a heading too
+        raise SchedulerError(f"sacct {option} prints nothing of jobs that it knows: {_NO_OPERATOR.format(_user())}")
     headings = list(_HEADING.finditer(output))
     if len(rows) == 1:  # whatever follows the first heading is the text
         del headings[1:]
@@ -72,6 +81,27 @@ def _texts(sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[R
     ends = [*(heading.start() for heading in headings[1:]), len(output)]
     texts = [output[heading.end() : end].removesuffix(b"\n") for heading, end in zip(headings, ends, strict=True)]
     return [None if text in _NONE else text for text in texts]
+
+
+def check_rights(commands: Commands) -> None:
+    """Raise `SchedulerError` if accounting may hide jobs (PrivateData) from the user of this process."""
+    user = _user()
+    try:
+        slurm_user = re.search(r"^SlurmUser\s*=\s*([^\s(]+)", commands.run("scontrol", "show", "config"), re.MULTILINE)
+        level = commands.run(
+            "sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"
+        )
+    except SchedulerError:  # another answer is as good
+        return
+    if user not in {"root", slurm_user and slurm_user[1]} and level.strip() not in {"Operator", "Administrator"}:
+        raise SchedulerError(f"sacct shows none of these jobs: {_NO_OPERATOR.format(user)}")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _latest_attempts(
