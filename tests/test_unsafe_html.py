@@ -15,9 +15,9 @@ MODULES = [path for path in sorted((ROOT / "apps").rglob("*.py")) if "migrations
 TEMPLATES = sorted(path for kind in ("html", "txt") for path in (ROOT / "templates").rglob(f"*.{kind}"))
 #: Functions that make HTML of parts by themselves; each escapes every part that is not its own.
 MADE_BY_HAND = {
-    ("apps/archive/domain/highlight.py", "coloured"),
+    ("apps/archive/domain/highlight.py", "highlight"),
     ("apps/core/web/templatetags/look.py", "visible"),
-    ("apps/progress/web/templatetags/progress_rows.py", "progress_rows"),
+    ("apps/progress/web/templatetags/progress.py", "progress_rows"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
 }
 SAFE = {"mark_safe", "SafeString", "SafeText", "SafeData"}

@@ -84,7 +84,7 @@ def test_a_webhook_is_added_and_removed_and_its_secret_is_not_kept(as_liaison):
     secret = made.json()["secret"]
     again = as_liaison.post("/api/v1/webhooks/", sent, content_type=JSON, headers=headers)
     assert (again.status_code, Webhook.objects.count()) == (409, 1)
-    assert "done before" in again.json()["detail"]
+    assert "was made before" in again.json()["detail"]
     assert secret.encode() not in bytes(KeyedCall.objects.get().body)
     told = as_liaison.get("/api/v1/webhooks/")
     assert told.json()["results"][0]["host"] == "chat.example.org"

@@ -292,5 +292,5 @@ def test_example_of_the_documentation_works():
     made: dict = {}
     exec(text.partition("```python\n")[2].partition("```")[0], made)
     (low,) = [one for one in run(made["events_per_file"], fewest=11) if one.position == 1]
-    assert (low.outcome, low.value, low.why) == ("failed", 10, "10 events a file.")
+    assert (low.outcome, low.value, low.why) == ("failed", 10, "10 events per file.")
     assert {one.outcome for one in run(made["events_per_file"], fewest=10)} == {"passed"}

@@ -38,7 +38,7 @@ _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 def highlight(lines: Sequence[str]) -> list[SafeString]:
     """Return each line as HTML; without colours where the lexer takes too long."""
     try:
-        return list(map(SafeString, POOL.call(html_lines, list(lines), seconds=KILL_SECONDS)))
+        return [SafeString(line) for line in POOL.call(html_lines, list(lines), seconds=KILL_SECONDS)]
     except BudgetExceeded:
         return [escape(line) for line in lines]
 

@@ -57,7 +57,7 @@ def plan_capture(
         sinks=tuple(sinks),
         places=tuple(_places(sinks)),
         settings=_settings_of_sinks(),
-        log_format=logging["formatters"]["line"]["format"],
+        log_format=logging["formatters"]["line"]["fmt"],
         log_levels={"": logging["root"]["level"]} | levels,
     )
 

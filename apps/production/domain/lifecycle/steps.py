@@ -72,8 +72,16 @@ def apply_move(
         rescoring.update_entry(request=request, at=at)
     if RequestState.QUEUED in {step.old, step.new}:
         data = {"rank_old": rank_before, "rank_new": rank_of(request), **(data or {})}
-    kind = kind_of_move(step.verb)
-    publish(kind=kind, target=request, by=by, at=at, old=step.old, new=step.new, reason=reason, data=data)
+    publish(
+        kind=kind_of_move(step.verb),
+        target=request,
+        by=by,
+        at=at,
+        old=step.old,
+        new=step.new,
+        reason=reason,
+        data=data,
+    )
     return request
 
 
