@@ -371,3 +371,16 @@ def test_known_entries_are_forgotten_when_the_spool_drops_them(make_capture, spo
     make_capture().run_once()
 
     assert set(journal.known("alps")) == {"2"}
+
+
+def test_masked_value_is_masked_in_script_and_arguments_too(make_capture, spool, sink):
+    variables = [("SLURM_EXPORT_ENV", "API_TOKEN=s3cr3t-99"), ("API_TOKEN", "s3cr3t-99"), ("N", "1")]
+    write_job(spool, 1, variables=variables, script=b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n")
+    write_job(spool, 2, variables=[("N", "1")], script=b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n")
+    make_capture().run_once()
+
+    masked, plain = sorted(sink.jobs, key=lambda job: job.job_id)
+    assert b"s3cr3t-99" not in masked.script + masked.environment
+    assert masked.script.count(b"<masked:") == 1
+    assert masked.masked_names == ("SLURM_EXPORT_ENV", "API_TOKEN")
+    assert plain.script == b"#!/bin/sh\ncurl -H 'X: s3cr3t-99' https://a\n"

@@ -120,6 +120,31 @@ def test_job_page_shows_script_and_environment_escaped(client, archived, liaison
     assert "2 variables, 1 masked" in page
 
 
+def test_no_page_has_a_hidden_character_of_a_job(client, shifter):
+    """Such as those that turn the direction of text, or erase the screen of a terminal."""
+    evil = "a\u202eb\x1b[2Jc\u200bd"
+    facts = dict.fromkeys(("user", "account", "name", "arguments", "caveat", "stage"), evil)
+    environment = environment_bytes([(evil, evil)])
+    script = f"#!/bin/sh\necho needle {evil}\n".encode()
+    store(
+        captured_job(1, script=script, environment=environment, **facts), captured_job(2, script=script + b"#", **facts)
+    )
+    one, other = ArchivedJob.objects.order_by("job_id")
+    client.force_login(shifter)
+
+    for path in (
+        reverse("archive:jobs") + "?words=needle",
+        reverse("archive:job", args=[one.pk]),
+        reverse("archive:diff", args=[one.pk]) + f"?other={other.pk}&all=1",
+    ):
+        page = client.get(path).content.decode()
+        assert not set("\u202e\x1b\u200b") & set(page), path
+    assert (
+        '<span class="hidden-char" title="RIGHT-TO-LEFT OVERRIDE">U+202E</span>'
+        in client.get(reverse("archive:job", args=[one.pk])).content.decode()
+    )
+
+
 def test_job_page_of_a_long_script_leads_to_the_raw_one(client, shifter):
     store(captured_job(1, script=b"x" * 300_000))
     client.force_login(shifter)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from apps.core.domain.masking import Masker, Rule, value_of
+from apps.core.domain.masking import Masker, Rule, replace_secrets, secrets_of, value_of
 from opsportal.env import Environment
 
 NAMES = Environment.model_fields["CAPTURE_MASK_NAMES"].default
@@ -208,3 +208,55 @@ def test_time_is_linear_in_what_a_job_wrote(masker, value):
     masker.mask_text(f"sbatch --export=A={value}")
 
     assert time.process_time() - began < 0.5 * len(variables)
+
+
+def test_masked_value_is_masked_wherever_it_stands(masker):
+    """As Slurm repeats what `--export=NAME=value` gives."""
+    variables = [
+        (b"SLURM_EXPORT_ENV", b"ALL,DB_PASSWORD=s3cr3t-99,A=1"),
+        (b"DB_PASSWORD", b"s3cr3t-99"),
+        (b"SBATCH_EXPORT", b"DB_PASSWORD=s3cr3t-99"),
+        (b"PLAIN", b"s3cr3t"),
+    ]
+    masked, names = masker.mask(variables)
+    fingerprint = masker.fingerprint(b"s3cr3t-99")
+
+    assert dict(masked) == {
+        b"SLURM_EXPORT_ENV": b"ALL,DB_PASSWORD=" + fingerprint + b",A=1",
+        b"DB_PASSWORD": fingerprint,
+        b"SBATCH_EXPORT": b"DB_PASSWORD=" + fingerprint,
+        b"PLAIN": b"s3cr3t",
+    }
+    assert names == ("SLURM_EXPORT_ENV", "DB_PASSWORD", "SBATCH_EXPORT")
+    secrets = secrets_of(variables, masked)
+    assert replace_secrets(b"mysql -p's3cr3t-99' x\n", secrets) == b"mysql -p'" + fingerprint + b"' x\n"
+
+
+@pytest.mark.parametrize("value", ["short-1", "disabled", "20261120", "letters"])
+def test_value_that_may_mean_something_else_stays_elsewhere(masker, value):
+    variables = [(b"API_TOKEN", value.encode()), (b"NOTE", b"it is " + value.encode())]
+    assert masker.mask(variables)[0][1] == variables[1]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-proj-Ab3dEfGhIjKlMnOpQrStUvWx_yz-0123456789",
+        "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWx",
+        "sk-" + "a1B2" * 12,
+        "hf_" + "aB1c" * 9,
+    ],
+)
+def test_key_of_a_known_form_is_masked_under_any_name(masker, key):
+    assert masker.mask([(b"LLM", key.encode())])[1] == ("LLM",)
+    assert key not in masker.mask_text(f"run.sh --with {key}")
+    assert masker.mask([(b"LLM", b"task-" + key[3:10].encode())])[1] == ()
+
+
+def test_many_secrets_take_no_time(masker):
+    variables = [(b"TOKEN_%d" % n, b"s%06d" % n + b"a" * 100) for n in range(5_000)]
+    variables += [(b"NOTE", b"sa" * 50_000)]
+    began = time.process_time()
+    masked, _ = masker.mask(variables)
+    replace_secrets(b"sa" * 2_000_000, secrets_of(variables, masked))
+    assert time.process_time() - began < 0.5

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
@@ -20,7 +20,7 @@ from apps.clusters.schedulers.base import (
     SpoolEntry,
 )
 from apps.clusters.schedulers.environment import texts_in
-from apps.core.domain.masking import Masker, text, value_of
+from apps.core.domain.masking import Masker, replace_secrets, secrets_of, text, value_of
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +126,12 @@ class Reader:
 
     def _captured(self, spooled: SpooledJob) -> CapturedJob:
         masked_names: tuple[str, ...] = ()
+        secrets: dict[bytes, bytes] = {}
         if self.masker.may_find(spooled.environment, texts_in(spooled.environment)):
-            variables, masked_names = self.masker.mask(spooled.variables)
+            before = spooled.variables
+            variables, masked_names = self.masker.mask(before)
             if masked_names:
+                secrets = secrets_of(before, variables)
                 spooled = self._spool.with_environment(spooled, variables)
         named = spooled.variables if b"OPSPORTAL_" in spooled.environment else ()
         return CapturedJob(
@@ -137,18 +140,22 @@ class Reader:
             job_id=spooled.job_id,
             submitted_at=spooled.submitted_at,
             captured_at=self._clock(),
-            script=spooled.script,
+            script=replace_secrets(spooled.script, secrets),
             environment=spooled.environment,
             request_key=value_of(named, b"OPSPORTAL_REQUEST")[:_KEY_LENGTH],
             stage=value_of(named, b"OPSPORTAL_STAGE")[:_KEY_LENGTH],
             masked_names=masked_names,
-            description=self._description(spooled),
-            arguments=self.masker.mask_text(spooled.arguments) if spooled.arguments else "",
+            description=replace_secrets(self._description(spooled), secrets),
+            arguments=self._arguments(spooled.arguments, secrets) if spooled.arguments else "",
             user=spooled.user,
             account=spooled.account,
             name=spooled.name,
             caveat=spooled.caveat,
         )
+
+    def _arguments(self, arguments: str, secrets: Mapping[bytes, bytes]) -> str:
+        masked = self.masker.mask_text(arguments).encode("utf-8", "surrogatepass")
+        return replace_secrets(masked, secrets).decode("utf-8", "surrogatepass")
 
     def _description(self, spooled: SpooledJob) -> bytes:
         """Return the description, with what is masked in the arguments masked there too."""

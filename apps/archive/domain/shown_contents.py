@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from django.utils.safestring import SafeString
 
 from apps.clusters.schedulers.environment import variables_in
+from apps.core.domain.hidden_characters import HIDDEN
 
 SHOWN_BYTES = 200_000
 SHOWN_LINES = 5_000
 
 _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
-# Control characters, and those that turn the direction of text so that it reads as something else.
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +65,4 @@ def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
 def printable(raw: bytes) -> str:
     """Return bytes as text; what is no UTF-8, and what would not be seen, shows as an escape."""
     text = raw.decode("utf-8", "backslashreplace")
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,7 +1,7 @@
 """Comparing the archive with the copies that the scheduler's accounting keeps, and filling it from them."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,7 +17,7 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KeepsCopies, SchedulerError, StoredCopy
 from apps.clusters.schedulers.environment import pack, texts_in, variables_in
-from apps.core.domain.masking import Masker, value_of
+from apps.core.domain.masking import Masker, replace_secrets, secrets_of, value_of
 from apps.jobs.models import Job
 
 _JOBS_A_BATCH = 200
@@ -126,7 +126,12 @@ def _differences(row: ArchivedJob, copy: StoredCopy | None, masker: Masker) -> I
     except DamagedContent as error:
         yield Finding(row.job_id, row.submitted_at, Kind.DAMAGED, f"it {error}")
         return
-    found = [_compare_scripts(script, copy.script), _compare_environments(environment, copy.environment, masker)]
+    variables = tuple(variables_in(copy.environment or pack([])))
+    secrets = secrets_of(variables, masker.mask(variables)[0])
+    found = [
+        _compare_scripts(script, None if copy.script is None else replace_secrets(copy.script, secrets)),
+        _compare_environments(environment, copy.environment, masker, secrets),
+    ]
     if all(kind is Kind.ALIKE for kind, _ in found):
         del found[1]
     else:
@@ -147,12 +152,14 @@ def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:
     return Kind.SCRIPT, f"from line {number} on" if number else "one goes on where the other ends"
 
 
-def _compare_environments(ours: bytes, theirs: bytes | None, masker: Masker) -> tuple[Kind, str]:
+def _compare_environments(
+    ours: bytes, theirs: bytes | None, masker: Masker, secrets: Mapping[bytes, bytes]
+) -> tuple[Kind, str]:
     """Compare name by name, in order. Of a masked value, its fingerprint is compared."""
     if theirs is None:
         return Kind.NO_ENVIRONMENT, ""
     entries = [_as_text(entry) for entry in texts_in(ours)]
-    text = _as_text(b"\n".join(texts_in(theirs))) + b"\n"
+    text = _as_text(replace_secrets(b"\n".join(texts_in(theirs)), secrets)) + b"\n"
     position = 0
     for index, entry in enumerate(entries):
         name, _, value = entry.partition(b"=")
@@ -178,14 +185,15 @@ def _as_text(content: bytes) -> bytes:
 
 
 def _captured(cluster: Cluster, copy: StoredCopy, masker: Masker, at: datetime) -> CapturedJob:
-    variables, masked_names = masker.mask(tuple(variables_in(copy.environment or pack([]))))
+    before = tuple(variables_in(copy.environment or pack([])))
+    variables, masked_names = masker.mask(before)
     return CapturedJob(
         cluster=cluster.name,
         scheduler=cluster.scheduler,
         job_id=copy.spool_id,
         submitted_at=copy.submitted_at,
         captured_at=at,
-        script=copy.script or b"",
+        script=replace_secrets(copy.script or b"", secrets_of(before, variables)),
         environment=pack(variables),
         request_key=value_of(variables, b"OPSPORTAL_REQUEST")[:64],
         stage=value_of(variables, b"OPSPORTAL_STAGE")[:64],

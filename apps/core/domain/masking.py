@@ -6,7 +6,7 @@ Two equal values have equal fingerprints, so that they can be compared; none can
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,10 @@ _NAME = re.compile(r"\b([A-Za-z_]\w*)=")  # in a command line, such as two in `-
 _QUOTED_OR_WORD = re.compile(r"""(?s)(["'])(.*?)\1|[^\s,;]+""")
 _PLAIN = re.compile(r"[^\s,;=]++(?=[\s,;]|$)")
 _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
+_MASKED_BYTES = re.compile(rb"<masked:[0-9a-f]{16}>")
+_SHORTEST_REPLACED = 8  # shorter values mean other things elsewhere
+_SHORTEST_PLAIN = 16  # the same of letters or digits alone, such as words and dates
+_MOST_COMPARED = 100_000_000  # secrets by bytes of a text: no job may keep capture busy
 _MOST_NAMES = 10_000
 _LONGEST_KEPT_NAME = 256
 
@@ -82,11 +86,17 @@ class Masker:
             secret.update([index for index, (_, value) in enumerate(variables) if _SECRET_VALUES.search(value)])
         if not secret:
             return tuple(variables), ()
+        fingerprints = {variables[index][1]: self.fingerprint(variables[index][1]) for index in secret}
+        # Others may hold the same, as SLURM_EXPORT_ENV does; no value holds a NUL.
+        others = b"\0".join(b"" if index in secret else value for index, (_, value) in enumerate(variables))
+        replaced = replace_secrets(others, fingerprints).split(b"\0")
         masked = tuple(
-            (name, self.fingerprint(value)) if index in secret else (name, value)
-            for index, (name, value) in enumerate(variables)
+            (name, fingerprints[value] if index in secret else other)
+            for (index, (name, value)), other in zip(enumerate(variables), replaced, strict=True)
         )
-        return masked, tuple(dict.fromkeys(text(variables[index][0]) for index in sorted(secret)))
+        return masked, tuple(
+            dict.fromkeys(text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new)
+        )
 
     def mask_text(self, line: str) -> str:
         """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
@@ -142,6 +152,28 @@ class Masker:
         return found
 
 
+def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
+    """Return the values that were masked as a whole, with their fingerprints."""
+    pairs = zip(before, after, strict=True)
+    return {old: new for (_, old), (_, new) in pairs if old != new and _MASKED_BYTES.fullmatch(new)}
+
+
+def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
+    """Return a content with values replaced by their fingerprints, unless they are too short or plain.
+
+    The longest first, as one may hold another. Of more secrets than can be looked for in time, the rest stays.
+    """
+    found = [value for value in secrets if len(value) >= _shortest(value)]
+    found = sorted(found, key=len, reverse=True)[: _MOST_COMPARED // (len(content) + 1)]
+    for value in found:
+        content = content.replace(value, secrets[value])
+    return content
+
+
+def _shortest(value: bytes) -> int:
+    return _SHORTEST_PLAIN if value.isalpha() or value.isdigit() else _SHORTEST_REPLACED
+
+
 def _compile(patterns: Sequence[str]) -> "re2._Regexp | None":
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
     return re2.compile(joined.encode(), _options()) if joined else None
@@ -170,8 +202,9 @@ _SECRET_VALUES = re2.compile(
     rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
     rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"  # JSON web token
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})",
+    rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})"
+    rb"|\b(sk-[A-Za-z]{2,10}[0-9]{0,2}-[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9]{32,}|sk_live_[A-Za-z0-9]{16,}|hf_[A-Za-z0-9]{30,})",
     _options(),
 )
 # Cheap: without it no value is secret.
-_HINT = re2.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-", _options())
+_HINT = re2.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-|\bsk[-_]|\bhf_", _options())
