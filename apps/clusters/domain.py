@@ -7,12 +7,10 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Scheduler, SchedulerError
+from apps.clusters.schedulers.options import LOG_OWNERS
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.events import publish
 from apps.core.domain.plugins import UnknownPlugin
-
-#: Option of a cluster with the accounts whose logs every job may show. Adapters do not know it.
-LOG_OWNERS = "log_owners"
 
 
 @transaction.atomic

@@ -3,7 +3,7 @@
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from apps.clusters.schedulers.options import read_options
+from apps.clusters.schedulers.options import LOG_OWNERS, check_log_owners, read_options
 from apps.statusboard.models import Service
 
 
@@ -56,8 +56,17 @@ class Cluster(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse options of submission that are not understood."""
+        """Refuse options that are not understood."""
+        problems = {}
         try:
             read_options(self.submission)
         except ValueError as error:
-            raise ValidationError({"submission": str(error)}) from error
+            problems["submission"] = str(error)
+        try:
+            check_log_owners(self.options.get(LOG_OWNERS, "") if isinstance(self.options, dict) else "")
+        except ValueError as error:
+            problems["options"] = str(error)
+        if not isinstance(self.options, dict):
+            problems["options"] = "Write an object: names with values."
+        if problems:
+            raise ValidationError(problems)

@@ -58,6 +58,7 @@ class Job(models.Model):
     submit_line = models.TextField(blank=True)
     stdout_path = models.TextField(blank=True)
     stderr_path = models.TextField(blank=True)
+    uid = models.BigIntegerField(null=True, blank=True, help_text="The user's ID on the cluster, if accounting has it.")
 
     log_path = models.TextField(blank=True, help_text="Path of its stdout; untrusted.")
     error_log_path = models.TextField(blank=True, help_text="Path of its stderr, if separate.")

@@ -120,6 +120,7 @@ def test_row_with_steps_becomes_a_whole_record(tmp_path: Path) -> None:
             comment="campaign=mc26a",
             work_dir="/home/alice",
             submit_line="sbatch x.sh",
+            uid=1000,
         )
     ]
 

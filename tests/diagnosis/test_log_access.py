@@ -87,6 +87,14 @@ def test_root_and_nobody_own_logs_only_where_the_cluster_says_so(job_of, user):
     assert log_access(job_of(user, "root,nobody", number=2)).allowed_uids == {0, 65534}
 
 
+def test_uid_of_accounting_counts_more_than_the_name(job_of, roots):
+    """Names may differ between cluster and worker, or be given again."""
+    assert log_access(job_of("alice", uid=4711)).uid == 4711
+    assert log_access(job_of("no-such-user", number=2, uid=4712)).uid == 4712
+    assert log_access(job_of("alice", number=3, uid=0)).uid is None
+    assert log_access(job_of("alice", number=4)).uid == ACCOUNTS["alice"]
+
+
 def test_accounts_are_looked_up_on_this_host():
     assert uid_of("root") == 0
     assert uid_of("no such user") is uid_of("nul\0") is uid_of("") is None

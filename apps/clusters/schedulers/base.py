@@ -142,7 +142,8 @@ class JobRecord:
     `job_id` is as people see it (`86_3`, `87+1`), `raw_id` the scheduler's own number, `spool_id` the id under
     which the job's script lies in the spool (an array has one for all its tasks), `attempt` counts from 1.
     `submitted_at` is the first submission, the same for every attempt, and to the second that of the spool.
-    `stdout_path` and `stderr_path` are paths with every pattern filled in, where accounting has them.
+    `stdout_path` and `stderr_path` are paths with every pattern filled in, where accounting has them. `uid` is that of
+    the user on the cluster, None where accounting does not have it.
     """
 
     job_id: str
@@ -173,6 +174,7 @@ class JobRecord:
     submit_line: str = ""
     stdout_path: str = ""
     stderr_path: str = ""
+    uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,18 @@
-"""How jobs are sent to a cluster: its options, as an admin writes them."""
+"""Options of a cluster, as an admin writes them: how jobs are sent to it, and who may own its logs."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+#: Option of a cluster with the accounts whose logs every job may show. Adapters do not know it.
+LOG_OWNERS = "log_owners"
 MAX_ARRAY = 100_000
 MAX_TEST_EVENTS = 100
 
+_OWNER = re.compile(r"[0-9]{1,20}|[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?")
+_UIDS = 2**32 - 1
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.,:@+-]{0,99})?$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^\x00-\x1f]{0,300})?$")]
 Limit = Annotated[int, Field(ge=0, le=10**7)]
@@ -53,6 +58,18 @@ def read_options(values: Any) -> SubmissionOptions:
         return SubmissionOptions.model_validate(values)
     except ValidationError as error:
         raise ValueError(" ".join(_problem(each) for each in error.errors())) from error
+
+
+def check_log_owners(value: Any) -> None:
+    """Raises `ValueError` unless `value` is account names and uids, separated by commas."""
+    form = "account names or uids separated by commas, for example “prodsvc, 4711”"
+    if not isinstance(value, str):
+        raise ValueError(f"log_owners: write text with {form}.")  # noqa: TRY004 -- one kind for all problems
+    owners = [owner.strip() for owner in value.split(",") if owner.strip()]
+    if wrong := [owner for owner in owners if not _OWNER.fullmatch(owner)]:
+        raise ValueError(f"log_owners: “{wrong[0]}” is no account. Write {form}.")
+    if too_large := [owner for owner in owners if owner.isdecimal() and int(owner) >= _UIDS]:
+        raise ValueError(f"log_owners: {too_large[0]} is no uid: they are below {_UIDS}.")
 
 
 def _problem(error: Any) -> str:

@@ -1,4 +1,4 @@
-"""Whose files may be read as logs of a job: by its user in accounting, and by the options of its cluster."""
+"""Whose files may be read as logs of a job: by its user and uid in accounting, and the options of its cluster."""
 
 import pwd
 
@@ -15,7 +15,7 @@ NOT_USERS = frozenset({0, 65534})
 
 def log_access(job: Job) -> LogAccess:
     """Return which files may be read as logs of this job."""
-    uid = uid_of(job.user)
+    uid = uid_of(job.user) if job.uid is None else job.uid
     allowed = (int(owner) if owner.isdecimal() else uid_of(owner) for owner in log_owners_of(job.cluster))
     return LogAccess(
         roots=tuple(settings.LOG_ROOTS),

@@ -11,7 +11,7 @@ from pathlib import Path
 class LogAccess:
     """Who may own the logs of one job: its user, and the accounts whose logs every job of the cluster may show.
 
-    Paths must be below one of `roots`. `uid` is None where the job's user is not an ordinary account of this host.
+    Paths must be below one of `roots`. `uid` is None where the job has no ordinary user that is known here.
     """
 
     roots: tuple[Path, ...]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from apps.clusters.schedulers.user_files import opened_beneath, opened_file
 from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
@@ -21,7 +22,6 @@ BUDGET_BYTES = 4 * 1024 * 1024
 WHOLE_BYTES = 64 * 1024 * 1024
 LINE_BYTES = 8 * 1024
 OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LogError(Exception):
@@ -58,17 +58,15 @@ def open_log(path: Path, access: LogAccess | None) -> Iterator[int]:
     operator, not from a job.
     """
     try:
-        descriptor = os.open(path, OPEN_FILE) if access is None else _open_beneath(path, access)
+        with _opened(path, access) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise LogRefused(f"{path}: not a regular file")
+            try:
+                yield descriptor
+            except OSError as error:
+                raise LogUnreadable(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise _log_error(path, error) from None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise LogRefused(f"{path}: not a regular file")
-        yield descriptor
-    except OSError as error:
-        raise LogUnreadable(f"{path}: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
 
 
 def _log_error(path: Path, error: OSError) -> LogError:
@@ -81,37 +79,37 @@ def _log_error(path: Path, error: OSError) -> LogError:
     return LogUnreadable(f"{path}: {error.strerror}")
 
 
-def _open_beneath(path: Path, access: LogAccess) -> int:
-    """Open `path` component by component from its root, so that nothing below the root leads out of it."""
+@contextmanager
+def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
+    """Open an operator's file as it is; that of a job below its root, so that nothing there leads out of it."""
+    if access is None:
+        descriptor = os.open(path, OPEN_FILE)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+        return
     root, parts = _split(path, access.roots)
-    directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for depth, part in enumerate(parts[:-1], 1):
-            parent, directory = directory, os.open(part, OPEN_DIRECTORY, dir_fd=directory)
-            os.close(parent)
-            if problem := access.directory_problem(os.fstat(directory)):
-                raise LogRefused(f"{path}: directory {root.joinpath(*parts[:depth])} {problem}")
-        return _open_owned(path, directory, access)
-    finally:
-        os.close(directory)
 
+    def check_directory(descriptor: int, directory: Path) -> None:
+        if problem := access.directory_problem(os.fstat(descriptor)):
+            raise LogRefused(f"{path}: directory {directory} {problem}")
 
-def _open_owned(path: Path, directory: int, access: LogAccess) -> int:
-    """Open the file `path`, which lies in the open `directory`, if the job may show it."""
-    descriptor = os.open(path.name, OPEN_FILE | os.O_NOFOLLOW, dir_fd=directory)
-    try:
-        if problem := access.file_problem(os.fstat(descriptor)):
+    def check_file(handle: int) -> None:
+        if problem := access.file_problem(os.fstat(handle)):
             raise LogRefused(f"{path}: {problem}")
+
+    with (
+        opened_beneath(root, parts[:-1], check_directory) as directory,
+        opened_file(directory, path.name, check_file) as descriptor,
+    ):
         # A hard link that was removed once it was open is not counted any more: the file must still have this name.
         named = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
         if not os.path.samestat(named, os.fstat(descriptor)):
             raise LogUnreadable(f"{path}: replaced while it was opened")
         if problem := access.file_problem(named):
             raise LogRefused(f"{path}: {problem}")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        yield descriptor
 
 
 def _split(path: Path, roots: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:

@@ -140,6 +140,7 @@ class Migration(migrations.Migration):
                 ('submit_line', models.TextField(blank=True)),
                 ('stdout_path', models.TextField(blank=True)),
                 ('stderr_path', models.TextField(blank=True)),
+                ('uid', models.BigIntegerField(blank=True, help_text="The user's ID on the cluster, if accounting has it.", null=True)),
                 ('log_path', models.TextField(blank=True, help_text='Path of its stdout; untrusted.')),
                 ('error_log_path', models.TextField(blank=True, help_text='Path of its stderr, if separate.')),
                 ('log_path_source', models.CharField(blank=True, choices=[('scheduler', 'Scheduler'), ('accounting', 'Accounting'), ('derived', 'Derived from script, options and working directory')], max_length=16)),

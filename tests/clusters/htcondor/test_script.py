@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from apps.clusters.schedulers import user_files as files
 from apps.clusters.schedulers.base import SpoolError
-from apps.clusters.schedulers.htcondor import files, script, slow_files
-from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, account_of, read_as
+from apps.clusters.schedulers.htcondor import script, slow_files
 from apps.clusters.schedulers.htcondor.script import COPIED, EDITED
+from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, account_of, read_as
 from tests.htcondor_spool import OWNER, SCRIPT
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may read what others may not")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, string_of, text_of, truth_of
-from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, account_of, read_as
 from apps.clusters.schedulers.htcondor.slow_files import Patience
+from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, account_of, read_as
 
 COPIED = "copied from the user's directory, not from the spool"
 EDITED = "; edited since submit"

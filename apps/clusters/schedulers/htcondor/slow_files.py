@@ -5,7 +5,7 @@ import re
 import threading
 from pathlib import Path
 
-from apps.clusters.schedulers.htcondor.files import Account, NotNow, NotReadable, read_as
+from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, read_as
 
 SECONDS = 2.0
 MOST_HANGING = 200  # threads, each with a file that it waits for

@@ -20,10 +20,10 @@ from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.classads import integer_of, text_of, value_of
 from apps.clusters.schedulers.htcondor.description import describe, with_values
 from apps.clusters.schedulers.htcondor.environment import variables_of
-from apps.clusters.schedulers.htcondor.files import NotReadable, read_as
 from apps.clusters.schedulers.htcondor.queue_log import Cluster, JobQueueLog
 from apps.clusters.schedulers.htcondor.script import find_script
 from apps.clusters.schedulers.htcondor.slow_files import Patience
+from apps.clusters.schedulers.user_files import NotReadable, read_as
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 

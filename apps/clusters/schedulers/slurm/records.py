@@ -121,6 +121,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         cancelled_by={"": "", "0": "root", job["UID"]: job["User"]}.get(uid, uid),  # by name where the row has it
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
+        uid=read_number(job["UID"]),
     )
     return replace(
         record,

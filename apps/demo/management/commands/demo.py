@@ -12,8 +12,9 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.clusters.domain import LOG_OWNERS, ensure_cluster
+from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.options import LOG_OWNERS
 from apps.clusters.schedulers.simulated import PARTITION
 from apps.demo.data.board import load_board
 from apps.demo.data.people import LOGINS, PASSWORD, load_people

@@ -1,0 +1,138 @@
+"""Opens files whose path a user has given: scripts with the rights of their owner, and logs of jobs.
+
+Whatever rights this process has, no symlink leads it astray, and no device or FIFO is touched.
+"""
+
+import errno
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_LATER = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EMFILE, errno.ENFILE}
+_LATER |= {errno.EAGAIN}  # a lease
+_READ, _SEARCH = 4, 1
+_ACL = "system.posix_acl_access"
+_OPENED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # opens nothing yet: a device is not touched, a FIFO does not block
+_READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class NotReadable(Exception):
+    """The file is not to be had; the message is the reason."""
+
+
+class NotNow(NotReadable):
+    """The file cannot be read now, and perhaps later: its server is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who reads. One that is not known, and root, may read only what everybody may."""
+
+    uid: int = -1
+    groups: frozenset[int] = frozenset()
+
+    def may(self, status: os.stat_result, right: int, *, has_acl: bool) -> bool:
+        """Decide by owner, group and mode as the kernel does; an access list's rights for groups are not trusted."""
+        if status.st_uid == self.uid:
+            return bool(status.st_mode & right << 6)
+        if status.st_gid in self.groups and not has_acl:
+            return bool(status.st_mode & right << 3)
+        return bool(status.st_mode & right)
+
+
+def account_of(user: str) -> Account:
+    """Return the account of a user of this host."""
+    try:
+        entry = pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        return Account()
+    if entry.pw_uid == 0:
+        return Account()
+    return Account(entry.pw_uid, frozenset(os.getgrouplist(user, entry.pw_gid)) - {0})
+
+
+@contextmanager
+def opened_beneath(root: Path, names: Sequence[str], check: Callable[[int, Path], None]) -> Iterator[int]:
+    """Open the directory that `names` lead to from `root`, one by one: a symlink put there meanwhile is not followed.
+
+    Nothing is opened for reading yet. `check` is called with descriptor and path of each directory but the root, and
+    raises what it likes. Raises `OSError`.
+    """
+    directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            parent, directory = directory, os.open(name, _OPENED | os.O_DIRECTORY, dir_fd=directory)
+            os.close(parent)
+            root /= name
+            check(directory, root)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iterator[int]:
+    """Open a file in an open directory for reading, after `check` has seen which one it is. Raises `OSError`.
+
+    Until then it is not touched, whatever it is. A symlink is refused (`ELOOP`), and so is a file on which its owner
+    holds a lease, which would keep us waiting (`EAGAIN`).
+    """
+    handle = os.open(name, _OPENED, dir_fd=directory)
+    try:
+        if stat.S_ISLNK(os.fstat(handle).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        check(handle)
+        descriptor = os.open(f"/proc/self/fd/{handle}", _READ_ONLY)
+    finally:
+        os.close(handle)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """Return what `path` holds. Symlinks are followed where the account itself could go. Raises `NotReadable`.
+
+    Without an account the rights are those of this process, and a file that is a symlink is refused.
+    """
+
+    def check_directory(directory: int, _: Path) -> None:
+        if account and not account.may(os.fstat(directory), _SEARCH, has_acl=_has_acl(directory)):
+            raise NotReadable("the job's owner may not go there")
+
+    def check_file(handle: int) -> None:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotReadable("not a regular file")
+        if account and not account.may(status, _READ, has_acl=_has_acl(handle)):
+            raise NotReadable("the job's owner may not read it")
+        if status.st_size > max_bytes:
+            raise NotReadable(f"{status.st_size} bytes, more than {max_bytes}")
+
+    try:
+        followed = path if account else path.parent
+        real = Path(os.path.realpath(followed, strict=True), *path.relative_to(followed).parts)
+        with (
+            opened_beneath(Path("/"), real.parts[1:-1], check_directory) as directory,
+            opened_file(directory, real.name, check_file) as descriptor,
+        ):
+            status = os.fstat(descriptor)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(status.st_size), status
+    except OSError as error:
+        kind = NotNow if error.errno in _LATER else NotReadable
+        raise kind(error.strerror or str(error)) from error
+    except ValueError as error:  # a NUL in the path
+        raise NotReadable(str(error)) from error
+
+
+def _has_acl(descriptor: int) -> bool:
+    try:
+        return bool(os.getxattr(f"/proc/self/fd/{descriptor}", _ACL))
+    except OSError:
+        return False
