@@ -256,7 +256,7 @@ def judge_quality(life: Life, liaison: User, approver: User) -> None:
     waive = page.get_by_role("link", name="Waive ")
     for left in range(waive.count(), 0, -1):
         waive.first.click()
-        page.get_by_label("Why it is good enough").fill("The study needs no more.")
+        page.get_by_label("Reason").fill("The study needs no more.")
         page.get_by_role("button", name="Waive result").click()
         expect(waive).to_have_count(left - 1)
     check_all()
