@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -18,6 +19,7 @@ from apps.diagnosis.enums import Advice, Category, Role, Stream
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "category", "service", "regex", "advice", "role", "where", "example")
 CHUNK_BYTES = 64 * 1024
+_NEWLINE = re.compile(rb"\n")
 TEXT_BYTES = 1000
 HITS_PER_PATTERN = 20
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
@@ -112,30 +114,33 @@ class Catalogue:
         self._set.Compile()
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the known errors in `block`, in log order, at most 20 of each pattern."""
-        seen: Counter[int] = Counter()
-        hits = []
-        for offset, line, number in self._lines_of_matching_chunks(block):
-            for index in self._matching(line):
-                seen[index] += 1
-                if seen[index] <= HITS_PER_PATTERN:
-                    hits.append(self._hit(index, line, block.offset + offset, number, block.stream))
-        return Findings(hits=tuple(hits))
+        """Return the known errors in `block`, in log order, at most 20 of each pattern.
 
-    def _lines_of_matching_chunks(self, block: Block) -> Iterator[tuple[int, bytes, int | None]]:
-        """Yield offset in the block, text and number of each line, for each chunk with a match."""
-        data, position, number = block.data, 0, block.first_line
-        while position < len(data):
-            end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1) + 1 or len(data)
-            chunk = data[position:end]
-            if self._set.Match(chunk):
-                offset = position
-                for row, line in enumerate(chunk.split(b"\n")):
-                    yield offset, line.rstrip(b"\r"), None if number is None else number + row
-                    offset += len(line) + 1
-            if number is not None:
-                number += chunk.count(b"\n")
-            position = end
+        Only lines in which a pattern of their chunk matches are looked at one by one: a log may be all short lines.
+        """
+        seen: Counter[int] = Counter()
+        hits: list[tuple[int, int, Hit]] = []
+        offset, number = block.offset, block.first_line
+        for raw in _chunks(block.data):
+            chunk = raw.replace(b"\r\n", b"\n")  # `$` does not match before a carriage return
+            found: dict[int, list[int]] = {}
+            ends: list[int] = []
+            for index in self._set.Match(chunk) or ():
+                for start, line in _matching_lines(self._regexes[index], chunk):
+                    if seen[index] >= HITS_PER_PATTERN:
+                        break
+                    if start not in found:
+                        found[start] = self._matching(line)
+                    if index in found[start]:
+                        seen[index] += 1
+                        ends = ends or [-1, *(newline.start() for newline in _NEWLINE.finditer(raw))]
+                        row = chunk.count(b"\n", 0, start)
+                        place = offset + ends[row] + 1
+                        hit = self._hit(index, line, place, None if number is None else number + row, block.stream)
+                        hits.append((place, index, hit))
+            offset += len(raw)
+            number = None if number is None else number + raw.count(b"\n")
+        return Findings(hits=tuple(hit for *_, hit in sorted(hits, key=lambda hit: hit[:2])))
 
     def _matching(self, line: bytes) -> list[int]:
         """Return the patterns that match a line; if one of them is noise, the line is harmless: only the noise."""
@@ -149,6 +154,25 @@ class Catalogue:
         fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
         text = text_of(_excerpt(line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """Yield chunks of whole lines, of about 64 kB."""
+    position = 0
+    while position < len(data):
+        end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1) + 1 or len(data)
+        yield data[position:end]
+        position = end
+
+
+def _matching_lines(regex: re2._Regexp, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield start and text of each line in which a match begins."""
+    position = 0
+    while position < len(chunk) and (match := regex.search(chunk, position)):
+        start = chunk.rfind(b"\n", 0, match.start()) + 1
+        end = chunk.find(b"\n", match.start())
+        position = len(chunk) if end < 0 else end + 1
+        yield start, chunk[start : position - (end >= 0)].rstrip(b"\r")
 
 
 def _excerpt(line: bytes, start: int, end: int) -> bytes:

@@ -1,6 +1,5 @@
 """Sends jobs to a topic of Kafka, and knows of each whether Kafka has it."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -184,4 +183,5 @@ def _key(job: CapturedJob) -> _Key:
 
 def _short(reason: str) -> str:
     """Leave out how long what took the client in which state."""
-    return re.sub(r" \(after \d+ms in state \w+.*\)$", "", reason)
+    short, _, after = reason.partition(" (after ")
+    return short if after.endswith(")") else reason

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 #: The lines of an ad by the lower-case names of its attributes.
 Ad = Mapping[bytes, bytes]
 
-_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NUMBER = re.compile(rb"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _TRUTH = {b"true": True, b"false": False}
 
 

@@ -21,7 +21,7 @@ from apps.clusters.schedulers.slurm.records import Row
 from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 
 _FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]
-_HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)[^\n]*\n-{80}\n", re.MULTILINE)
+_HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)(?!\S)[^\n]*\n-{80}\n", re.MULTILINE)
 _NONE = {b"NONE", b"NONE\n"}
 # A line that begins a variable; exported functions of bash are named so. Any other line goes on with the one before.
 _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=|BASH_FUNC_[^=]*=")

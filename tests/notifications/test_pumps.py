@@ -1,0 +1,47 @@
+"""Mail, feeds and webhooks are written in half a second, whatever 200 kB somebody gives as a reason."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from django.template.loader import get_template
+
+from apps.core.domain.events import publish
+from apps.core.domain.hidden_characters import mark_hidden
+from apps.notifications.domain.atom_feeds import Entry, atom
+from apps.notifications.domain.delivery import payload
+from apps.notifications.domain.mail import compose
+from apps.notifications.domain.webhook_addresses import BadAddress, check_address, host_of
+from apps.notifications.enums import Channel
+from apps.notifications.models import Message, Notification
+from tests.notifications.told import FRIDAY as AT
+from tests.worst_inputs import run, shapes, within
+
+TEXTS = [text.replace("\0", "\x01") for text in shapes("\u202e", "<b>", "&amp;", "\r\n", "\x1b[31m")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:8]))
+def test_mail_feed_and_call(asked, approver, text):
+    event = publish(kind="request.approve", target=asked, by="x", at=AT, reason=text)
+    row = Notification(user=approver, event=event, request=asked, group="outcome", at=AT)
+    message = Message(channel=Channel.MAIL, user=approver, created_at=AT, due_at=AT + timedelta(hours=1))
+    for name in ("mail.txt", "mail.html"):
+        get_template(f"notifications/{name}")  # which is read once
+    with within(what="mail"):
+        compose(message, [row])
+    with within(what="feed"):
+        atom(title="x", path="/x/", feed_path="/x.atom", entries=[Entry(event, "/x/")])
+    with within(what="call"):
+        payload(event, asked)
+
+
+def test_urls_and_hidden_characters():
+    def check(text: str) -> None:
+        with suppress(BadAddress):
+            check_address(text)
+
+    urls = shapes("https://", "https://[", "https://a@", "https://a:1", "https://a/%")
+    run(check, urls, "check_address")
+    run(host_of, urls, "host_of")
+    run(mark_hidden, TEXTS, "mark_hidden")
