@@ -7,7 +7,14 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
+from apps.archive.models import ArchivedJob
+from apps.jobs.models import Job
+from apps.notifications.models import Webhook
+from apps.production.domain.discussion import write_comment
+from apps.production.domain.lineage.templates import save_template
+from apps.production.models import Hold, Request
 from tests.factories import people
+from tests.factories.requests import AT
 from tests.routes import Route, all_routes
 
 ROLES = ("nobody", "liaison", "other liaison", "approver", "shifter", "admin")
@@ -285,6 +292,58 @@ def address(world, route: Route) -> str:
     return reverse(route.name, kwargs=world.arguments(route.name, route.parameters))
 
 
+#: Texts of NOvA, by where they are planted; whoever has no role there must never be shown one.
+CANARIES = {
+    "title": "canary-title",
+    "purpose": "canary-purpose",
+    "dataset": "canary-dataset",
+    "comment": "canary-comment",
+    "template": "canary-template",
+    "hold": "canary-hold",
+    "webhook": "canary-webhook",
+    "job": "canary-job",
+    "user": "canary-user",
+    "host": "canary-host",
+    "script": "prod.fcl",
+    "log": "r17_s04.root",
+}
+#: What the walk asks for, so that no search or filter is left out.
+QUERY = {"q": "canary", "text": "canary", "page_size": 1000}
+
+
+def plant(world, liaison) -> None:
+    """Put a canary into every kind of text of NOvA."""
+    request = Request.objects.filter(pk=world.request.pk)
+    request.update(title=CANARIES["title"], purpose=CANARIES["purpose"])
+    world.request.stages.update(output_dataset=CANARIES["dataset"])
+    write_comment(request=request.get(), text=CANARIES["comment"], by=liaison, at=AT)
+    save_template(request=request.get(), name=CANARIES["template"], by=liaison, at=AT)
+    Hold.objects.update(reason=CANARIES["hold"])
+    Webhook.objects.update(url=f"https://{CANARIES['webhook']}.example.org/")
+    named = {"name": CANARIES["job"], "user": CANARIES["user"]}
+    Job.objects.update(**named, host=CANARIES["host"])
+    ArchivedJob.objects.update(**named)
+
+
+def seen(client, world) -> dict[str, set[str]]:
+    """Visit every route, with a search where it has one; return the routes that show canaries, and which."""
+    found: dict[str, set[str]] = {}
+    for route in ROUTES:
+        if route.name not in EXPECTED or route.name == "accounts:logout":
+            continue
+        url = address(world, route)
+        response = client.get(url, QUERY)
+        if response.status_code == 405:
+            as_json = {"content_type": "application/json"} if url.startswith("/api/") else {}
+            with transaction.atomic():
+                response = client.post(url, DATA, **as_json)
+                transaction.set_rollback(True)
+        text = f"{response.headers}{response.getvalue().decode(errors='replace')}"
+        if shown := {name for name, canary in CANARIES.items() if canary in text}:
+            found[route.name] = shown
+    return found
+
+
 def test_every_route_has_an_expectation():
     names = {route.name for route in ROUTES if not route.name.startswith("admin:")}
     assert names == set(EXPECTED) | PUBLIC | BY_TOKEN | OFF
@@ -301,6 +360,20 @@ def test_role_gets_what_is_expected(world, who, client, role):
             found[route.name] = ask(client, address(world, route))
     found["accounts:logout"] = "y" if ask(client, reverse("accounts:logout")) == "login" else "no logout"
     assert found == wanted
+
+
+@pytest.mark.parametrize("role", ["nobody", "other liaison"])
+def test_no_route_shows_what_belongs_to_another_experiment(world, who, client, liaison, role):
+    plant(world, liaison)
+    client.force_login(who[role])
+    assert seen(client, world) == {}
+
+
+def test_every_canary_is_shown_to_its_own_experiment(world, client, liaison):
+    """So that the test above looks where there is something to see."""
+    plant(world, liaison)
+    client.force_login(liaison)
+    assert set().union(*seen(client, world).values()) >= CANARIES.keys() - {"host", "webhook"}
 
 
 def test_stranger_is_sent_to_the_login(world, client):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from rest_framework.views import APIView
 
@@ -44,6 +45,16 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string"},
     "description": "The ETag you have read: 304 without a body if it is unchanged.",
 }
+
+
+class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+    """A time without a zone. `format: time` of JSON Schema is one with a zone (RFC 3339)."""
+
+    target_class = "rest_framework.serializers.TimeField"
+
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: str) -> dict[str, Any]:
+        pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
+        return {"type": "string", "pattern": pattern, "example": "22:00"}
 
 
 class Schema(AutoSchema):

@@ -45,12 +45,13 @@ def as_it_is(context: object, value: object) -> bytes:
 
 @dataclass
 class Walk:
-    """Whom it asks as (None: a stranger), where there is something to find, and what came of it."""
+    """Users to ask as (None: a stranger; `always` with each case), what there is to find, and the results."""
 
     users: dict[str, User | None]
     places: dict[str, dict[str, list[object]]]
     examples: int
     seed: int = 0
+    always: tuple[str, ...] = ("liaison", "admin")
     app: Any = field(default_factory=get_wsgi_application)
     problems: dict[str, str] = field(default_factory=dict)
     calls: int = 0
@@ -92,8 +93,9 @@ class Walk:
             for name, values in self._known(operation.path, case).items():
                 if data.draw(st.integers(0, 7)) < 7:
                     case.path_parameters[name] = data.draw(st.sampled_from(values))
-            role = data.draw(st.sampled_from(list(headers)))
-            self._ask(case, headers[role], role)
+            others = [role for role in headers if role not in self.always]
+            for role in (*self.always, data.draw(st.sampled_from(others))):
+                self._ask(case, headers[role], role)
 
         ask()
 

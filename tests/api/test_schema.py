@@ -1,9 +1,12 @@
 """The OpenAPI schema is whole, and tools can read it without a token."""
 
+import re
+
 import pytest
 import yaml
 from django.core.management import call_command
 from drf_spectacular.generators import SchemaGenerator
+from rest_framework.serializers import ChoiceField, ModelSerializer
 
 from apps.api.views import SchemaView, write_ahead
 from opsportal.version import VERSION
@@ -11,6 +14,33 @@ from opsportal.version import VERSION
 
 def test_schema_has_no_warning(tmp_path):
     call_command("spectacular", file=str(tmp_path / "schema.yaml"), fail_on_warn=True, validate=True)
+
+
+def model_serializers(base=ModelSerializer):
+    for cls in base.__subclasses__():
+        yield from model_serializers(cls)
+        if getattr(cls, "Meta", None) and cls.__module__.startswith("apps."):
+            yield cls
+
+
+def test_schema_allows_every_empty_choice_that_is_answered(db):
+    """`role: ""` of a delegation was none of the values in the schema."""
+    faults = [
+        f"{cls.__name__}.{name}"
+        for cls in model_serializers()
+        for name, field in cls().get_fields().items()
+        if isinstance(field, ChoiceField) and not field.allow_blank and (field.source or name) == name
+        if any(each.name == name and each.blank for each in cls.Meta.model._meta.fields)
+    ]
+    assert faults == []
+
+
+def test_times_of_day_are_described_as_they_are_answered():
+    schema = SchemaGenerator().get_schema(request=None, public=True)["components"]["schemas"]
+    described = schema["PreferencesReader"]["properties"]["quiet_from"]
+    assert "format" not in described
+    assert all(re.search(described["pattern"], time) for time in ("22:00:00", "07:30", "23:59:59.5"))
+    assert not any(re.search(described["pattern"], time) for time in ("24:00", "7:30", "22:00:00Z"))
 
 
 @pytest.mark.django_db

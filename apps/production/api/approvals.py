@@ -97,6 +97,7 @@ class DelegationReader(serializers.ModelSerializer[Delegation]):
     from_user = serializers.CharField(source="from_user.username", read_only=True)
     to_user = serializers.CharField(source="to_user.username", read_only=True)
     group = serializers.CharField(source="group.name", read_only=True, allow_null=True, default=None)
+    role = serializers.ChoiceField(choices=Role.choices, read_only=True, allow_blank=True)
 
     class Meta:
         model = Delegation
