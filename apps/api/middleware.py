@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from django.utils.cache import get_conditional_response, patch_cache_control
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import quote_etag
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -56,14 +57,8 @@ class ETagMiddleware:
         return None if getattr(cls, "takes_if_match", False) else JsonResponse({"detail": _UNKNOWN}, status=412)
 
 
-class IdempotencyMiddleware:
+class IdempotencyMiddleware(MiddlewareMixin):
     """Makes a change once however often it is sent with its key. Last in the list because it calls the view."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any

@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.cache import patch_cache_control
+from django.utils.deprecation import MiddlewareMixin
 
 from apps.core.domain.hidden_characters import HIDDEN, mark_hidden
 
@@ -35,18 +36,12 @@ class CleanRequestMiddleware:
         return self.get_response(request)
 
 
-class BodyLimitMiddleware:
+class BodyLimitMiddleware(MiddlewareMixin):
     """Refuse a large body before anything parses it, by `max_body_bytes` of the view or DATA_UPLOAD_MAX_MEMORY_SIZE.
 
     Django reads no further than Content-Length, so a body that passes is no longer than that. A chunked body has no
     length; Django would take it for an empty one. A buffering proxy adds the length.
     """
-
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
