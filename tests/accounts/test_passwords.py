@@ -137,10 +137,10 @@ def test_without_mail_the_page_says_whom_to_ask(client, liaison, settings, mailo
     settings.SUPPORT_CONTACT = "<ops@example.org>"
     page = client.get(FORGOTTEN).content.decode()
     assert "sends no mail" in page
-    assert "Ask an admin of the portal: &lt;ops@example.org&gt;." in page
+    assert "Contact an admin of the portal: &lt;ops@example.org&gt;." in page
     assert 'name="email"' not in page
     client.post(FORGOTTEN, {"email": "nova@example.org"})
     assert mailoutbox == []
     for _ in range(5):
         locked = log_in(client, "wrong").content.decode()
-    assert "If you forgot it: Ask an admin of the portal: &lt;ops@example.org&gt;." in locked
+    assert "If you forgot it: Contact an admin of the portal: &lt;ops@example.org&gt;." in locked
