@@ -1,1 +1,1 @@
-"""People, experiments, and who may do what for which experiment."""
+"""Users, experiments, and roles of users for experiments."""

@@ -1,4 +1,4 @@
-"""People, experiments and memberships in the back office."""
+"""Users, experiments and memberships in the admin."""
 
 from functools import reduce
 from operator import or_
@@ -20,7 +20,7 @@ admin.site.unregister(Group)
 
 
 def user_of(request: HttpRequest) -> User:
-    """Return who is logged in: nobody else gets into the back office."""
+    """Return the user, who is always logged in here."""
     return cast(User, request.user)
 
 
@@ -31,7 +31,7 @@ class ClusterLoginInline(admin.TabularInline):
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin):
-    """Accounts; roles are given as memberships, from which staff and superuser follow."""
+    """Accounts. Roles are memberships, which set staff and superuser."""
 
     fieldsets = (
         (None, {"fields": ("username", "password")}),
@@ -50,7 +50,7 @@ class UserAdmin(DjangoUserAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         if any(formset.has_changed() for formset in formsets):
-            domain.tell_logins(user=form.instance, by=user_of(request), at=timezone.now())
+            domain.publish_logins(user=form.instance, by=user_of(request), at=timezone.now())
 
 
 @admin.register(Experiment)
@@ -59,34 +59,30 @@ class ExperimentAdmin(PortalAdmin):
     search_fields = ["key", "name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
-        """The key of one in use stays: it is in the numbers of requests, and in the environments of jobs."""
+        """The key of an experiment in use is fixed: it is part of request keys and of job environments."""
         return ["key"] if obj and _is_used(obj) else []
 
     def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
-        """One in use stays; Django would also read everything of it, all jobs, to say so."""
+        """An experiment in use cannot be deleted; Django would read all its jobs to find out."""
         return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
 
 
 def _is_used(experiment: Experiment) -> bool:
-    """Tell whether anything belongs to it; a page asks several times, of the same object."""
+    """Return whether rows refer to the experiment, cached on the object for one page."""
     known = vars(experiment)
     if "_is_used" not in known:
-        known["_is_used"] = _has_rows(experiment)
+        uses = (
+            Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))
+            for relation in Experiment._meta.related_objects
+            if relation.related_model is not Membership
+        )
+        known["_is_used"] = Experiment.objects.filter(reduce(or_, uses, Q()), pk=experiment.pk).exists()
     return bool(known["_is_used"])
-
-
-def _has_rows(experiment: Experiment) -> bool:
-    others = [relation for relation in Experiment._meta.related_objects if relation.related_model is not Membership]
-    uses = (
-        Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))
-        for relation in others
-    )
-    return Experiment.objects.filter(reduce(or_, uses, Q()), pk=experiment.pk).exists()
 
 
 @admin.register(Membership)
 class MembershipAdmin(PortalAdmin):
-    """Roles; given and taken, never changed, so that the events tell all."""
+    """Roles are granted and revoked, never changed, so that the events are complete."""
 
     never = ("change",)
     list_display = ["user", "role", "experiment"]

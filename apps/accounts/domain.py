@@ -1,4 +1,4 @@
-"""Making people, experiments and memberships, choosing one's own settings, and login by others than the portal."""
+"""Users, experiments, roles, tokens and settings, and login by single sign-on."""
 
 import logging
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from apps.core.errors import InvalidFields, NotAllowed
 
 logger = logging.getLogger(__name__)
 
-#: A user gets no second mail with a link for a new password before this.
+#: Minimum time between two mails with a link for a new password.
 RESET_PAUSE = timedelta(minutes=5)
-#: The actor of what follows from a login by a provider or proxy.
+#: The actor of changes made by a login through a provider or proxy.
 SIGN_ON = "single sign-on"
 
 
 @transaction.atomic
 def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Experiment:
-    """Return the experiment of this key, made if it was not there."""
+    """Return the experiment of this key; create it if missing."""
     experiment, created = Experiment.objects.get_or_create(key=key, defaults={"name": name})
     if created:
         publish(kind="experiment.created", target=experiment, by=by, at=at)
@@ -46,7 +46,7 @@ def ensure_user(*, username: str, password_hash: str, by: Principal, at: datetim
 
 @transaction.atomic
 def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: Principal, at: datetime) -> Membership:
-    """Give a role, for one experiment or for all; an admin of all may enter the back office."""
+    """Grant a role for one experiment or for all; an admin of all gets access to `/admin/`."""
     membership, created = Membership.objects.get_or_create(user=user, role=role, experiment=experiment)
     if created:
         publish(
@@ -57,13 +57,12 @@ def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: Pri
             new=role,
             data={"experiment": str(experiment or "all")},
         )
-        _follow(membership)
+        _update_staff(membership)
     return membership
 
 
 @transaction.atomic
 def revoke_role(*, membership: Membership, by: Principal, at: datetime) -> None:
-    """Take a role away."""
     publish(
         kind="membership.revoked",
         target=membership.user,
@@ -73,11 +72,11 @@ def revoke_role(*, membership: Membership, by: Principal, at: datetime) -> None:
         data={"experiment": str(membership.experiment or "all")},
     )
     membership.delete()
-    _follow(membership)
+    _update_staff(membership)
 
 
-def _follow(membership: Membership) -> None:
-    """Let in or out of the back office who became, or is no more, an admin of all; other roles leave it as it is."""
+def _update_staff(membership: Membership) -> None:
+    """Grant or revoke access to `/admin/` if the role is that of an admin of all experiments."""
     user = membership.user
     user.__dict__.pop("_scope", None)
     if membership.role != Role.ADMIN or membership.experiment_id is not None:
@@ -89,7 +88,7 @@ def _follow(membership: Membership) -> None:
 
 @transaction.atomic
 def create_token(*, user: User, days: int, by: Principal, at: datetime) -> str:
-    """Make an API token, and return it: only its hash is stored. Raises `InvalidFields` when there are too many."""
+    """Create and return an API token; only its hash is stored. Raises `InvalidFields` if the user has too many."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     limit = settings.REST_KNOX["TOKEN_LIMIT_PER_USER"]
     if AuthToken.objects.filter(user=user, expiry__gt=at).count() >= limit:
@@ -101,7 +100,7 @@ def create_token(*, user: User, days: int, by: Principal, at: datetime) -> str:
 
 @transaction.atomic
 def revoke_token(*, user: User, token_key: str, by: Principal, at: datetime) -> bool:
-    """Make a token useless; return whether the person had it."""
+    """Revoke a token; return whether the user had it."""
     deleted, _ = AuthToken.objects.filter(user=user, token_key=token_key).delete()
     if deleted:
         publish(kind="token.revoked", target=user, by=by, at=at)
@@ -110,14 +109,14 @@ def revoke_token(*, user: User, token_key: str, by: Principal, at: datetime) -> 
 
 @transaction.atomic
 def forget_expired(*, at: datetime) -> None:
-    """Delete sessions and tokens that are valid no more."""
+    """Delete expired sessions and tokens."""
     Session.objects.filter(expire_date__lt=at).delete()
     AuthToken.objects.filter(expiry__lt=at).delete()
 
 
 @transaction.atomic
 def choose_time_zone(*, user: User, time_zone: str) -> None:
-    """Set the zone in which this person sees times; empty is the portal's own. Raises `InvalidFields`."""
+    """Set the user's time zone; empty is the portal's default. Raises `InvalidFields`."""
     if time_zone and time_zone not in available_timezones():
         raise InvalidFields({"time_zone": [UNKNOWN_ZONE.format(time_zone)]})
     User.objects.filter(pk=user.pk).update(time_zone=time_zone)
@@ -125,8 +124,8 @@ def choose_time_zone(*, user: User, time_zone: str) -> None:
 
 
 @transaction.atomic
-def tell_logins(*, user: User, by: Principal, at: datetime) -> None:
-    """Tell which logins are the person's now, after the back office has changed them."""
+def publish_logins(*, user: User, by: Principal, at: datetime) -> None:
+    """Publish the user's cluster logins after a change in the admin."""
     logins = sorted(map(str, user.cluster_logins.all()))
     publish(kind="account.logins_changed", target=user, by=by, at=at, data={"logins": logins})
 
@@ -151,7 +150,7 @@ def request_password_reset(*, user: User, at: datetime) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Who logs in, as a provider or proxy says. `subject` never changes at a provider; a proxy gives none."""
+    """A user as described by a provider or proxy. `subject` never changes at a provider; a proxy gives none."""
 
     username: str
     subject: str = ""
@@ -163,10 +162,10 @@ class Identity:
 
 @transaction.atomic
 def sign_on(*, identity: Identity, at: datetime) -> User:
-    """Return the user whom this identity is, with name, address and roles as it has them.
+    """Return the user of this identity, with name, address and roles updated from it.
 
-    The user is found by subject, else by name; who is found by name gets the subject, and keeps it. Raises
-    `NotAllowed` where there is no account for it, or where its name cannot be one.
+    The user is found by subject, else by name and then linked to the subject for good. Raises `NotAllowed` if there is
+    no account, or if the name is not valid.
     """
     user = User.objects.filter(sign_on_subject=identity.subject).first() if identity.subject else None
     user = user or _user_named(identity, at)
@@ -183,7 +182,7 @@ def sign_on(*, identity: Identity, at: datetime) -> User:
 
 
 def _user_named(identity: Identity, at: datetime) -> User:
-    """Return the user of this name, made if the settings allow it, and linked to the subject."""
+    """Return the user of this name, linked to the subject; create it if the settings allow that."""
     try:
         User._meta.get_field("username").clean(identity.username, None)
     except ValidationError as error:
@@ -206,7 +205,7 @@ def _user_named(identity: Identity, at: datetime) -> User:
 
 
 def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
-    """Grant and revoke the roles that `SSO_ROLES` names, by the groups of the user; others stay as they are."""
+    """Grant and revoke the roles in `SSO_ROLES` by the groups of the user; other roles stay."""
     by_group: dict[str, list[str]] = settings.SSO_ROLES
     wanted = {role for group in groups for role in by_group.get(group, ())}
     experiments = {each.key: each for each in Experiment.objects.all()}
@@ -222,5 +221,5 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
 
 
 def _text_of(membership: Membership) -> str:
-    """Return a role as `SSO_ROLES` writes it."""
+    """Return a role in the notation of `SSO_ROLES`."""
     return f"{membership.role}:{membership.experiment.key}" if membership.experiment else membership.role

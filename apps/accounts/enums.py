@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Role(models.TextChoices):
-    """What somebody is for an experiment, or for all of them."""
+    """Role of a user for one experiment or for all."""
 
     LIAISON = "liaison", "Liaison"
     APPROVER = "approver", "Approver"
@@ -12,5 +12,5 @@ class Role(models.TextChoices):
     ADMIN = "admin", "Admin"
 
 
-#: Roles of the Offline Production Group: they see what belongs to no experiment as well.
+#: Roles of the Offline Production Group, which also see objects of no experiment.
 OPG_ROLES = frozenset({Role.APPROVER, Role.SHIFTER, Role.ADMIN})

@@ -1,4 +1,4 @@
-"""What happens to accounts, roles and tokens."""
+"""Events of accounts, roles and tokens."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 

@@ -17,7 +17,7 @@ UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin
 
 
 class User(AbstractUser):
-    """A person, or a tool with a token."""
+    """A person or a tool with a token."""
 
     time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name. Empty: the portal's default.")
     sign_on_subject = models.CharField(
@@ -29,7 +29,7 @@ class User(AbstractUser):
         help_text="Issuer and subject. Empty it to link the account at its next login by single sign-on.",
     )
     is_demo = models.BooleanField(default=False, editable=False, help_text="Its password is public.")
-    #: Kept by `permissions`, once they were read.
+    #: Cached by `permissions`.
     _scope: Scope
     _logins: frozenset[tuple[str, str]]
 
@@ -50,12 +50,12 @@ class User(AbstractUser):
             raise ValidationError({"time_zone": UNKNOWN_ZONE.format(self.time_zone)})
 
 
-#: Who does something: a user, or a part of the portal by its name.
+#: The actor of a change: a user, or a part of the portal by name.
 Principal: TypeAlias = User | str
 
 
 class Experiment(models.Model):
-    """A collaboration for which production is made; `key` begins the numbers of its requests."""
+    """A collaboration with its own production; `key` is the prefix of its request keys."""
 
     key = models.SlugField(max_length=16, unique=True, help_text="Short, in upper case, for example NOVA.")
     name = models.CharField(max_length=100)
@@ -68,7 +68,7 @@ class Experiment(models.Model):
 
 
 class Membership(models.Model):
-    """One role of one person, for one experiment or, without one, for all."""
+    """A role of a user for one experiment or, without one, for all."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     experiment = models.ForeignKey(
@@ -94,9 +94,9 @@ class Membership(models.Model):
 
 
 class ClusterLogin(models.Model):
-    """A login of a person on the clusters: the archived jobs of that user are the person's own.
+    """A login of a user on clusters: archived jobs of that login are the user's own.
 
-    Given by an admin alone, as it opens scripts and environments. A login that is shared may be of several people.
+    Only admins add logins, because they give access to scripts and environments. Several users can share a login.
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="cluster_logins")
@@ -111,9 +111,9 @@ class ClusterLogin(models.Model):
 
 
 class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
-    """Rows that belong to an experiment by a field `experiment`, null for none."""
+    """Rows with a field `experiment`, null for none."""
 
     def visible_to(self, user: User) -> Self:
-        """Keep what this person may see: own experiments; everything, for the OPG."""
+        """Keep rows visible to the user: their experiments, or all for the OPG."""
         scope = scope_of(user)
         return self if scope.sees_all else self.filter(experiment__in=scope.experiments)
