@@ -37,7 +37,7 @@ class ApiView(APIView):
 
     def given(self, writer: Serializer | None) -> dict[str, Any]:
         """Return the checked body with `by` and `at`: the arguments of a domain function."""
-        sent = checked_data(writer(data=self.request.data)) if writer else {}
+        sent = checked_data(writer(data=self.request.data, context={"request": self.request})) if writer else {}
         return {**sent, "by": self.request.user, "at": timezone.now()}
 
 

@@ -1,22 +1,14 @@
 """Filters of the request list, for page and API."""
 
-from typing import Any
-
 import django_filters as filters
 from django import forms
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from apps.accounts.models import Experiment
-from apps.accounts.permissions import scope_of
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
-
-
-def _experiments(request: Any) -> QuerySet[Experiment]:
-    scope = scope_of(getattr(request, "user", None))
-    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+from apps.production.permissions import visible_experiments
 
 
 class RequestFilter(filters.FilterSet):
@@ -24,7 +16,11 @@ class RequestFilter(filters.FilterSet):
         method="by_text", label="Key or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
     )
     state = filters.ChoiceFilter(choices=RequestState, label="State", empty_label="any")
-    experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="all")
+    experiment = filters.ModelChoiceFilter(
+        queryset=lambda request: visible_experiments(getattr(request, "user", None)),
+        to_field_name="key",
+        empty_label="all",
+    )
     mine = filters.ChoiceFilter(
         method="by_person",
         label="Whose",

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from django.db.models import QuerySet
+
 from apps.accounts.enums import Role
-from apps.accounts.models import Principal, User
+from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_admin, is_approver, is_liaison, scope_of
 from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def is_requester(user: Principal, request: "Request") -> bool:
-    """Whether this user created the request or was the last to submit it."""
-    return isinstance(user, User) and user.pk in {request.created_by_id, request.submitted_by_id}
+    """Whether this user created or edited the request, or was the last to submit it."""
+    return isinstance(user, User) and user.pk in request.requester_ids
 
 
 def _liaison(user: Principal, request: "Request") -> bool:
@@ -33,6 +35,12 @@ def _operator(user: Principal, request: "Request") -> bool:
 def _liaison_or_approver(user: Principal, request: "Request") -> bool:
     is_submitted = request.state != RequestState.DRAFT  # drafts belong to the liaisons
     return _liaison(user, request) or (is_submitted and is_approver(user, request.experiment_id))
+
+
+def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
+    """Return the experiments whose names this user may learn: those with a role of theirs; all for the OPG."""
+    scope = scope_of(user)
+    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
 
 
 PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {

@@ -121,7 +121,7 @@ def test_change_by_one_who_signed_needs_another_signer(nova, liaison, both, appr
     obj = request_in("queued", by=liaison, experiment=nova, approver=both)
     save(obj, both, stages=(stage("generation"),))
     check_request(request=obj, at=AT)
-    with pytest.raises(NotAllowed, match="You created or submitted"):
+    with pytest.raises(NotAllowed, match="You created, edited or submitted"):
         approve_request(request=obj, by=both, at=AT)
     assert approve_request(request=obj, by=approver, at=AT).approved_by == approver
 

@@ -222,13 +222,13 @@ def test_every_fault_is_told_with_its_line(nova, liaison):
         ("- NOVA", 1, "Enter names with values."),
         ("a: &a [*a]", 1, "References"),
         ("[" * 5000, 1, "nested deeper"),
-        ("experiment: NOVA\nworkflow: tea", 2, "The workflow type “tea” does not exist."),
+        ("experiment: NOVA\nworkflow: tea", 2, "The workflow type “tea” does not exist, or is not available."),
         (
             "experiment: NOVA\nworkflow: skim\nworkflow_version: 9",
             3,
             "has no version 9. Remove this line to use the newest one, 1.",
         ),
-        ("experiment: NOVA\nworkflow: merge", 2, "cannot have the type"),
+        ("experiment: NOVA\nworkflow: merge", 2, "The workflow type “merge” does not exist, or is not available."),
         ("a: !!python/object/apply:os.system [ls]", 0, "Enter the experiment"),
         ("x" * 2_000_001, 0, "Use at most 2,000,000 bytes"),
         (

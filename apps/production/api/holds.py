@@ -8,8 +8,8 @@ from rest_framework import serializers
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiViewSet, command
-from apps.accounts.models import Experiment
 from apps.core.api.conditional import Guarded
+from apps.production.api.serializers import ExperimentField
 from apps.production.domain import holds
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import Hold
@@ -40,9 +40,7 @@ class HoldReader(serializers.ModelSerializer[Hold]):
 class HoldWriter(serializers.Serializer[Any]):
     """Scope of the hold: a stage (with its request), an experiment or, with neither, all production."""
 
-    experiment = serializers.SlugRelatedField(
-        slug_field="key", queryset=Experiment.objects.all(), required=False, allow_null=True, default=None
-    )
+    experiment = ExperimentField(required=False, allow_null=True, default=None)
     request = serializers.CharField(required=False, allow_blank=True, default="", max_length=24)
     stage = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=10_000)
     reason = serializers.CharField(max_length=MAX_REASON)

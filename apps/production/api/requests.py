@@ -79,7 +79,7 @@ class RequestViewSet(
     @extend_schema(request=NewRequestWriter, responses={201: RequestReader})
     def create(self, request: ApiRequest) -> Response:
         """Create a draft. Liaisons of the experiment only."""
-        sent = valid(NewRequestWriter(data=request.data))
+        sent = valid(NewRequestWriter(data=request.data, context={"request": request}))
         made = create_draft(
             experiment=sent.validated_data["experiment"],
             content=sent.content(),

@@ -14,9 +14,10 @@ from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.fields import CORE, REQUEST
-from apps.production.domain.types.versions import newest_version, workflow_of
+from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
+from apps.production.permissions import visible_experiments
 from apps.statusboard.models import Service
 
 
@@ -168,10 +169,21 @@ def _stage(values: dict[str, Any]) -> StageContent:
     return StageContent(**{**values, "services": services, "arguments": arguments})
 
 
+class ExperimentField(serializers.SlugRelatedField[Experiment]):
+    """Key of an experiment that the user can see; any other does not exist for them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("key", queryset=Experiment.objects.all(), **kwargs)
+
+    def get_queryset(self) -> Any:
+        request = self.context.get("request")
+        return visible_experiments(request.user) if request else Experiment.objects.none()
+
+
 class NewRequestWriter(RequestWriter):
     """A new draft of an experiment."""
 
-    experiment = serializers.SlugRelatedField("key", queryset=Experiment.objects.all())
+    experiment = ExperimentField()
     workflow = serializers.CharField(
         required=False,
         max_length=40,
@@ -179,7 +191,7 @@ class NewRequestWriter(RequestWriter):
     )
 
     def validate_workflow(self, key: str) -> Workflow:
-        version = newest_version(key)
+        version = newest_versions(visible_types(self.context["request"].user).filter(key=key)).first()
         if version is None:
             raise serializers.ValidationError(f"Workflow type “{key}” does not exist.")
         return workflow_of(version)

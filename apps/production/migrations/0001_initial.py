@@ -32,6 +32,7 @@ class Migration(migrations.Migration):
                 ('priority', models.PositiveSmallIntegerField(blank=True, help_text='Set by the OPG within the class; higher numbers run sooner.', null=True)),
                 ('version', models.PositiveIntegerField(default=1, help_text='Incremented by every change; guards against lost updates.')),
                 ('created_at', models.DateTimeField()),
+                ('editor_ids', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), blank=True, default=list, help_text='Users who wrote any revision of its content.', size=None)),
                 ('submitted_at', models.DateTimeField(blank=True, null=True)),
                 ('approved_at', models.DateTimeField(blank=True, null=True)),
                 ('work_began_at', models.DateTimeField(blank=True, help_text='When jobs of it were first submitted, seen or reported, tests included.', null=True)),
@@ -556,6 +557,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='request',
             constraint=models.CheckConstraint(condition=models.Q(('approved_by', None), models.Q(('approved_by', models.F('created_by')), ('approved_by', models.F('submitted_by')), _connector='OR', _negated=True), _connector='OR'), name='request_approver_is_not_requester'),
+        ),
+        migrations.AddConstraint(
+            model_name='request',
+            constraint=models.CheckConstraint(condition=models.Q(('editor_ids__contains', [models.F('approved_by')]), _negated=True), name='request_approver_is_not_editor'),
         ),
         migrations.AddIndex(
             model_name='queueentry',

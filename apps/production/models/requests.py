@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
@@ -73,6 +74,9 @@ class Request(models.Model):
     )
     created_at = models.DateTimeField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    editor_ids = ArrayField(
+        models.BigIntegerField(), default=list, blank=True, help_text="Users who wrote any revision of its content."
+    )
     submitted_at = models.DateTimeField(null=True, blank=True)
     submitted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
@@ -127,6 +131,9 @@ class Request(models.Model):
                 condition=Q(approved_by=None) | ~(Q(approved_by=F("created_by")) | Q(approved_by=F("submitted_by"))),
                 name="request_approver_is_not_requester",
             ),
+            models.CheckConstraint(
+                condition=~Q(editor_ids__contains=[F("approved_by")]), name="request_approver_is_not_editor"
+            ),
         ]
         indexes = [
             models.Index(fields=["-created_at", "-id"]),
@@ -136,6 +143,11 @@ class Request(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+    @property
+    def requester_ids(self) -> frozenset[int]:
+        """The users who cannot approve it: its author, all editors, and the last submitter."""
+        return frozenset({self.created_by_id, *self.editor_ids, self.submitted_by_id or self.created_by_id})
 
     @property
     def level(self) -> str:

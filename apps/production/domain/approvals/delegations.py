@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
@@ -12,6 +13,8 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.models import ApprovalGroup, Delegation
 
 LONGEST = timedelta(days=366)
+#: Active and planned delegations of one user.
+MAX_ACTIVE = 20
 
 
 @transaction.atomic
@@ -27,10 +30,22 @@ def delegate(
 ) -> Delegation:
     """Let a user sign on behalf of `by` for a time: for a group, as an approver, or whatever `by` may sign.
 
-    Delegations are not transitive, and do not allow signing for the requester or one's own request.
-    Raises `InvalidFields`.
+    Delegations are not transitive, and do not allow signing for a requester or one's own request.
+    Raises `NotAllowed` if `by` has nothing to delegate, `InvalidFields`.
     """
+    is_approver = scope_of(by).has_anywhere(Role.APPROVER)
+    roles = {role for role, _ in scope_of(by).roles}
+    groups = ApprovalGroup.objects.filter(Q(members=by) | Q(role__in=roles), retired_at=None)
+    if not roles or not (is_approver or groups.exists()):
+        raise NotAllowed("You have nothing to delegate: you are neither an approver nor in an approval group.")
     problems = _problems(by, to_user, from_at, until_at, at)
+    if group is not None and not groups.filter(pk=group.pk).exists():
+        problems["group"] = ["You are not in this group."]
+    if role and not is_approver:
+        problems["role"] = ["You are not an approver."]
+    User.objects.select_for_update().get(pk=by.pk)  # keeps the limit under concurrent writes
+    if Delegation.objects.filter(from_user=by, revoked_at=None, until_at__gt=at).count() >= MAX_ACTIVE:
+        problems.setdefault("to_user", []).append(f"You have {MAX_ACTIVE} delegations. Revoke one first.")
     if group is not None and role:
         problems["role"] = ["Choose a group or a role, not both."]
     if problems or to_user is None:

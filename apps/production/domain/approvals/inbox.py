@@ -95,7 +95,11 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
     waiting = Request.objects.visible_to(user).filter(state=RequestState.AWAITING_APPROVAL)
     if among is not None:
         waiting = waiting.filter(pk__in=list(among))
-    rows = list(waiting.values_list("pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id"))
+    rows = list(
+        waiting.values_list(
+            "pk", "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id", "editor_ids"
+        )
+    )
     signed: dict[int, set[int | None]] = {row[0]: set() for row in rows}
     live = Signature.objects.filter(request__in=signed, withdrawn_at=None).order_by()
     for request, group in live.values_list("request_id", "group_id"):
@@ -103,8 +107,9 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
     rules, signer = Rules(), Signer(user, at)
     known: dict[tuple[int, int, frozenset[int], frozenset[int | None]], list[Right]] = {}
     found = {}
-    for pk, experiment, kind, author, submitter in rows:
-        alike = (experiment, kind, frozenset({author, submitter} & signer.people), frozenset(signed[pk]))
+    for pk, experiment, kind, author, submitter, editors in rows:
+        requesters = frozenset({author, submitter, *editors} & signer.people)
+        alike = (experiment, kind, requesters, frozenset(signed[pk]))
         if alike not in known:
             facts = ApprovalFacts(pk, *alike[:3])
             groups = rules.groups_for(facts)

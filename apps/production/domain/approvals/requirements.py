@@ -167,8 +167,7 @@ class Slot:
 
 def approval_facts(request: Request) -> ApprovalFacts:
     """Return the facts of a request that the rules need."""
-    requesters = (pk for pk in (request.created_by_id, request.submitted_by_id) if pk is not None)
-    return ApprovalFacts(request.pk, request.experiment_id, request.workflow.type_id, frozenset(requesters))
+    return ApprovalFacts(request.pk, request.experiment_id, request.workflow.type_id, request.requester_ids)
 
 
 def slots_of(request: Request, user: User | None = None, at: datetime | None = None) -> list[Slot]:

@@ -75,10 +75,18 @@ def withdraw_all(*, request: Request, by: User, at: datetime, reason: str) -> in
     return _withdraw(Q(request=request), by=by, at=at, reason=reason)
 
 
-def withdraw_of_requester(*, request: Request, by: User, at: datetime) -> int:
-    """Withdraw signatures given by or for this user, who is now the requester."""
-    own = Q(by=by) | Q(for_user=by)
-    return _withdraw(Q(request=request) & own, by=by, at=at, reason=f"{by} submitted the request.")
+def withdraw_of_requester(*, request: Request, by: User, at: datetime, reason: str) -> int:
+    """Withdraw signatures given by or for this user, who is now a requester."""
+    return _withdraw(Q(request=request) & _of(by), by=by, at=at, reason=reason)
+
+
+def has_signed(request: Request, user: User) -> bool:
+    """Whether a signature by or for this user is in force."""
+    return Signature.objects.filter(_of(user), request=request, withdrawn_at=None).exists()
+
+
+def _of(user: User) -> Q:
+    return Q(by=user) | Q(for_user=user)
 
 
 def _withdraw(which: Q, *, by: User, at: datetime, reason: str) -> int:

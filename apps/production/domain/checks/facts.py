@@ -56,7 +56,9 @@ def facts_for(
     past = past_stages(stage_names(content.stages), experiment)
     outputs = {row.output_dataset for rows in past.values() for row in rows}
     named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
-    datasets, fault = find_datasets((outputs | named) - {""})
+    written_by, foreign = _writers(named - {""}, experiment, request)
+    # Datasets of other experiments are treated like absent ones, so that their names are not confirmed.
+    datasets, fault = find_datasets((outputs | named) - {""} - foreign)
     start = None if request is None else start_of(request, at=at)
     author = by if request is None else request.created_by
     offers = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
@@ -68,7 +70,7 @@ def facts_for(
         service_states=_service_states(content, at),
         offers=tuple(Offer(*row) for row in offers),
         others=_others(content, earlier),
-        written_by=_written_by(named - {""}, experiment, request),
+        written_by=written_by,
         datasets=datasets,
         defining=dict(undefined.values_list("name", "error")),
         catalogue_fault=fault,
@@ -153,12 +155,15 @@ def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> O
     )
 
 
-def _written_by(names: set[str], experiment: Experiment, request: Request | None) -> Mapping[str, str]:
-    """Return which request writes each dataset; requests of other experiments are not named."""
+def _writers(
+    names: set[str], experiment: Experiment, request: Request | None
+) -> tuple[Mapping[str, str], frozenset[str]]:
+    """Return the request of this experiment that writes each dataset, and the datasets that only others write."""
     rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
-    found = rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
-    return {name: key if owner == experiment.pk else "Another experiment’s request" for name, key, owner in found}
+    found = list(rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id"))
+    own = {name: key for name, key, owner in found if owner == experiment.pk}
+    return own, frozenset(name for name, _, owner in found if owner != experiment.pk) - own.keys()
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:

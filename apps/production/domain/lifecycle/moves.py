@@ -58,7 +58,7 @@ def submit_request(
     if problems and transitions_from(request.state, Verb.SUBMIT):
         raise InvalidFields(problems)
     if transitions_from(request.state, Verb.SUBMIT):
-        signatures.withdraw_of_requester(request=request, by=by, at=at)
+        signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} submitted the request.")
     stamps = {"submitted_at": at, "submitted_by": by}
     apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=warnings_data(findings), **stamps)
     keep_revision(request=request, by=by, at=at, submitted=True)

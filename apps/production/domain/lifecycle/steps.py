@@ -111,7 +111,7 @@ def check_actor(request: Request, verb: Verb, by: Principal, at: datetime) -> No
 
 def refusal_for(request: Request, by: Principal, who: Actor) -> str:
     if who in {Actor.APPROVER, Actor.SIGNER, Actor.DECIDER} and is_requester(by, request):
-        return f"You created or submitted {request}. Another member of the OPG must decide."
+        return f"You created, edited or submitted {request}. Another member of the OPG must decide."
     signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
     if who in {Actor.SIGNER, Actor.DECIDER} and signers:
         more = "" if who is Actor.SIGNER else " and approvers"

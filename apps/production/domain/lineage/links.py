@@ -71,7 +71,16 @@ def split_request(
     made = []
     for part in planned.parts:
         origin = {"split_from": whole.key, "note": part.words}
-        made.append(create_draft(experiment=whole.experiment, content=part.content, by=by, at=at, origin=origin))
+        made.append(
+            create_draft(
+                experiment=whole.experiment,
+                content=part.content,
+                by=by,
+                at=at,
+                origin=origin,
+                editor_ids=whole.editor_ids,
+            )
+        )
         _link(LinkKind.SPLIT, whole, made[-1], by, at, part.words)
         _hand_on_priority(whole, made[-1], at)
     if planned.defines:
@@ -104,7 +113,8 @@ def combine_requests(
     old = _locked({request: seen.get(request.key) for request in requests})
     content = plan_combined(requests=old).content
     origin = {"combined_from": [request.key for request in old]}
-    made = create_draft(experiment=old[0].experiment, content=content, by=by, at=at, origin=origin)
+    editors = [pk for request in old for pk in request.editor_ids]
+    made = create_draft(experiment=old[0].experiment, content=content, by=by, at=at, origin=origin, editor_ids=editors)
     for request in old:
         _link(LinkKind.COMBINED, request, made, by, at)
         _give_way(request, made, by, at, reason, {"combined_into": made.key})

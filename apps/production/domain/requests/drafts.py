@@ -1,6 +1,7 @@
 """Create and save requests. Each function publishes an event."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ from apps.production.domain.lifecycle.steps import (
 )
 from apps.production.domain.queue import rescoring
 from apps.production.domain.types.versions import version_of
-from apps.production.enums import EDITABLE, SCORED, Actor, RequestState, Verb
+from apps.production.enums import EDITABLE, SCORED, SIGNED, Actor, RequestState, Verb
 from apps.production.models import FormKey, Request, RequestCounter, Stage
 from apps.statusboard.models import Service
 
@@ -38,11 +39,18 @@ _FORM_KEY = re.compile(r"[A-Za-z0-9]{16,64}")
 
 @transaction.atomic
 def create_draft(
-    *, experiment: Experiment, content: RequestContent, by: User, at: datetime, origin: dict[str, Any] | None = None
+    *,
+    experiment: Experiment,
+    content: RequestContent,
+    by: User,
+    at: datetime,
+    origin: dict[str, Any] | None = None,
+    editor_ids: Iterable[int] = (),
 ) -> Request:
     """Create a draft with the experiment's next key. Raises `NotAllowed`, `InvalidFields`.
 
     `origin`, the event data, names the requests it was made from; the caller has checked permissions for these.
+    `editor_ids` are the users who wrote their content.
     """
     if origin is None and not is_liaison(by, experiment.pk):
         raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
@@ -58,6 +66,7 @@ def create_draft(
         arguments=dict(content.arguments),
         created_by=by,
         created_at=at,
+        editor_ids=sorted({by.pk, *editor_ids}),
         **{name: getattr(content, name) for name in FIELDS},
     )
     _write_stages(request, content)
@@ -95,14 +104,16 @@ def save_draft(
     if not review.changes:
         return request
     if request.state not in EDITABLE:
-        _check_change(request, review, content, at)
+        _check_change(request, review, content, by, at)
     short = [{name: text[:200] for name, text in change.items()} for change in review.changes[:MAX_CHANGES]]
     data = {"changes": short, "count": len(review.changes)}
     for name in FIELDS:
         setattr(request, name, getattr(content, name))
     request.arguments = dict(content.arguments)
-    request.save(update_fields=[*FIELDS, "arguments"])
+    request.editor_ids = sorted({*request.editor_ids, by.pk})
+    request.save(update_fields=[*FIELDS, "arguments", "editor_ids"])
     _write_stages(request, content)
+    signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} edited the request.")
     if review.material:
         data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
     if review.material and request.state not in EDITABLE:
@@ -158,9 +169,11 @@ def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
     return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < MERGE_WINDOW
 
 
-def _check_change(request: Request, review: ChangeReview, content: RequestContent, at: datetime) -> None:
+def _check_change(request: Request, review: ChangeReview, content: RequestContent, by: User, at: datetime) -> None:
     if review.refused:
         raise InvalidFields(review.refused)
+    if request.state in SIGNED and not review.material and signatures.has_signed(request, by):
+        raise NotAllowed(f"You signed {request}. Another liaison must make changes that need no new signatures.")
     touched = {change["path"] for change in review.changes}
     findings = [found for found in run_request_checks(request, at, content) if found.blocks]
     if problems := messages_of(found for found in findings if review.material or found.path in touched):

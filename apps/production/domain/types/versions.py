@@ -89,10 +89,10 @@ def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> W
     if found is None and workflow.key in builtin_texts() and not workflow.number:
         load_builtin_workflows(at=at)
         found = versions.first()
-    if found is None:
-        raise InvalidFields({"workflow": [f"The workflow type “{workflow.key[:40]}” does not exist in this version."]})
-    if not types_for(experiment).filter(pk=found.type_id).exists():
-        raise InvalidFields({"workflow": [f"New requests of {experiment} cannot have the type “{found.title}”."]})
+    # One message, so that types of other experiments are not confirmed.
+    if found is None or not types_for(experiment).filter(pk=found.type_id).exists():
+        what = f"The workflow type “{workflow.key[:40]}” does not exist in this version, or is not available."
+        raise InvalidFields({"workflow": [what]})
     return found
 
 

@@ -1,5 +1,7 @@
 """The page of holds: list, place and lift them."""
 
+from typing import Any
+
 from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
@@ -7,17 +9,18 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.production.domain import holds
 from apps.production.domain.reasons import MAX_REASON
+from apps.production.permissions import visible_experiments
 
 
 class HoldForm(forms.Form):
     experiment = forms.ModelChoiceField(
-        Experiment.objects.all(),
+        Experiment.objects.none(),
         to_field_name="key",
         required=False,
         empty_label="All production",
@@ -31,12 +34,16 @@ class HoldForm(forms.Form):
     )
     reason = forms.CharField(max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
 
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["experiment"].queryset = visible_experiments(user)  # type: ignore[attr-defined]
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def hold_list(request: AuthenticatedRequest) -> HttpResponse:
     """List the holds, newest first; POST places one."""
     user = request.user
-    form = HoldForm(request.POST if request.method == "POST" else None, initial=request.GET.dict())
+    form = HoldForm(user, request.POST if request.method == "POST" else None, initial=request.GET.dict())
     if form.is_valid():
         with show_errors(request, form):
             given = form.cleaned_data
