@@ -80,6 +80,16 @@ def test_signer_cannot_edit_what_is_approved(nova, liaison, both):
         Request.objects.filter(pk=queued.pk).update(editor_ids=[both.pk])
 
 
+def test_approver_who_changes_it_materially_cannot_approve_it_again(nova, liaison, both, approver):
+    queued = request_in("queued", by=liaison, experiment=nova, approver=both)
+    changed = edit(queued, both, stages=content().stages[:1])
+    assert (changed.state, changed.approved_by, is_requester(both, changed)) == ("submitted", None, True)
+    check_request(request=changed, at=AT)
+    with pytest.raises(NotAllowed):
+        approve_request(request=changed, by=both, at=AT)
+    assert approve_request(request=changed, by=approver, at=AT).state == "queued"
+
+
 def test_parts_and_combinations_keep_the_editors(nova, edited, both, liaison):
     parts = split_request(
         request=edited, by_what=SplitUnit.EVENTS, size=10_000_000, by=liaison, at=AT, reason="too large"

@@ -107,23 +107,25 @@ def save_draft(
         _check_change(request, review, content, by, at)
     short = [{name: text[:200] for name, text in change.items()} for change in review.changes[:MAX_CHANGES]]
     data = {"changes": short, "count": len(review.changes)}
+    editor_ids = sorted({*request.editor_ids, by.pk})
     for name in FIELDS:
         setattr(request, name, getattr(content, name))
     request.arguments = dict(content.arguments)
-    request.editor_ids = sorted({*request.editor_ids, by.pk})
-    request.save(update_fields=[*FIELDS, "arguments", "editor_ids"])
+    request.save(update_fields=[*FIELDS, "arguments"])
     _write_stages(request, content)
-    signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} edited the request.")
     if review.material:
         data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
+    else:
+        signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} edited the request.")
     if review.material and request.state not in EDITABLE:
         stamps = {"submitted_at": at, "submitted_by": by, "approved_at": None, "approved_by": None}
+        stamps["editor_ids"] = editor_ids  # in one statement with the approver, who may be the editor
         apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
         keep_revision(request=request, by=by, at=at, submitted=True)
         enqueue("apps.production.tasks.check_request", request_id=request.pk)
         return request
-    request.version += 1
-    request.save(update_fields=["version"])
+    request.version, request.editor_ids = request.version + 1, editor_ids
+    request.save(update_fields=["version", "editor_ids"])
     if request.state in SCORED:
         rescoring.update_entry(request=request, at=at)
     keep_revision(request=request, by=by, at=at)
