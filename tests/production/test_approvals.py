@@ -179,8 +179,10 @@ def test_stand_in_signs_in_the_own_name_while_it_lasts(waiting, approver, shifte
 def test_what_was_revoked_or_is_of_another_group_gives_no_right(rule, physics, waiting, approver, shifter, convener):
     given = away(approver, shifter)
     revoke_delegation(delegation=given, by=shifter, at=AT)
-    away(approver, shifter, group=physics)
-    away(convener, shifter, role="approver")
+    for by, more in ((approver, {"group": physics}), (convener, {"role": "approver"})):
+        with pytest.raises(InvalidFields):
+            away(by, shifter, **more)
+    away(approver, shifter, group=approvals.group("Others", approver))
     with pytest.raises(NotAllowed):
         approve(waiting, shifter)
     with pytest.raises(NotAllowed):
@@ -193,7 +195,8 @@ def test_stand_in_passes_nothing_on_and_sees_no_more_than_before(waiting, approv
     other, last = person("dune-one", ("liaison", dune)), person("last", ("shifter", None))
     away(approver, other)
     away(approver, shifter)
-    away(shifter, last)
+    with pytest.raises(NotAllowed):
+        away(shifter, last)
     for by in (other, last):
         with pytest.raises(NotAllowed):
             approve(waiting, by)
