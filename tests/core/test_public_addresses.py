@@ -1,5 +1,6 @@
 """Special-purpose addresses of the IANA registries are never public, under any Python."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -34,6 +35,46 @@ SPECIAL = [
 #: Prints a JSON list of whether the addresses, given as JSON, are public. Runs under other Pythons, without packages.
 PROGRAM = "import json, sys; from public_addresses import *; from ipaddress import ip_address;\
  print(json.dumps([is_public(ip_address(a)) for a in json.load(sys.stdin)]))"
+#: Modules that open connections, and whose the address is: only a webhook's is a user's, and it is checked.
+CONNECT = {
+    "accounts/web/openid": "the operator's provider",
+    "archive/capture/delivery/isolation": "a pair of sockets of its own",
+    "archive/sinks/elasticsearch/sink": "the operator's cluster",
+    "archive/sinks/kafka/connection": "the operator's brokers",
+    "archive/sinks/kafka/sink": "the operator's brokers",
+    "archive/sinks/portal": "the operator's portal",
+    "archive/sinks/store": "the name of the host only",
+    "core/domain/bounded": "a pair of sockets of its own",
+    "demo/simulation/alerts": "the demo's own portal",
+    "notifications/domain/delivery": "errors of webhook_posts",
+    "notifications/domain/mail": "the operator's mail server",
+    "notifications/domain/webhook_addresses": "checks",
+    "notifications/domain/webhook_posts": "checked by webhook_addresses",
+}
+NETWORK = {
+    "aiohttp", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib", "paramiko", "poplib",
+    "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3", "websockets", "xmlrpc.client",
+}  # fmt: skip
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+def test_only_known_modules_open_connections():
+    apps = Path(public_addresses.__file__).parents[2]
+    found = {
+        path.relative_to(apps).with_suffix("").as_posix() for path in apps.rglob("*.py") if imported(path) & NETWORK
+    }
+    assert found <= set(CONNECT), "say whose the address is; one that a user gives goes through webhook_addresses"
+    assert "notifications/domain/webhook_posts" in found
 
 
 @pytest.mark.parametrize("address", PUBLIC)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.template.loader import get_template
+from django.urls import reverse
 
 from apps.core.domain.events import publish
 from apps.core.domain.hidden_characters import mark_hidden
@@ -26,8 +27,9 @@ def test_mail_feed_and_call(asked, approver, text):
     event = publish(kind="request.approve", target=asked, by="x", at=AT, reason=text)
     row = Notification(user=approver, event=event, request=asked, group="outcome", at=AT)
     message = Message(channel=Channel.MAIL, user=approver, created_at=AT, due_at=AT + timedelta(hours=1))
+    reverse("notifications:settings")  # the routes are read once
     for name in ("mail.txt", "mail.html"):
-        get_template(f"notifications/{name}")  # which is read once
+        get_template(f"notifications/{name}").render({})
     with within(what="mail"):
         compose(message, [row])
     with within(what="feed"):

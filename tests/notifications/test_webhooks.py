@@ -17,6 +17,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
 from apps.notifications.domain import webhook_addresses
 from apps.notifications.domain.preferences import follow_request, save_preferences
+from apps.notifications.domain.webhook_posts import post_signed
 from apps.notifications.domain.webhooks import add_webhook, enable_webhook
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
@@ -289,3 +290,38 @@ def test_network_of_the_inside_may_be_allowed(settings):
         webhook_addresses.may_call(ip_address(each)) for each in ("10.1.2.3", "10.2.0.1", "fd00::1", "::ffff:10.1.0.1")
     ]
     assert found == [True, False, True, True]
+
+
+def resolving(monkeypatch, *answers):
+    """Let names resolve to these addresses, one answer after the other; return the calls and the connections made."""
+    asked, connected, left = [], [], list(answers)
+
+    def getaddrinfo(host, port, **_):
+        asked.append(host)
+        return [(0, 0, 0, "", (address, port)) for address in left.pop(0)]
+
+    def create_connection(address, **_):
+        connected.append(address)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(webhook_addresses.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(webhook_addresses.socket, "create_connection", create_connection)
+    return asked, connected
+
+
+def test_a_name_that_changes_its_address_is_called_where_it_was_checked(monkeypatch, settings):
+    settings.WEBHOOK_NETWORKS = []
+    asked, connected = resolving(monkeypatch, ["93.184.216.34"], ["169.254.169.254"])
+    with pytest.raises(OSError, match="no network"):
+        post_signed(url="https://rebind.example.org/", secret="x", body=b"{}", timestamp=1, delivery="1")
+    assert asked == ["rebind.example.org"]
+    assert connected == [("93.184.216.34", 443)]
+
+
+@pytest.mark.parametrize("other", ["127.0.0.1", "192.0.0.192", "fec0::1", "3fff::1", "64:ff9b:1::1", "::ffff:10.0.0.1"])
+def test_a_name_with_one_special_address_is_not_called(monkeypatch, settings, other):
+    settings.WEBHOOK_NETWORKS = []
+    _, connected = resolving(monkeypatch, ["93.184.216.34", other])
+    with pytest.raises(webhook_addresses.BadAddress):
+        post_signed(url="https://both.example.org/", secret="x", body=b"{}", timestamp=1, delivery="1")
+    assert connected == []

@@ -59,10 +59,11 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
 
 def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
     """Connect to the first address that answers; raises the error of the last."""
-    for address in addresses[: _MAX_ADDRESSES - 1]:
+    *others, last = addresses[:_MAX_ADDRESSES]
+    for address in others:
         with suppress(OSError):
             return socket.create_connection(address, timeout=TIMEOUT_SECONDS / _MAX_ADDRESSES)
-    return socket.create_connection(addresses[-1], timeout=TIMEOUT_SECONDS)
+    return socket.create_connection(last, timeout=TIMEOUT_SECONDS)
 
 
 def _cut(held: list[socket.socket]) -> None:
