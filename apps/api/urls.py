@@ -6,7 +6,7 @@ from apps.api.views import SchemaView, VersionView
 from apps.archive.api.capture import ReceiveJobs, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.views import VerdictViewSet
-from apps.jobs.api.views import JobViewSet
+from apps.jobs.api.views import ClaimViewSet, JobViewSet
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
 from apps.production.api.checks import CheckRequest, EstimateRequest
@@ -45,6 +45,7 @@ router.register("notifications", NotificationViewSet, basename="notification")
 router.register("webhooks", WebhookViewSet, basename="webhook")
 router.register("quality", QualityViewSet, basename="quality")
 router.register("jobs", JobViewSet, basename="job")
+router.register("claims", ClaimViewSet, basename="claim")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")
 router.register("verdicts", VerdictViewSet, basename="verdict")

@@ -5,6 +5,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain.harvest import queue_harvests
 from apps.diagnosis.domain.verdicts import assign_experiments
 from apps.jobs.models import Job
+from apps.production.models import Request
 
 
 @subscribe("diagnosis.queue_harvests", "jobs.linked")
@@ -23,3 +24,10 @@ def on_jobs_linked(event: Event) -> None:
 @subscribe("diagnosis.assign_experiments", "account.mapped")
 def on_account_mapped(event: Event) -> None:
     assign_experiments()
+
+
+@subscribe("diagnosis.follow_claims", "claims.accepted", "claims.withdrawn")
+def on_claims_decided(event: Event) -> None:
+    request = Request.objects.filter(pk=event.target_id).first()
+    if request is not None:
+        assign_experiments(claimed_key=request.key)

@@ -9,6 +9,7 @@ from django.utils import timezone
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.jobs.domain.origin import map_account
+from apps.jobs.enums import MappedName
 from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading
 
 MOST_ROWS = 2000
@@ -43,13 +44,18 @@ class HourlyTotalsAdmin(ReadOnlyAdmin):
 
 @admin.register(AccountMap)
 class AccountMapAdmin(PortalAdmin):
-    """Which experiment an account's jobs belong to; jobs that belong to none get it at once."""
+    """Experiments of accounts and users; existing jobs without an experiment get theirs at once."""
 
-    list_display = ["account", "cluster", "experiment"]
+    list_display = ["account", "kind", "cluster", "experiment"]
     never = ("change",)
 
     def save_model(self, request: HttpRequest, obj: AccountMap, form: Any, change: bool) -> None:
         stored = map_account(
-            account=obj.account, experiment=obj.experiment, cluster=obj.cluster, by=user_of(request), at=timezone.now()
+            account=obj.account,
+            kind=MappedName(obj.kind),
+            experiment=obj.experiment,
+            cluster=obj.cluster,
+            by=user_of(request),
+            at=timezone.now(),
         )
         obj.pk = stored.pk

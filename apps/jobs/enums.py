@@ -50,6 +50,30 @@ class LogPathSource(models.TextChoices):
     DERIVED = "derived", "Derived from script, options and working directory"
 
 
+class Proof(models.TextChoices):
+    """How it is known that a job belongs to the request that its environment names."""
+
+    SUBMITTED = "submitted", "Submitted by the portal"
+    ACCOUNT = "account", "Account or user of the experiment"
+    ACCEPTED = "accepted", "Claim accepted"
+    CLAIMED = "claimed", "Claimed only"
+
+
+class ClaimScope(models.TextChoices):
+    """Which claims an acceptance covers."""
+
+    JOB = "job", "Job"
+    ARRAY = "array", "Array"
+    USER = "user", "All jobs of the user"
+
+
+class MappedName(models.TextChoices):
+    """What an account map maps to an experiment."""
+
+    ACCOUNT = "account", "Account"
+    USER = "user", "User"
+
+
 class MaskedPart(models.TextChoices):
     """What a masking rule looks at; the values are those of `core.masking.Rule`."""
 

@@ -4,6 +4,8 @@ from apps.core.domain.event_kinds import EventKind, declare
 
 declare(
     EventKind("account.mapped", "mapped the account {new} to the experiment", "has a new account: its jobs count here"),
+    EventKind("claims.accepted", "accepted {jobs} jobs that claim to belong to the request", "has more jobs"),
+    EventKind("claims.withdrawn", "withdrew the acceptance of {jobs} claimed jobs", "has fewer jobs"),
     EventKind("jobs.collected", "collected jobs from accounting", "had jobs collected from accounting"),
     EventKind("masking_rule.saved", "saved the masking rule", "was saved"),
     EventKind("masking_rule.deleted", "deleted the masking rule", "was deleted"),

@@ -19,6 +19,7 @@ from apps.jobs.enums import (
     NONE,
     NOT_COMPLETED,
     STATE_CHOICES,
+    Proof,
 )
 from apps.jobs.models import Job
 
@@ -61,6 +62,7 @@ class JobFilter(filters.FilterSet):
     experiment = filters.ModelChoiceFilter(queryset=_experiments, to_field_name="key", empty_label="All")
     cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
     request = filters.CharFilter(field_name="request_key", label="Request", max_length=64)
+    claims = filters.CharFilter(method="by_claim", label="Claimed request, unproven", max_length=64)
     stage = filters.CharFilter(method="by_stage", label="Stage", max_length=64)
     site = filters.ModelChoiceFilter(
         queryset=Site.objects.all(), to_field_name="name", empty_label="All", null_label="Unknown", null_value=NONE
@@ -85,6 +87,9 @@ class JobFilter(filters.FilterSet):
 
     def by_id(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(matches_id(value))
+
+    def by_claim(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        return jobs.filter(claimed_key=value, proof=Proof.CLAIMED)
 
     def by_stage(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(stage="") if value == NONE else jobs.filter(stage__iexact=value)

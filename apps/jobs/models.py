@@ -9,7 +9,7 @@ from django.db import models
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
 from apps.core.domain.masking import Rule
-from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, LogPathSource, MaskedPart
+from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, ClaimScope, LogPathSource, MappedName, MaskedPart, Proof
 from apps.production.models import Request
 
 _FAILED = sorted(state.value for state in FAILED_STATES)
@@ -67,7 +67,9 @@ class Job(models.Model):
     experiment = models.ForeignKey(
         Experiment, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", db_index=False
     )
-    request_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST in its environment.")
+    claimed_key = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_REQUEST in its environment.")
+    proof = models.CharField(max_length=16, blank=True, choices=Proof, help_text="How the claimed request is proven.")
+    request_key = models.CharField(max_length=64, blank=True, help_text="The claimed request, if proven.")
     stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE in its environment.")
     request = models.ForeignKey(
         Request,
@@ -75,7 +77,7 @@ class Job(models.Model):
         null=True,
         blank=True,
         related_name="job_records",
-        help_text="Request with this key, if it belongs to the job's experiment.",
+        help_text="Request with this key, if there is one.",
     )
     collected_at = models.DateTimeField()
 
@@ -89,6 +91,10 @@ class Job(models.Model):
             models.UniqueConstraint(fields=["cluster", "job_id", "submitted_at", "attempt"], name="job_attempt_once"),
             models.CheckConstraint(
                 condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]), name="job_state"
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(proof=Proof.CLAIMED) | models.Q(request_key="", request=None),
+                name="job_claim_is_no_proof",
             ),
         ]
         indexes = [
@@ -111,6 +117,8 @@ class Job(models.Model):
                 condition=~models.Q(request_key="") & models.Q(attempt__gt=1),
                 name="job_of_request_again",
             ),
+            models.Index(fields=["claimed_key"], condition=models.Q(proof=Proof.CLAIMED), name="job_claim"),
+            models.Index(fields=["claimed_key"], condition=models.Q(proof=Proof.ACCEPTED), name="job_accepted_claim"),
             models.Index(fields=["user", "-ended_at"], name="job_of_user"),
             models.Index(fields=["exit_code", "-ended_at"], condition=~models.Q(exit_code=0), name="job_by_exit_code"),
             models.Index(fields=["job_id"], name="job_by_id"),
@@ -136,21 +144,71 @@ class Job(models.Model):
 
 
 class AccountMap(models.Model):
-    """Which experiment an account's jobs belong to, where the account is not named after it."""
+    """The experiment to which the jobs of an account or of a user belong."""
 
     cluster = models.ForeignKey(
         Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all clusters."
     )
-    account = models.CharField(max_length=255)
+    kind = models.CharField(max_length=8, choices=MappedName, default=MappedName.ACCOUNT.value)
+    account = models.CharField("account or user", max_length=255)
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["cluster", "account"], nulls_distinct=False, name="account_map_once"),
+            models.UniqueConstraint(
+                fields=["cluster", "kind", "account"], nulls_distinct=False, name="account_map_once"
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.account} is {self.experiment.key}"
+        return f"{self.kind} {self.account} is {self.experiment.key}"
+
+
+class SubmittedArray(models.Model):
+    """A job array that the portal submitted for a request: its jobs are proven by their ID in the spool."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    spool_id = models.CharField(max_length=64)
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="+")
+    sent_at = models.DateTimeField(help_text="Start of its submission. IDs are recycled.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "spool_id", "sent_at"], name="submitted_array_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.spool_id} on {self.cluster.name}"
+
+
+class ClaimAcceptance(models.Model):
+    """An operator's decision that jobs belong to the request they claim: one job, an array, or all of a user."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="claim_acceptances")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    scope = models.CharField(max_length=8, choices=ClaimScope)
+    name = models.CharField(max_length=255, help_text="Job ID, ID of the array, or user.")
+    submitted_at = models.DateTimeField(null=True, blank=True, help_text="Of the job or array. IDs are recycled.")
+    reason = models.TextField()
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_by = models.CharField(max_length=150, blank=True)
+    withdrawn_reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request", "cluster", "scope", "name", "submitted_at"],
+                condition=models.Q(withdrawn_at=None),
+                nulls_distinct=False,
+                name="claim_accepted_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name} on {self.cluster.name}"
 
 
 class Collection(models.Model):

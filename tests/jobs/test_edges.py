@@ -74,6 +74,9 @@ def test_admin_lists_and_never_changes_what_is_counted(alps, nova, admin, client
 def test_admin_maps_an_account(alps, nova, admin, client):
     (job,) = store(alps, record(1, account="pool"))
     client.force_login(admin)
-    client.post(reverse("admin:jobs_accountmap_add"), {"account": "pool", "experiment": nova.pk, "cluster": ""})
+    client.post(
+        reverse("admin:jobs_accountmap_add"),
+        {"account": "pool", "kind": "account", "experiment": nova.pk, "cluster": ""},
+    )
     job.refresh_from_db()
     assert (AccountMap.objects.get().experiment, job.experiment) == (nova, nova)

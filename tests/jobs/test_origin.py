@@ -36,22 +36,22 @@ def test_attach_again_changes_nothing(alps, nova_request):
     assert (job.request_key, job.stage) == (nova_request.key, "reco")
 
 
-def test_request_gives_the_experiment_where_the_account_does_not(alps, nova_request):
+def test_environment_alone_gives_no_experiment(alps, nova_request):
     (job,) = store(alps, record(1, account="pool"))
     attach(job, nova_request.key)
-    assert job.experiment == nova_request.experiment
+    assert (job.claimed_key, job.request, job.experiment) == (nova_request.key, None, None)
 
 
-def test_prefix_of_an_unknown_request_gives_the_experiment(alps, nova):
-    (job,) = store(alps, record(1, account="pool"))
+def test_unknown_request_of_the_experiment_is_kept_as_text(alps, nova):
+    (job,) = store(alps, record(1))
     attach(job, "NOVA-0999")
-    assert (job.experiment, job.request) == (nova, None)
+    assert (job.experiment, job.request_key, job.request) == (nova, "NOVA-0999", None)
 
 
 def test_job_of_another_experiment_is_not_counted_for_the_request(alps, dune, nova_request):
     (job,) = store(alps, record(1, account="dune"))
     attach(job, nova_request.key)
-    assert (job.request_key, job.request, job.experiment) == (nova_request.key, None, dune)
+    assert (job.claimed_key, job.request_key, job.request, job.experiment) == (nova_request.key, "", None, dune)
 
 
 @pytest.mark.parametrize("key", ["", "../etc", "x" * 65, "NOVA 1", "<b>", "NOVA\n", "\0"])

@@ -14,6 +14,7 @@ from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerEr
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.jobs.domain import queue
+from apps.jobs.domain.origin import record_array
 from apps.jobs.models import QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
@@ -102,6 +103,7 @@ def test_adapter_that_offers_no_queue_says_so(db, monkeypatch):
 
 def test_jobs_of_torque_and_htcondor_are_tied_to_their_request_by_the_archive(alps, captured, tmp_path):
     seconds = int(AT.timestamp())
+    record_array(cluster=alps, spool_id="1", request=captured, sent_at=AT, at=AT)
     ads = [{"ClusterId": 1, "ProcId": number, "JobStatus": 1, "QDate": seconds} for number in range(3)]
     write_program(tmp_path / "condor_q", f"echo '{json.dumps(ads)}'")
     alps.scheduler, alps.options = "htcondor", {"bin": str(tmp_path)}

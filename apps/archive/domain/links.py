@@ -138,9 +138,9 @@ def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, li
     known: dict[str, list[Origin]] = {}
     for first in range(0, len(spool_ids), _BATCH):
         some = ArchivedJob.objects.filter(cluster=cluster, job_id__in=spool_ids[first : first + _BATCH])
-        rows = some.exclude(request_key="").values_list("job_id", "submitted_at", "request_key", "stage")
-        for spool_id, submitted_at, key, stage in rows:
-            known.setdefault(spool_id, []).append(Origin(submitted_at, key, stage))
+        rows = some.exclude(request_key="").values_list("job_id", "submitted_at", "request_key", "stage", "user")
+        for spool_id, submitted_at, key, stage, user in rows:
+            known.setdefault(spool_id, []).append(Origin(submitted_at, key, stage, user))
     return known
 
 

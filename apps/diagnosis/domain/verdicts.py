@@ -16,6 +16,7 @@ from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.wording import headline
 from apps.jobs.domain.records import hour_of
+from apps.jobs.enums import Proof
 from apps.jobs.models import Job
 
 
@@ -90,10 +91,17 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
 
 
 @transaction.atomic
-def assign_experiments() -> int:
-    """Set the experiment of verdicts whose job was assigned to one meanwhile; return how many."""
-    late = Verdict.objects.select_for_update(of=("self",)).filter(experiment=None, job__experiment__isnull=False)
-    verdicts = list(late.select_related("job"))
+def assign_experiments(*, claimed_key: str = "") -> int:
+    """Set the experiment of verdicts whose job was assigned to one meanwhile; return how many.
+
+    With `claimed_key`, of jobs that name this request, whose experiment may have changed either way.
+    """
+    verdicts_of = Verdict.objects.select_for_update(of=("self",)).select_related("job")
+    if claimed_key:
+        named = verdicts_of.filter(job__claimed_key=claimed_key, job__proof__in=[Proof.CLAIMED, Proof.ACCEPTED])
+        verdicts = [verdict for verdict in named if verdict.experiment_id != verdict.job.experiment_id]
+    else:
+        verdicts = list(verdicts_of.filter(experiment=None, job__experiment__isnull=False))
     for verdict in verdicts:
         verdict.experiment_id = verdict.job.experiment_id
     Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)

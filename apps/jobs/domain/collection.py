@@ -1,7 +1,7 @@
 """Collect finished jobs from the accounting of each cluster."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -17,7 +17,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.domain.masking import Masker
 from apps.jobs.domain.masking_rules import current_rules
-from apps.jobs.domain.origin import experiments_by_account
+from apps.jobs.domain.proof import Membership, prove_jobs
 from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, values_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.models import Collection, Job
@@ -136,12 +136,12 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
     values = {key: _without_secrets(values_of(record), masker) for key, record in wanted.items()}
-    experiment_of = experiments_by_account(cluster)
+    membership = Membership(cluster)
     new = [
         Job(
             cluster=cluster,
             site_id=cluster.site_id,
-            experiment_id=experiment_of(fields["account"]),
+            experiment_id=membership.experiment_of(fields["account"], fields["user"]),
             collected_at=at,
             **fields,
         )
@@ -153,7 +153,7 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     for key, job in known.items():
         if key in values and (corrections := differences(job, values[key])):
             hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
-            changed.append(_correct(job, corrections, experiment_of, at))
+            changed.append(_correct(job, corrections, membership, at))
     stored = Job.objects.bulk_create(new) + changed
     if stored:
         mark_dirty(hours)
@@ -168,11 +168,12 @@ def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:
     return {**values, **{name: masker.mask_text(values[name]) for name in ("submit_line", "comment")}}
 
 
-def _correct(job: Job, corrections: dict[str, object], experiment_of: Callable[[str], int | None], at: datetime) -> Job:
+def _correct(job: Job, corrections: dict[str, object], membership: Membership, at: datetime) -> Job:
     for name, value in corrections.items():
         setattr(job, name, value)
     row = Job.objects.filter(pk=job.pk)
     row.update(collected_at=at, **corrections)
-    if "account" in corrections:
-        row.filter(experiment=None).update(experiment_id=experiment_of(job.account))
+    if corrections.keys() & {"account", "user"}:
+        row.filter(experiment=None).update(experiment_id=membership.experiment_of(job.account, job.user))
+        prove_jobs(row, at=at)
     return job

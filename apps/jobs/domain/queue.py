@@ -11,8 +11,9 @@ from django.db import transaction
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerError
-from apps.jobs.domain.origin import experiments_by_account
+from apps.jobs.domain.proof import Claims
 from apps.jobs.domain.records import clean_text
+from apps.jobs.enums import Proof
 from apps.jobs.models import Collection, QueueCount, QueueReading
 from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request
@@ -29,6 +30,7 @@ class Origin(NamedTuple):
     submitted_at: datetime
     request_key: str
     stage: str
+    user: str = ""
 
 
 #: The submissions that named a request, by their id in the spool; ids are recycled.
@@ -81,26 +83,25 @@ def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Orig
 
 
 def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[tuple[str, datetime], tuple[int, str]]:
-    """Return request and stage of each submission whose origin is known.
-
-    The environment is its owner's word: where the account belongs to another experiment than the request, it is not
-    believed.
-    """
-    keys = {origin.request_key for each in origins.values() for origin in each}
-    requests = {
-        key: (pk, of) for key, pk, of in Request.objects.filter(key__in=keys).values_list("key", "pk", "experiment_id")
-    }
-    experiment_of = experiments_by_account(cluster)
+    """Return request and stage of each submission for which they are proven."""
+    claims = Claims(
+        cluster, keys={origin.request_key for each in origins.values() for origin in each}, spool_ids=origins
+    )
     named = {}
     for one in jobs:
         for origin in origins.get(one.spool_id, ()):
-            request, experiment = requests.get(origin.request_key, (None, None))
-            if (
-                request
-                and abs(origin.submitted_at - one.submitted_at) <= _SAME_SUBMISSION
-                and experiment_of(one.account) in {None, experiment}
-            ):
-                named[one.spool_id, one.submitted_at] = (request, clean_text(origin.stage.strip(), 64))
+            request = claims.requests.get(origin.request_key)
+            if request is None or abs(origin.submitted_at - one.submitted_at) > _SAME_SUBMISSION:
+                continue
+            proof = claims.proof_of(
+                origin.request_key,
+                spool_id=one.spool_id,
+                submitted_at=one.submitted_at,
+                account=one.account,
+                user=origin.user,
+            )
+            if proof != Proof.CLAIMED:
+                named[one.spool_id, one.submitted_at] = (request.pk, clean_text(origin.stage.strip(), 64))
     return named
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection
@@ -10,11 +10,10 @@ from django.db.models import Q
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.models import Event
+from apps.jobs.domain.proof import SKEW
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
-#: Clocks of portal and scheduler may differ by so much.
-SKEW = timedelta(minutes=5)
 #: While a request is testing, none of its jobs is of production.
 _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 

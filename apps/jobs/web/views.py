@@ -1,17 +1,29 @@
-"""The job list and the week's report. One job's own page is in `portal`."""
+"""The job list, claims of jobs, and the report of the week. The page of one job is in `portal`."""
 
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.forms import Form
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
+from apps.core.web.errors import show_errors
+from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of
 from apps.jobs.filters import JobFilter
 from apps.jobs.web.charts import HEIGHT, WIDTH, columns
+from apps.jobs.web.forms import AcceptClaimsForm, WithdrawClaimsForm
+from apps.production.domain.actors import may
+from apps.production.enums import Actor
+from apps.production.models import Request
+from apps.production.web.lookup import request_or_404
 
 
 @require_safe
@@ -27,6 +39,47 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         "sees_errors": is_opg(request.user),
     }
     return render(request, "jobs/job_list.html", context)
+
+
+@require_safe
+def claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """List the jobs that claim to belong to a request, with the forms to accept and withdraw claims."""
+    return _claims_page(request, request_or_404(request.user, key))
+
+
+@require_POST
+def accept_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    return _decide(request, key, AcceptClaimsForm(request.POST), domain.accept_claims, "Claims accepted.")
+
+
+@require_POST
+def withdraw_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    return _decide(request, key, WithdrawClaimsForm(request.POST), domain.withdraw_claims, "Acceptance withdrawn.")
+
+
+def _decide(
+    request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], message: str
+) -> HttpResponse:
+    wanted = request_or_404(request.user, key)
+    domain.check_may_decide(request.user, wanted)
+    if form.is_valid():
+        with show_errors(request, form):
+            service(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, message)
+    return _claims_page(request, wanted, form) if form.errors else redirect("jobs:claims", key=key)
+
+
+def _claims_page(request: AuthenticatedRequest, wanted: Request, form: Form | None = None) -> HttpResponse:
+    found = domain.claims_of(wanted)
+    context = {
+        "object": wanted,
+        "claims": found,
+        "acceptances": domain.acceptances_of_claims(wanted),
+        "may_decide": may(request.user, Actor.OPERATOR, wanted),
+        "accept_form": form if isinstance(form, AcceptClaimsForm) else AcceptClaimsForm(),
+        "withdraw_form": form if isinstance(form, WithdrawClaimsForm) else WithdrawClaimsForm(auto_id="withdraw_%s"),
+    }
+    return render(request, "jobs/claims.html", context, status=400 if form else 200)
 
 
 @require_safe

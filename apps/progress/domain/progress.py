@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from apps.jobs.domain.claims import has_claims
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
 from apps.production.domain.outputs.acceptance import acceptances_of
@@ -50,7 +51,8 @@ class RequestNow:
     """The progress of a request. `as_of` is that of finished jobs, `queue_as_of` that of queued and running ones.
 
     `is_short`: the request is running and some of its jobs finished without completing; `by_portal`: and the portal
-    submits its jobs. `queue_unknown` names the clusters that have not answered.
+    submits its jobs; `has_claims`: other jobs name it without proof. `queue_unknown` names the clusters that
+    have not answered.
     """
 
     request: Request
@@ -60,6 +62,7 @@ class RequestNow:
     queue_unknown: list[str]
     is_short: bool = False
     by_portal: bool = False
+    has_claims: bool = False
 
     @property
     def expected(self) -> Expected:
@@ -96,4 +99,4 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
         if stage.row.wanted is not None
     )
     by_portal = is_short and bool(sent_here([request.pk]))
-    return RequestNow(request, stages, as_of, queue_as_of, unknown, is_short, by_portal)
+    return RequestNow(request, stages, as_of, queue_as_of, unknown, is_short, by_portal, has_claims(request))

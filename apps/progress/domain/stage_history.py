@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Max, Sum
+from django.db.models import Max, Q, Sum
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import HourlyTotals
@@ -52,7 +52,8 @@ def count_changed(*, at: datetime) -> int:
     now = {
         (row["request_key"], row["experiment_id"]): (row["jobs"], row["last"], row["core"]) for row in totals.order_by()
     }
-    requests = Request.objects.filter(key__in={key for key, _ in now})
+    lately = StageHistory.objects.filter(last_ended_at__gte=at - LOOK_BACK)  # its jobs may be gone from the totals
+    requests = Request.objects.filter(Q(key__in={key for key, _ in now}) | Q(pk__in=lately.values("request")))
     counted = {
         row["request_id"]: (row["jobs"], row["last"], round(row["core"]))
         for row in StageHistory.objects.filter(request__in=requests)
@@ -61,9 +62,7 @@ def count_changed(*, at: datetime) -> int:
         .annotate(jobs=Sum("attempts"), last=Max("last_ended_at"), core=Sum("core_seconds"))
     }
     changed = [
-        request
-        for request in requests
-        if (found := now.get((request.key, request.experiment_id))) and found != counted.get(request.pk)
+        request for request in requests if now.get((request.key, request.experiment_id)) != counted.get(request.pk)
     ]
     for request in changed:
         count_request(request=request)

@@ -9,6 +9,7 @@ from django.db import transaction
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
+from apps.jobs.domain.origin import record_array
 from apps.production.domain.holds import hold_of
 from apps.submission.domain.arrays import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.outlook import outlook
@@ -189,6 +190,14 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
     for name, value in {"state": state, **changes}.items():
         setattr(current, name, value)
     current.save(update_fields=["state", *changes])
+    if state == SubmissionState.SENT and current.sent_at:
+        record_array(
+            cluster=current.cluster,
+            spool_id=current.spool_id,
+            request=current.request,
+            sent_at=current.sent_at,
+            at=at,
+        )
     if told:
         publish_event(_NOTED[state], current, at, error=current.last_error)
     return current

@@ -12,7 +12,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
 from apps.core.errors import NotAllowed
-from apps.jobs.domain.undelivered import SKEW
+from apps.jobs.domain.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.actors import may
 from apps.production.domain.outputs.acceptance import acceptances_of

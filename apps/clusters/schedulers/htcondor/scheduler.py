@@ -29,6 +29,8 @@ class HTCondor:
     """
 
     name = "htcondor"
+    #: Users choose their `AccountingGroup`; it does not prove that they belong to an experiment.
+    accounts_are_enforced = False
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` for an option that is unknown, or no time limit or name."""

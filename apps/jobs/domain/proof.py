@@ -1,0 +1,149 @@
+"""How the request that a job names is proven. Any user can set `OPSPORTAL_REQUEST`: alone, it proves nothing."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.models import F, QuerySet
+
+from apps.accounts.models import Experiment
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.enums import ClaimScope, MappedName, Proof
+from apps.jobs.models import AccountMap, ClaimAcceptance, Job, SubmittedArray
+from apps.production.domain.work_start import record_work_start
+from apps.production.models import Request
+
+#: Clocks of portal and scheduler may differ by this much.
+SKEW = timedelta(minutes=5)
+#: A job submitted later than this after its array has a recycled ID.
+_SAME_ARRAY = timedelta(days=1)
+_PROOFS_LOCK = 4_716_007
+
+
+class Membership:
+    """The experiments of accounts and users on one cluster: its own map, the map of all clusters, else names.
+
+    An account proves nothing where users choose it themselves, as HTCondor's `AccountingGroup`; a mapped user does.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.by_key = {key.casefold(): pk for pk, key in Experiment.objects.values_list("pk", "key")}
+        maps = AccountMap.objects.filter(cluster=None) | AccountMap.objects.filter(cluster=cluster)
+        rows = maps.order_by(F("cluster").asc(nulls_first=True)).values_list("kind", "account", "experiment_id")
+        self._mapped = {(kind, name): experiment for kind, name, experiment in rows}
+        try:
+            self._accounts_are_enforced = getattr(adapter_of(cluster), "accounts_are_enforced", True)
+        except SchedulerError:
+            self._accounts_are_enforced = False
+
+    def experiment_of(self, account: str, user: str) -> int | None:
+        """Return the experiment that sees the jobs."""
+        of_user = self._mapped.get((MappedName.USER, user))
+        return (
+            self._of_account(account) or of_user
+            if self._accounts_are_enforced
+            else of_user or self._of_account(account)
+        )
+
+    def proves(self, account: str, user: str, experiment: int) -> bool:
+        """Whether jobs of this account and user belong to an experiment beyond doubt."""
+        of_user = self._mapped.get((MappedName.USER, user))
+        return experiment == of_user or (self._accounts_are_enforced and experiment == self._of_account(account))
+
+    def _of_account(self, account: str) -> int | None:
+        return self._mapped.get((MappedName.ACCOUNT, account)) or self.by_key.get(account.casefold())
+
+
+class Claims:
+    """Claims of jobs on one cluster, with everything their proofs are based on; read once for a batch."""
+
+    def __init__(self, cluster: Cluster, *, keys: Iterable[str], spool_ids: Iterable[str]) -> None:
+        self.membership = Membership(cluster)
+        self.requests = {request.key: request for request in Request.objects.filter(key__in=set(keys))}
+        of_cluster = {"cluster": cluster, "request__in": self.requests.values()}
+        self._arrays: dict[str, list[SubmittedArray]] = defaultdict(list)
+        for array in SubmittedArray.objects.filter(spool_id__in=set(spool_ids), **of_cluster):
+            self._arrays[array.spool_id].append(array)
+        self._accepted: dict[int, set[tuple[str, str, datetime | None]]] = defaultdict(set)
+        for row in ClaimAcceptance.objects.filter(withdrawn_at=None, **of_cluster):
+            self._accepted[row.request_id].add((row.scope, row.name, row.submitted_at))
+
+    def experiment_of(self, key: str) -> int | None:
+        """Return the experiment of a request, or the one that the key of an unknown request starts with."""
+        request = self.requests.get(key)
+        return request.experiment_id if request else self.membership.by_key.get(key.rpartition("-")[0].casefold())
+
+    def proof_of(
+        self, key: str, *, spool_id: str, submitted_at: datetime, account: str, user: str, job_id: str = ""
+    ) -> Proof:
+        """Return how a job that names this request belongs to it."""
+        request, experiment = self.requests.get(key), self.experiment_of(key)
+        if request and any(
+            array.request_id == request.pk and -SKEW <= submitted_at - array.sent_at <= _SAME_ARRAY
+            for array in self._arrays[spool_id]
+        ):
+            return Proof.SUBMITTED
+        if experiment and self.membership.proves(account, user, experiment):
+            return Proof.ACCOUNT
+        covering = {
+            (ClaimScope.JOB.value, job_id, submitted_at),
+            (ClaimScope.ARRAY.value, spool_id, submitted_at),
+            (ClaimScope.USER.value, user, None),
+        }
+        return Proof.ACCEPTED if request and covering & self._accepted[request.pk] else Proof.CLAIMED
+
+
+def lock_proofs(*, shared: bool) -> None:
+    """Hold back, in the caller's transaction, changes of what proofs are based on while jobs are proven."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(%s)", [_PROOFS_LOCK])
+
+
+def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
+    """Find and store the proofs of the claims of jobs, in the caller's transaction; return the jobs that changed.
+
+    Request, experiment and proof change together, and the totals of their hours are recounted.
+    """
+    rows = list(jobs.select_for_update(of=("self",)).select_related("cluster").exclude(claimed_key="").order_by("pk"))
+    changed = [job for of_cluster in _by_cluster(rows) for job in _prove(of_cluster)]
+    Job.objects.bulk_update(changed, ["request_key", "request", "experiment", "proof"], batch_size=500)
+    mark_dirty({hour_of(job.ended_at) for job in changed})
+    record_work_start(requests={job.request_id for job in changed if job.request_id}, at=at)
+    return changed
+
+
+def _by_cluster(jobs: Iterable[Job]) -> Iterable[list[Job]]:
+    found: dict[int, list[Job]] = defaultdict(list)
+    for job in jobs:
+        found[job.cluster_id].append(job)
+    return found.values()
+
+
+def _prove(jobs: Sequence[Job]) -> list[Job]:
+    """Set the proofs of jobs of one cluster, not saved yet; return the jobs that changed."""
+    keys, spool_ids = {job.claimed_key for job in jobs}, {job.spool_id for job in jobs}
+    claims = Claims(jobs[0].cluster, keys=keys, spool_ids=spool_ids)
+    changed = []
+    for job in jobs:
+        key, before = job.claimed_key, (job.proof, job.experiment_id)
+        job.proof = claims.proof_of(
+            key,
+            spool_id=job.spool_id,
+            job_id=job.job_id,
+            submitted_at=job.submitted_at,
+            account=job.account,
+            user=job.user,
+        )
+        if job.proof == Proof.CLAIMED:
+            job.request_key, job.request = "", None
+            job.experiment_id = claims.membership.experiment_of(job.account, job.user)
+        else:
+            job.request_key, job.request, job.experiment_id = key, claims.requests.get(key), claims.experiment_of(key)
+        if (job.proof, job.experiment_id) != before:
+            changed.append(job)
+    return changed
