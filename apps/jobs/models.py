@@ -80,6 +80,11 @@ class Job(models.Model):
         help_text="Request with this key, if there is one.",
     )
     collected_at = models.DateTimeField()
+    record_digest = models.CharField(
+        max_length=32,
+        blank=True,
+        help_text="Keyed hash of the accounting record: an unchanged one is not processed again.",
+    )
 
     #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the job page is the portal's.
     get_absolute_url: Callable[[], str]

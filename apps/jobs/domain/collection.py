@@ -1,5 +1,6 @@
 """Collect finished jobs from the accounting of each cluster."""
 
+import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, Scheduler, SchedulerError
 from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
-from apps.core.domain.masking import Masker
+from apps.core.domain.masking import Masker, Rule
 from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.proof import Membership, prove_jobs
 from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, values_of
@@ -134,8 +135,14 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     Collection.objects.select_for_update().get(cluster=cluster)
     ids = {job_id for job_id, _, _ in wanted}
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
-    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
-    values = {key: _without_secrets(values_of(record), masker) for key, record in wanted.items()}
+    rules = current_rules()
+    digests = {key: _digest(record, rules) for key, record in wanted.items()}
+    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
+    values = {
+        key: _without_secrets(values_of(record), masker) | {"record_digest": digests[key]}
+        for key, record in wanted.items()
+        if key not in known or known[key].record_digest != digests[key]
+    }
     membership = Membership(cluster)
     new = [
         Job(
@@ -151,7 +158,10 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     hours = {hour_of(job.ended_at) for job in new}
     changed = []
     for key, job in known.items():
-        if key in values and (corrections := differences(job, values[key])):
+        corrections = differences(job, values[key]) if key in values else {}
+        if corrections.keys() == {"record_digest"}:
+            Job.objects.filter(pk=job.pk).update(**corrections)
+        elif corrections:
             hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
             changed.append(_correct(job, corrections, membership, at))
     stored = Job.objects.bulk_create(new) + changed
@@ -161,6 +171,13 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
         data = {"jobs": [job.pk for job in stored], "failed": failed}
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
     return len(new), len(changed)
+
+
+def _digest(record: JobRecord, rules: list[Rule]) -> str:
+    """Return a hash of a record and the masking rules, with the key of masking: the record may hold secrets."""
+    key = hashlib.sha256(b"opsportal records" + settings.MASKING_KEY.encode()).digest()
+    content = repr((record, settings.CAPTURE_MASK_NAMES, rules)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, key=key, digest_size=16).hexdigest()
 
 
 def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:

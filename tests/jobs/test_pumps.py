@@ -1,0 +1,122 @@
+"""No text of a job or of a post keeps a process busy: patterns and parsers with 200 kB of their worst input."""
+
+from time import perf_counter
+
+import pytest
+
+from apps.jobs.domain.collection import store_records
+from apps.jobs.domain.origin import attach_origin
+from apps.jobs.domain.records import values_of
+from apps.jobs.filters import JobFilter
+from apps.jobs.models import Collection, Job
+from apps.production.models import Stage
+from apps.quality.domain.posts import NamedFile, histogram_problems, name_files, post_result
+from apps.core.errors import InvalidFields
+from apps.submission.domain.ranges import read_ranges, write_ranges
+from apps.submission.domain.scripts import StagePlan, _plain, _word, _words_of, write_script
+from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
+from tests.factories.jobs import AT, record, store
+from tests.factories.requests import request_in
+from tests.pumps import patterns_of, slow_inputs
+
+SIZE = 200_000
+MOST_SECONDS = 0.5
+PATTERNS = [one for app in ("jobs", "progress", "submission", "quality") for one in patterns_of(f"apps.{app}")]
+#: Texts that keep searches with backtracking busy: assignments, quotes, URLs and tokens that never end.
+HOSTILE = ("A=", "A='", "a://b:", "eyJaaaaaaaa.", "-----BEGIN ", "TOKEN=a,", "=", "'\"", " ", "a", "\0", "\ud800")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.where.removeprefix("apps."))
+def test_pattern_is_fast(pattern):
+    assert slow_inputs(pattern) == ""
+
+
+def pumped(part: str) -> str:
+    return (part * (SIZE // len(part) + 1))[:SIZE]
+
+
+def seconds(call) -> float:
+    begin = perf_counter()
+    call()
+    return perf_counter() - begin
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_record_is_stored_in_no_time(alps, part):
+    hostile = record(1, submit_line=pumped(part), comment=pumped(part), name=pumped(part), work_dir=pumped(part))
+    assert seconds(lambda: values_of(hostile)) < MOST_SECONDS
+    Collection.objects.create(cluster=alps, collected_until=AT)
+    assert seconds(lambda: store_records(cluster=alps, records=[hostile], at=AT)) < MOST_SECONDS
+
+
+def test_known_records_are_neither_masked_nor_compared_again(alps, monkeypatch):
+    hostile = record(1, submit_line=f"sbatch --export=DB_PASSWORD=x {pumped('A=')}")
+    (job,) = store(alps, hostile)
+    asked = []
+    monkeypatch.setattr("apps.jobs.domain.collection.values_of", lambda record: asked.append(record))
+    assert store_records(cluster=alps, records=[hostile], at=AT) == (0, 0)
+    assert asked == []
+    assert "DB_PASSWORD=x" not in Job.objects.get(pk=job.pk).submit_line
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_request_key_and_stage_are_read_in_no_time(alps, part):
+    (job,) = store(alps, record(1))
+    assert seconds(lambda: attach_origin(origins={job.pk: ("NOVA-1", pumped(part))}, at=AT)) < MOST_SECONDS
+    assert seconds(lambda: attach_origin(origins={job.pk: (pumped(part), "x")}, at=AT)) < MOST_SECONDS
+
+
+def test_ranges_are_read_and_written_in_no_time():
+    every_other = range(0, 60_000, 2)
+    text = write_ranges(every_other)
+    assert len(text) > SIZE * 0.8
+    assert seconds(lambda: write_ranges(every_other)) < MOST_SECONDS
+    assert seconds(lambda: list(read_ranges(text))) < MOST_SECONDS
+    assert seconds(lambda: numbers_of_jobs(text)) < MOST_SECONDS
+
+
+@pytest.mark.parametrize("part", ["{seed}", "{output_dataset}", "{{", "a'", "$(", "{seed}'"])
+def test_words_of_a_command_are_quoted_in_no_time(part):
+    word, texts = pumped(part)[: SIZE // len(part) * len(part)], {"output_dataset": "a'b"}
+
+    def quote():
+        _words_of((word, (word, word)), texts)
+        _word(word, texts)
+        _plain(word, texts)
+
+    assert seconds(quote) < MOST_SECONDS
+
+
+def test_script_with_many_files_is_written_in_no_time():
+    plan = StagePlan(
+        request_key="NOVA-1", position=0, name="s", words=("a", "'b'" * 60_000), jobs=1, events=1, first_seed=1,
+        memory_bytes=1, wall_seconds=1,
+    )  # fmt: skip
+    files = {number: [pumped("a'")[:2_000]] for number in range(100)}
+    assert seconds(lambda: write_script(plan, indices=range(20_000), files=files)) < MOST_SECONDS
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_posts_are_refused_in_no_time(part, db, nova, liaison, approver):
+    request = request_in("running", by=liaison, experiment=nova, approver=approver)
+    stage, text = Stage.objects.select_related("request__experiment").get(request=request), pumped(part)
+    by_and_at = {"by": liaison, "at": AT}
+
+    def post():
+        with pytest.raises(InvalidFields):
+            name_files(stage=stage, key=text, files=[NamedFile(text, 1)] * 1_000, **by_and_at)
+        with pytest.raises(InvalidFields):
+            post_result(request=request, name=text, outcome=text, why=text, link=f"https://{text}", **by_and_at)
+
+    assert seconds(post) < MOST_SECONDS
+
+
+def test_hostile_histogram_is_refused_in_no_time():
+    many = list(range(SIZE))
+    assert seconds(lambda: histogram_problems(edges=many, reference=many, observed=many)) < MOST_SECONDS
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_filters_are_refused_in_no_time(part, db):
+    values = dict.fromkeys(JobFilter.base_filters, pumped(part))
+    assert seconds(lambda: JobFilter(values, queryset=Job.objects.all()).is_valid()) < MOST_SECONDS
