@@ -8,7 +8,7 @@ from django.conf import settings
 from apps.accounts.enums import Role
 from apps.diagnosis.enums import Advice, Confidence, HarvestState, VerdictKind
 from apps.diagnosis.enums import Role as ErrorRole
-from apps.jobs.enums import STATE_CHOICES
+from apps.jobs.enums import STATE_CHOICES, Proof
 from apps.production.enums import RequestState, Verb
 from apps.statusboard.enums import Cause, Monitoring, Resolution, State
 
@@ -26,6 +26,7 @@ CHOICES = {
     "Monitoring of a service": Monitoring.choices,
     "Causes of a service's state": Cause.choices,
     "Resolutions of an incident": Resolution.choices,
+    "Proofs of a job's request": Proof.choices,
 }
 
 

@@ -8,6 +8,7 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import re2
@@ -27,6 +28,7 @@ _SHORTEST_REPLACED = 8  # shorter values mean other things elsewhere
 _SHORTEST_PLAIN = 16  # the same of letters or digits alone, such as words and dates
 _MOST_COMPARED = 100_000_000  # secrets by bytes of a text: no job may keep capture busy
 _MOST_NAMES = 10_000
+_MOST_SECRETS = 200  # of one command line
 _LONGEST_KEPT_NAME = 256
 
 
@@ -103,8 +105,18 @@ class Masker:
         masked = self._mask_assignments(line).encode("utf-8", "surrogatepass")
         for pattern in [_SECRET_VALUES if self._names else None, self._rule_values]:
             if pattern is not None:
-                masked = pattern.sub(lambda found: self.fingerprint(found[0]), masked)
+                masked = self._mask_matches(pattern, masked)
         return masked.decode("utf-8", "surrogatepass")
+
+    def _mask_matches(self, pattern: "re2._Regexp", line: bytes) -> bytes:
+        """Mask what a pattern finds; after many matches the rest of the line, as each search copies all of it."""
+        shown, end = [], 0
+        for found in islice(pattern.finditer(line), _MOST_SECRETS):
+            shown += [line[end : found.start()], self.fingerprint(found[0])]
+            end = found.end()
+        rest = line[end:]
+        is_cut = len(shown) == 2 * _MOST_SECRETS and pattern.search(rest) is not None
+        return b"".join((*shown, self.fingerprint(rest) if is_cut else rest))
 
     def _mask_assignments(self, line: str) -> str:
         """Mask what is given to names: to its closing quote, else to the next blank, comma or semicolon."""

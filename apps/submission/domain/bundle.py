@@ -21,8 +21,9 @@ submit.sh sends every stage with sbatch, each to start when all jobs of the one 
     ./submit.sh [options of sbatch for every stage, such as --account=nova --partition=long]
 
 stage-N.sh is the script of stage N. Task n of its array is job first + n; `first` is its argument, or 0.
-The portal finds the jobs by OPSPORTAL_REQUEST and OPSPORTAL_STAGE in their environment.
-It does not know when this is submitted: do it once, and not where the portal sends the jobs itself.
+The portal finds the jobs by OPSPORTAL_REQUEST and OPSPORTAL_STAGE in their environment, and counts them
+if their account or user belongs to the experiment. It does not know when this is submitted: do it once, and
+not if the portal submits the jobs itself.
 """
 
 
