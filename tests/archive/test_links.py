@@ -52,13 +52,13 @@ ORIGIN = {"request_key": "NOVA-0231", "stage": "sim"}
 def test_job_collected_after_capture_gets_request_and_stage(nova):
     store(captured_job(1, **ORIGIN))
 
-    job = collect("1")
+    job = collect("1", account="nova")
 
     assert (job.request_key, job.stage, job.experiment) == ("NOVA-0231", "sim", nova)
 
 
 def test_job_captured_after_collection_gets_request_and_stage(nova):
-    job = collect("1")
+    job = collect("1", account="nova")
     store(captured_job(1, **ORIGIN))
 
     job.refresh_from_db()
@@ -68,7 +68,7 @@ def test_job_captured_after_collection_gets_request_and_stage(nova):
 def test_every_task_of_an_array_gets_the_request(nova):
     store(captured_job(1, **ORIGIN))
 
-    assert [collect(f"1_{task}").request_key for task in range(3)] == ["NOVA-0231"] * 3
+    assert [collect(f"1_{task}", account="nova").request_key for task in range(3)] == ["NOVA-0231"] * 3
 
 
 def test_experiment_of_accounting_is_worth_more_than_that_of_the_environment(nova, dune):
@@ -91,8 +91,8 @@ def test_id_used_again_finds_its_own_script(nova):
     store(captured_job(1, **ORIGIN), captured_job(1, minutes=60, request_key="NOVA-0232", stage="reco"))
 
     first, second = (
-        collect("1", submitted_at=START - timedelta(seconds=1)),
-        collect("1", submitted_at=START + timedelta(minutes=60)),
+        collect("1", submitted_at=START - timedelta(seconds=1), account="nova"),
+        collect("1", submitted_at=START + timedelta(minutes=60), account="nova"),
     )
 
     assert (first.request_key, second.request_key) == ("NOVA-0231", "NOVA-0232")

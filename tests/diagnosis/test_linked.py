@@ -54,7 +54,7 @@ def readings(monkeypatch):
     locate = harvest_module.locate_logs
 
     def noted(*, job, at):
-        seen.append((job.job_id, job.request_key))
+        seen.append((job.job_id, job.claimed_key))
         return locate(job=job, at=at)
 
     monkeypatch.setattr(harvest_module, "locate_logs", noted)
@@ -116,7 +116,7 @@ def test_completed_jobs_are_linked_but_not_read(readings):
     store(1)
     deliver_all()
     read_all()
-    assert Job.objects.get().request_key == "NOVA-0231"
+    assert Job.objects.get().claimed_key == "NOVA-0231"
     assert readings == []
 
 

@@ -20,7 +20,7 @@ from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest
 from apps.jobs.domain.collection import LAG, collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.models import Job
+from apps.jobs.models import AccountMap, Job
 from tests.factories import people
 from tests.slurm_server import SlurmServer
 
@@ -101,7 +101,7 @@ def work_everything_off() -> None:
 def portal(slurm, settings, tmp_path) -> Callable[[], None]:
     """A portal that knows this Slurm; calling it captures, collects and judges."""
     settings.LOG_ROOTS = [slurm.jobs_dir]
-    people.experiment("NOVA", "NOvA")
+    AccountMap.objects.get_or_create(account="ops", experiment=people.experiment("NOVA", "NOvA"))
     cluster = ensure_cluster(
         name=slurm.cluster,
         scheduler="slurm",
