@@ -1,8 +1,10 @@
-"""No text of a job or of a user keeps an adapter busy: each pattern with 200 kB of its worst input."""
+"""No text of a job or of a user keeps an adapter busy: each pattern and parser with 200 kB of its worst input."""
 
 import pytest
 
-from tests.pumps import patterns_of, slow_inputs
+from tests.pumps import patterns_of, slow_inputs, slow_text_of
+
+from .parsers import PARSERS
 
 PATTERNS = patterns_of("apps.clusters")
 
@@ -10,3 +12,8 @@ PATTERNS = patterns_of("apps.clusters")
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.where.removeprefix("apps.clusters."))
 def test_pattern_is_fast(pattern):
     assert slow_inputs(pattern) == ""
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.__name__)
+def test_parser_is_fast(parser):
+    assert slow_text_of(parser) == ""

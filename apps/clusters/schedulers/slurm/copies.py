@@ -136,13 +136,13 @@ def _latest_attempts(
 
 def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
     """Cut lines into variables. A value's own line that looks like a variable cannot be told from one."""
-    entries: list[bytes] = []
+    entries: list[list[bytes]] = []
     for line in text.removesuffix(b"\n").split(b"\n"):
         if entries and not _VARIABLE.match(line):
-            entries[-1] += b"\n" + line
+            entries[-1].append(line)
         else:
-            entries.append(line)
-    return [name_and_value(entry) for entry in entries]
+            entries.append([line])
+    return [name_and_value(b"\n".join(lines)) for lines in entries]
 
 
 def _spool_id(row: Row) -> str:

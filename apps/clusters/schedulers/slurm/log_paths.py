@@ -107,7 +107,8 @@ def fill_in(pattern: str, record: JobRecord) -> str:
             return "%"
         value = values.get(letter)
         if isinstance(value, int):
-            return str(value).zfill(min(int(width or 0), _MOST_DIGITS))
+            digits = width.lstrip("0")  # of any number: the pattern is the user's
+            return str(value).zfill(_MOST_DIGITS if len(digits) > 1 else int(digits or 0))
         return value if value is not None else match[0]
 
     return _PATTERN.sub(replacement, pattern)

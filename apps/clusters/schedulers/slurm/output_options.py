@@ -13,6 +13,8 @@ from typing import NamedTuple
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 _PIECE = re.compile(r"""\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'""")
 
+_MOST_BYTES = 200_000  # of a script, to look for options in
+
 # Short options without a value; every other one takes the next word, or the rest of its own.
 _SHORT_FLAGS = "HhOQVvW"
 _SHORT_OPTIONAL = "IkKs"
@@ -77,7 +79,7 @@ def _after_script(words: list[str], name: str) -> str:
 def output_of_script(script: bytes) -> Output:
     """Read the `#SBATCH` lines before the first command; those after `hetjob` are of another component."""
     output = Output()
-    for line in script.splitlines():
+    for line in script[:_MOST_BYTES].splitlines():
         if not line.startswith(b"#SBATCH"):
             if line.strip() and not line.startswith(b"#"):
                 break

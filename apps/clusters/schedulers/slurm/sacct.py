@@ -10,6 +10,7 @@ from apps.clusters.schedulers.commands import Commands
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)[cn]?")
 _DURATION = re.compile(r"(?:(?:(?P<days>\d+)-)?(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+(?:\.\d+)?)")
+_MOST_TASKS = 4_000_001  # the highest MaxArraySize
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
@@ -105,5 +106,7 @@ def read_task_ids(expression: str) -> list[int]:
         if not match:
             raise ValueError(f"no array expression: {expression!r}")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if last - first > _MOST_TASKS:
+            raise ValueError(f"more than {_MOST_TASKS} tasks: {part!r}")
         tasks.extend(range(first, last + 1, step))
     return tasks

@@ -13,6 +13,7 @@ from apps.clusters.schedulers.torque.description import BadDescription, read_des
 _JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
 _OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"
 _HOST = re.compile(r"[^/:]*:(?=[/~$])")
+_MOST_BYTES, _LONGEST_LINE = 40_000, 2_000  # to look for directives in: shlex takes the square of a line
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -56,8 +57,8 @@ def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str,
 def directives(script: bytes) -> dict[str, str]:
     """Return qsub's options in the `#PBS` lines before the first command; what cannot be read counts as none."""
     words: list[str] = []
-    for line in script.decode("utf-8", "replace").splitlines():
-        if line.startswith("#PBS"):
+    for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
+        if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:
             try:
                 words += shlex.split(line[4:], comments=True)
             except ValueError:
