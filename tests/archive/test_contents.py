@@ -63,3 +63,8 @@ def test_huge_environment_is_shown_in_part():
 @pytest.mark.parametrize("environment", [b"", b"\1\0", b"\0\0\0\0"])
 def test_environment_without_variables_is_empty(environment):
     assert show_environment(environment, size_bytes=len(environment)) == ShownEnvironment([], whole=True)
+
+
+def test_environment_of_countless_variables_is_shown_in_part():
+    shown = show_environment(b"\0\0\0\0" + b"\0" * 100_000, size_bytes=100_004)
+    assert (len(shown.variables), shown.whole) == (5_000, False)

@@ -10,6 +10,7 @@ from apps.core.domain.hidden_characters import HIDDEN
 
 SHOWN_BYTES = 200_000
 SHOWN_LINES = 5_000
+SHOWN_VARIABLES = 5_000
 
 _MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
 
@@ -57,9 +58,11 @@ def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
 
 def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
     """Show by name the variables of an environment of `size_bytes` that begins with `start`."""
-    pairs = sorted((printable(name), printable(value)) for name, value in variables_in(start[:SHOWN_BYTES]))
+    found = list(variables_in(start[:SHOWN_BYTES]))
+    pairs = sorted((printable(name), printable(value)) for name, value in found[:SHOWN_VARIABLES])
     variables = [Variable(name, value, bool(_MASKED.fullmatch(value))) for name, value in pairs]
-    return ShownEnvironment(variables, whole=size_bytes <= min(len(start), SHOWN_BYTES))
+    whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(found) <= SHOWN_VARIABLES
+    return ShownEnvironment(variables, whole)
 
 
 def printable(raw: bytes) -> str:
