@@ -48,15 +48,7 @@ class SpoolWriter:
 
 def _write_entry(path: Path, environment: list[bytes], script: bytes) -> None:
     path.mkdir(mode=0o700)
-    with open(path / "environment", "wb", buffering=0, opener=_private) as file:
+    with open(path / "environment", "wb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.writelines(environment)
-    with open(path / "script", "wb", buffering=0, opener=_executable) as file:
+    with open(path / "script", "wb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o700)) as file:
         file.write(script + b"\0")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _executable(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o700)

@@ -19,8 +19,7 @@ from apps.core.errors import NotAllowed, StaleState
 from apps.diagnosis import wording
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
-from apps.diagnosis.domain.log_access import log_access
-from apps.diagnosis.domain.log_paths import locate_logs
+from apps.diagnosis.domain.log_access import locate_logs, log_access
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log

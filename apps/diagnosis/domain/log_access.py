@@ -1,16 +1,35 @@
-"""Whose files may be read as logs of a job: by its user and uid in accounting, and the options of its cluster."""
+"""The logs of a job, and which files may be read as such: by user and uid in accounting, and by its cluster."""
 
+import logging
 import pwd
+from datetime import datetime
 
 from django.conf import settings
 
 from apps.clusters.domain import log_owners_of
+from apps.clusters.schedulers.base import SchedulerError
+from apps.diagnosis.domain.facts import log_paths, submission_of
 from apps.diagnosis.engine.access import LogAccess
+from apps.diagnosis.enums import Stream
+from apps.jobs.domain.origin import locate_log
 from apps.jobs.models import Job
+
+log = logging.getLogger(__name__)
 
 #: Root, and the owner that file systems name for files that belong to no account they know. A job's user in
 #: accounting is never taken for either of them: schedulers too write `nobody` for a user whom they do not know.
 NOT_USERS = frozenset({0, 65534})
+
+
+def locate_logs(*, job: Job, at: datetime) -> list[tuple[Stream, str]]:
+    """Return the job's log paths; unknown ones are requested from its scheduler and stored."""
+    if job.started_at and not job.log_path:
+        script, environment = submission_of(job)
+        try:
+            locate_log(job=job, script=script, environment=environment, at=at)
+        except SchedulerError as error:
+            log.warning("log path of %s unknown: %s", job, error)
+    return log_paths(job)
 
 
 def log_access(job: Job) -> LogAccess:

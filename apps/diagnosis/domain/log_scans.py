@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from apps.diagnosis.domain.facts import facts_of
-from apps.diagnosis.domain.log_access import log_access
-from apps.diagnosis.domain.log_paths import locate_logs
+from apps.diagnosis.domain.log_access import locate_logs, log_access
 from apps.diagnosis.engine.base import Block, Hit
 from apps.diagnosis.engine.diagnose import diagnose
 from apps.diagnosis.engine.registry import classifiers

@@ -72,29 +72,27 @@ def killed_by(facts: JobFacts) -> Fact | None:
     if number in CRASHES:
         return Fact(Category.EXPERIMENT_CODE, Confidence.MEDIUM, wording.crashed(number))
     if number == SLURM_OUT_OF_MEMORY:
-        return _limit(Wording(wording.OVER_MEMORY, wording.LIMIT_EXCEEDED), Confidence.HIGH)
+        return Fact(Category.RESOURCE, Confidence.HIGH, Wording(wording.OVER_MEMORY, wording.LIMIT_EXCEEDED))
     if number == SLURM_NO_OUTPUT and facts.scheduler == "slurm":
         return Fact(Category.CONFIGURATION, Confidence.MEDIUM, wording.NO_OUTPUT)
     if number in {signal.SIGXCPU, signal.SIGXFSZ}:
-        return _limit(wording.cpu_or_file_limit(number), Confidence.MEDIUM)
+        return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.cpu_or_file_limit(number))
     return _killed_from_outside(facts, number) if number in {signal.SIGKILL, signal.SIGTERM} else None
 
 
 def _killed_from_outside(facts: JobFacts, number: int) -> Fact | None:
     """SIGKILL and SIGTERM mostly mean a limit; confidence depends on how close the job was to one."""
     if _near(facts.max_memory_bytes, facts.requested_memory_bytes):
-        return _limit(wording.killed(number, near="memory"), Confidence.MEDIUM)
+        return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="memory"))
     if _near(facts.wall_seconds, facts.time_limit_seconds):
-        return _limit(wording.killed(number, near="time"), Confidence.MEDIUM)
-    return _limit(wording.killed(number, near=""), Confidence.LOW) if number == signal.SIGKILL else None
+        return Fact(Category.RESOURCE, Confidence.MEDIUM, wording.killed(number, near="time"))
+    return (
+        Fact(Category.RESOURCE, Confidence.LOW, wording.killed(number, near="")) if number == signal.SIGKILL else None
+    )
 
 
 def _near(used: int | None, limit: int | None) -> bool:
     return bool(used and limit and used >= NEAR_LIMIT * limit)
-
-
-def _limit(words: Wording, confidence: Confidence) -> Fact:
-    return Fact(Category.RESOURCE, confidence, words)
 
 
 def known_exit_code(facts: JobFacts) -> Fact | None:

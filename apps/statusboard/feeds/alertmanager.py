@@ -5,7 +5,6 @@ Each alert has its own `status`; the status of the group is "firing" as long as 
 
 import hashlib
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,8 +54,9 @@ def _alert(entry: dict[str, Any]) -> Alert | None:
     started_at = _time(entry.get("startsAt"))
     if started_at is None:
         raise ValueError("startsAt is missing")
+    sorted_labels = json.dumps(sorted(labels.items()))
     return Alert(
-        dedup_key=(_text(entry.get("fingerprint")) or _hash(labels))[:200],
+        dedup_key=(_text(entry.get("fingerprint")) or hashlib.sha256(sorted_labels.encode()).hexdigest()[:32])[:200],
         status=status,
         started_at=started_at,
         ended_at=_time(entry.get("endsAt")) if status is Status.RESOLVED else None,
@@ -92,7 +92,3 @@ def _text(value: object) -> str:
 
 def _texts(value: object) -> dict[str, str]:
     return {_text(name): _text(item) for name, item in value.items()} if isinstance(value, dict) else {}
-
-
-def _hash(labels: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(labels.items())).encode()).hexdigest()[:32]
