@@ -31,10 +31,6 @@ class Sent:
     held: int
     is_new: bool
 
-    def ends(self, after: float) -> Iterator[Attempt]:
-        """Yield the attempts that end after a moment."""
-        return (attempt for attempt in self.submission.attempts if attempt.ended > after)
-
 
 class SentJobs:
     """The submitted jobs in the store. `read` returns new ones; `note` belongs in the transaction of the same step."""

@@ -193,7 +193,8 @@ class Simulator:
         """Schedule the ends of a submitted job, in place of those scheduled before."""
         spool_id = sent.submission.spool_id
         self._ends = [end for end in self._ends if end[3].spool_id != spool_id]
-        self._ends += [(a.ended, a.raw_id, a.number, sent.submission, a) for a in sent.ends(self.done)]
+        attempts = [attempt for attempt in sent.submission.attempts if attempt.ended > self.done]
+        self._ends += [(a.ended, a.raw_id, a.number, sent.submission, a) for a in attempts]
         heapq.heapify(self._ends)
         self._held.pop(spool_id, None)
         if sent.held:
