@@ -119,7 +119,6 @@ def test_arguments(type_):
 def test_yaml(unit):
     for text in (filled(unit), f"a: {filled(unit)}", f"[&a x, {filled(unit)}"):
         assert seconds(parse_yaml, text) < SECONDS
-        assert seconds(lambda text: parse_yaml(text, references=True), text) < SECONDS
 
 
 @pytest.mark.parametrize("unit", [*YAML, *HOSTILE])

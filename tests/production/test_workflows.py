@@ -150,12 +150,11 @@ def test_texts_that_are_allowed_fit_their_columns():
         }
 
 
-def test_references_of_a_declaration_are_followed_as_far_as_they_are_few():
+def test_references_in_a_declaration_are_refused():
     shared = "title: x\nstages: {a: {title: A, arguments: &all [name, release]}, b: {title: B, arguments: *all}}"
-    assert [len(kind.arguments) for kind in read_declaration(shared, key="t").stages] == [2, 2]
+    assert "References (&name, *name) are not supported" in faults(shared)["declaration"]
     laughs = "a0: &a0 [ha, ha, ha]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
-    assert "300,000 values" in faults(laughs)["declaration"]
-    assert "&later is not defined above" in faults("help: *later\ntitle: &later x")["declaration"]
+    assert "References (&name, *name) are not supported" in faults(laughs)["declaration"]
 
 
 def test_line_of_a_fault_is_told():

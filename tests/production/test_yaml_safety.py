@@ -34,8 +34,8 @@ def test_values_are_those_of_json(text, data):
 
 
 def test_merge_keys_merge_nothing():
-    parsed = parse_yaml("base: &base {a: 1}\nb: {<<: {c: 2}}\n")
-    assert parsed.data == {"base": {"a": 1}, "b": {"<<": {"c": 2}}}
+    assert parse_yaml("b: {<<: {c: 2}}\n").data == {"b": {"<<": {"c": 2}}}
+    assert parse_yaml("a: &unused 1\n").faults
     assert "References" in parse_yaml("base: &base {a: 1}\nb: {<<: *base}\n").faults[0].message
 
 

@@ -1,7 +1,7 @@
 """Reading YAML as plain data, with the line of each value.
 
 Data is built in one pass over the parser's events, so that nothing too large or too deep is ever built. Values are
-those of JSON (the core schema of YAML 1.2): no tags, no dates, no merge keys, no `yes` for true, no `08:00` for 480.
+those of JSON (the core schema of YAML 1.2): no tags, no references, no dates, no merge keys, no `yes` for true, no `08:00` for 480.
 """
 
 import re
@@ -53,12 +53,12 @@ class Parsed:
         return self.lines.get(path, 0)
 
 
-def parse_yaml(text: str, *, longest: int = MAX_BYTES, references: bool = False) -> Parsed:
-    """Read a text; `references` allows `&name` and `*name`. The data is None if the text cannot be read to its end."""
+def parse_yaml(text: str, *, longest: int = MAX_BYTES) -> Parsed:
+    """Read a text. The data is None if it cannot be read to its end."""
     if len(text.encode(errors="replace")) > longest:
         return Parsed(None, {}, [Fault(0, f"Use at most {longest:,} bytes.")])
     try:
-        builder = _Builder(text, references=references)
+        builder = _Builder(text)
         return Parsed(builder.document(), builder.lines, builder.faults)
     except _TooMuch as error:
         return Parsed(None, {}, [error.args[0]])
@@ -77,10 +77,8 @@ class _TooMuch(Exception):
 class _Builder:
     """Builds data from the parser's events; `lines` has the line of each value by path."""
 
-    def __init__(self, text: str, *, references: bool) -> None:
+    def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
-        self._references = references
-        self._named: dict[str, tuple[Any, int]] = {}
         self._count = 0
         self.lines: dict[str, int] = {}
         self.faults: list[Fault] = []
@@ -96,14 +94,14 @@ class _Builder:
         return found[0] if found and found[0] is not None else {}
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
-        line, before = event.start_mark.line + 1, self._count
+        line = event.start_mark.line + 1
         self._count += 1
         self.lines.setdefault(path, line)
         if depth > _MAX_DEPTH:
             raise _TooMuch(Fault(line, f"The text is nested deeper than {_MAX_DEPTH} levels."))
         match event:
             case yaml.AliasEvent():
-                value = self._reference(str(event.anchor), line, path)
+                value = None
             case yaml.SequenceStartEvent():
                 value = []
                 while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
@@ -112,22 +110,13 @@ class _Builder:
                 value = dict(self._pairs(path, depth))
             case _:
                 value = self._scalar(event, line, path)
+        if event.anchor:
+            message = "References (&name, *name) are not supported. Write out the value."
+            self.faults.append(Fault(line, message, path))
         if self._count > _MAX_VALUES:
             raise _TooMuch(Fault(line, f"The text has more than {_MAX_VALUES:,} values."))
         if len(self.faults) > _MAX_FAULTS:
             raise _TooMuch(Fault(line, f"The text has more than {_MAX_FAULTS:,} faults."))
-        if event.anchor and self._references:
-            self._named[event.anchor] = value, self._count - before
-        return value
-
-    def _reference(self, name: str, line: int, path: str) -> Any:
-        if not self._references:
-            message = "References (&name, *name) are not supported. Write out the value."
-            self.faults.append(Fault(line, message, path))
-        elif name not in self._named:
-            self.faults.append(Fault(line, f"&{name[:_LONGEST_NAME]} is not defined above.", path))
-        value, size = self._named.get(name, (None, 0))
-        self._count += size
         return value
 
     def _pairs(self, path: str, depth: int) -> Iterator[tuple[str, Any]]:

@@ -199,7 +199,7 @@ _WORKFLOW = TypeAdapter(Workflow)
 
 def read_declaration(text: str, *, key: str, number: int = 0) -> Workflow:
     """Read a declaration in YAML or JSON. Raises `DeclarationError` with every fault."""
-    parsed = parse_yaml(text, longest=MAX_BYTES, references=True)
+    parsed = parse_yaml(text, longest=MAX_BYTES)
     if faults := parsed.faults or ([] if isinstance(parsed.data, dict) else [Fault(1, NOT_A_MAPPING)]):
         raise DeclarationError([("declaration", str(fault)) for fault in faults])
     data = {**parsed.data, "key": key, "number": number}
