@@ -1,7 +1,7 @@
 """Reading YAML as plain data, with the line of each value.
 
 Data is built in one pass over the parser's events, so that nothing too large or too deep is ever built. Values are
-those of JSON (the core schema of YAML 1.2): no tags, no references, no dates, no merge keys, no `yes` for true, no `08:00` for 480.
+those of JSON: no tags, references, dates or merge keys, no `yes` for true, no `08:00` for 480.
 """
 
 import re

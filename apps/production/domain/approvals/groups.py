@@ -1,4 +1,4 @@
-"""Retire an approval group: no one signs for it any more; its signatures stay."""
+"""Retire an approval group: no one can sign for it; its signatures stay."""
 
 from dataclasses import dataclass
 from datetime import datetime

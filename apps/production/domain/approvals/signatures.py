@@ -63,7 +63,7 @@ def withdraw_own(*, request: Request, signature: int, by: User, at: datetime, re
     """Withdraw a signature given by or for this user. Raises `InvalidTransition`, `NotAllowed`."""
     found = Signature.objects.filter(request=request, pk=signature).select_related("by", "for_user").first()
     if found is None or found.withdrawn_at is not None:
-        raise InvalidTransition(f"{request} does not have this signature any more.")
+        raise InvalidTransition(f"{request} no longer has this signature.")
     if by.pk not in {found.by_id, found.for_user_id}:
         raise NotAllowed("You can withdraw only signatures given by you or for you.")
     _withdraw(Q(pk=found.pk), by=by, at=at, reason=reason)

@@ -1,1 +1,1 @@
-"""Which request comes first: score, order of the queue, moves by hand, fair shares, expected start."""
+"""Which request comes first: score, order of the queue, manual moves, fair shares, expected start."""
