@@ -122,7 +122,7 @@ def test_last_submitter_cannot_approve_what_another_made(nova, liaison, both, ap
 @pytest.mark.parametrize("field", ["created_by", "submitted_by"])
 def test_database_refuses_an_approver_who_is_the_requester(field, nova, liaison, approved):
     obj = approved()
-    with pytest.raises(IntegrityError, match="request_approver_is_not_(requester|editor)"), transaction.atomic():
+    with pytest.raises(IntegrityError, match=r"request_approver_is_not_(requester|editor)"), transaction.atomic():
         Request.objects.filter(pk=obj.pk).update(approved_by=getattr(obj, field))
 
 

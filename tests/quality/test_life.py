@@ -119,7 +119,7 @@ def test_requester_who_became_approver_waives_nothing(produced, liaison):
 
     accounts.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=LATER)
     (one, *_) = produced.judge().open
-    with pytest.raises(NotAllowed, match="You created or submitted"):
+    with pytest.raises(NotAllowed, match="You created, edited or submitted"):
         waive(produced, one, type(liaison).objects.get(pk=liaison.pk))
 
 

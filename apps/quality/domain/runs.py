@@ -215,7 +215,7 @@ def check_may_waive(request: Request, by: User) -> None:
     if may_waive(by, request):
         return
     if is_requester(by, request):
-        raise NotAllowed(f"You created or submitted {request}. Another approver must decide.")
+        raise NotAllowed(f"You created, edited or submitted {request}. Another approver must decide.")
     raise NotAllowed("Only approvers can waive results.")
 
 
