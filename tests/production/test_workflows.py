@@ -233,7 +233,7 @@ def test_same_declaration_makes_no_new_version_and_a_bad_one_none(nova):
 def test_type_of_another_experiment_or_out_of_use_is_refused(liaison, nova, dune):
     for change in ({"experiment": dune}, {"experiment": None, "enabled": False}):
         WorkflowType.objects.filter(key="monte_carlo").update(**change)
-        with pytest.raises(InvalidFields, match="Monte Carlo"):
+        with pytest.raises(InvalidFields, match="“monte_carlo” does not exist"):
             create_draft(experiment=nova, content=monte_carlo(), by=liaison, at=AT)
 
 
