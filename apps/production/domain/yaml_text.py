@@ -101,7 +101,7 @@ class _Builder:
             raise _TooMuch(Fault(line, f"The text is nested deeper than {_MAX_DEPTH} levels."))
         match event:
             case yaml.AliasEvent():
-                value = None
+                value: Any = None
             case yaml.SequenceStartEvent():
                 value = []
                 while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
