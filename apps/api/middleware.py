@@ -29,14 +29,10 @@ _NOT_KEPT = "This change was made before. Its response contained a secret and is
 _UNKNOWN = "This resource does not support If-Match. Nothing was changed."
 
 
-class ETagMiddleware:
+class ETagMiddleware(MiddlewareMixin):
     """Add ETags to reads, answer 304 to a matching `If-None-Match`, and refuse an `If-Match` that is not supported."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponseBase:
         if not request.path.startswith("/api/") or request.method not in {"GET", "HEAD"}:
             return response
         if response.status_code != 200 or response.streaming:

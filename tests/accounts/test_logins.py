@@ -48,6 +48,14 @@ def test_address_that_tries_many_names_is_locked(db, monkeypatch):
     assert log_in("victim", people.PASSWORD).status_code == 429
 
 
+def test_addresses_of_one_ipv6_network_count_as_one(db, monkeypatch):
+    monkeypatch.setattr(login_guard, "MAX_FAILURES_OF_ADDRESS", 6)
+    people.person("victim")
+    answers = [log_in(f"n{i}", "spring2026", address=f"2001:db8:0:1::{i:x}").status_code for i in range(1, 8)]
+    assert answers == [200] * 5 + [429] * 2
+    assert log_in("victim", people.PASSWORD, address="2001:db8:0:2::1").status_code == 302
+
+
 def test_others_are_not_locked_out_from_one_address(db, monkeypatch):
     monkeypatch.setattr(login_guard, "MAX_FAILURES_OF_ADDRESS", 6)
     people.person("victim")

@@ -1,5 +1,6 @@
 """Which logins are refused after failures: django-axes, with a limit for an address over all names."""
 
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from axes.attempts import get_cool_off_threshold
@@ -21,7 +22,13 @@ class LoginGuard(AxesDatabaseHandler):
 
     def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
         failures: int = super().get_failures(request, credentials)
-        address = getattr(request, "axes_ip_address", None)
-        recent = AccessAttempt.objects.filter(ip_address=address, attempt_time__gte=get_cool_off_threshold(request))
+        # Whoever has one IPv6 address usually has the whole /64.
+        address = ip_address(getattr(request, "axes_ip_address", None) or "0.0.0.0")  # noqa: S104
+        network = ip_network((address, 64 if address.version == 6 else 32), strict=False)
+        recent = AccessAttempt.objects.filter(
+            ip_address__gte=str(network[0]),
+            ip_address__lte=str(network[-1]),
+            attempt_time__gte=get_cool_off_threshold(request),
+        )
         of_address = recent.aggregate(count=Sum("failures_since_start"))["count"] or 0
         return max(failures, settings.AXES_FAILURE_LIMIT) if of_address >= MAX_FAILURES_OF_ADDRESS else failures

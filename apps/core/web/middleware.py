@@ -15,17 +15,13 @@ from django.utils.deprecation import MiddlewareMixin
 from apps.core.domain.hidden_characters import HIDDEN, mark_hidden
 
 log = logging.getLogger(__name__)
-Answer = Callable[[HttpRequest], HttpResponse]
 _FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")')
 
 
-class CleanRequestMiddleware:
+class CleanRequestMiddleware(MiddlewareMixin):
     """Refuse a NUL in a URL or cookie, which PostgreSQL cannot store, and credentials that are not ASCII."""
 
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
             return _refuse(request, "The address holds a NUL character.")
         if any("\0" in value for value in request.COOKIES.values()):
@@ -33,7 +29,7 @@ class CleanRequestMiddleware:
         credentials = request.META.get("HTTP_AUTHORIZATION", "")
         if not credentials.isascii() or "\0" in credentials:
             return _refuse(request, "The Authorization header is not ASCII.")
-        return self.get_response(request)
+        return None
 
 
 class BodyLimitMiddleware(MiddlewareMixin):
@@ -63,47 +59,35 @@ def _refuse(request: HttpRequest, why: str, status: int = 400) -> HttpResponse:
     return HttpResponse(f"{why}\n", content_type="text/plain", status=status)
 
 
-class NoStoreMiddleware:
+class NoStoreMiddleware(MiddlewareMixin):
     """Keep pages out of every cache: they show what the user may see now. The API's responses have their own rules."""
 
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not response.has_header("Cache-Control") and not request.path.startswith("/api/"):
             patch_cache_control(response, private=True, no_store=True)
         return response
 
 
-class TrustedProxyMiddleware:
+class TrustedProxyMiddleware(MiddlewareMixin):
     """Take the sender's address from the proxy in front: the last of `X-Forwarded-For`, which it has added itself.
 
     Only with TRUST_PROXY: whoever reaches the portal past the proxy could claim any address.
     """
 
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
         with suppress(ValueError):
             request.META["REMOTE_ADDR"] = str(ip_address(address))
-        return self.get_response(request)
 
 
-class HiddenCharactersMiddleware:
+class HiddenCharactersMiddleware(MiddlewareMixin):
     """Show control, direction and invisible characters of every page by their code points: `⟨U+202E⟩`.
 
     Names, titles, log lines and alerts come from jobs and strangers. Templates mark them with the filter `visible`;
     this covers what a template leaves out. Form values stay as they are, so that saving a form changes nothing.
     """
 
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not response.streaming and response.headers.get("Content-Type", "").startswith("text/html"):
             page = response.content.decode(response.charset)
             if HIDDEN.search(page):
@@ -113,20 +97,18 @@ class HiddenCharactersMiddleware:
         return response
 
 
-class UntrustedProxyMiddleware:
+class UntrustedProxyMiddleware(MiddlewareMixin):
     """Warn once if a proxy seems to be in front although TRUST_PROXY is not set.
 
     All users then have the proxy's address, so failed logins of one lock out others, and HTTPS is not recognised.
     """
 
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response, self.warned = get_response, False
+    warned = False
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         if not self.warned and {"HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"} & request.META.keys():
             self.warned = True
             log.warning(
                 "A request has X-Forwarded-For or X-Forwarded-Proto, but TRUST_PROXY is not set."
                 " If a proxy is in front of the portal, set TRUST_PROXY=true: see docs/production.md."
             )
-        return self.get_response(request)
