@@ -46,7 +46,7 @@ class Slurm:
         self._commands = Commands(
             given.get("bin", ""),
             float(given.get("timeout_seconds", 60)),
-            inherits=("SLURM_CONF",),
+            inherits=("SLURM_CONF", "SLURM_JWT"),
             variables=variables | ({"SLURM_CONF": given["conf"]} if "conf" in given else {}),
         )
         self._sacct = Sacct(self._commands)
