@@ -1,4 +1,4 @@
-"""Celery tasks that send what is due."""
+"""Celery tasks that submit jobs."""
 
 import logging
 
@@ -22,33 +22,32 @@ from apps.submission.models import Assignment
 
 log = logging.getLogger(__name__)
 
-#: So many arrays in one run; the next run goes on.
+#: Arrays per run; the next run continues.
 MOST_A_RUN = 20
 
 
 @shared_task
 def send_all() -> None:
-    """Look at every cluster that has, or may get, jobs of the portal, each by a task of its own."""
+    """Start a task for every cluster that has or may get jobs of the portal."""
     for pk in clusters_to_look_at().values_list("pk", flat=True):
         send_to.delay(cluster_id=pk)
 
 
 @shared_task
 def send_to(*, cluster_id: int) -> None:
-    """Count what ended on a cluster, find what was lost, and send what is due there, in the order of the queue."""
+    """Count finished jobs on a cluster, find lost ones, and submit what is due, in the order of the queue."""
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
-    with exclusive_lock(
-        dispatch.SENDING_LOCK, cluster.pk
-    ) as alone:  # one that hangs must not keep a worker for each turn
+    # Not waiting: a cluster that hangs must not block more than one worker.
+    with exclusive_lock(dispatch.SENDING_LOCK, cluster.pk) as alone:
         if alone:
             _look(cluster)
             _send_due(cluster)
 
 
 def _look(cluster: Cluster) -> None:
-    """See what became of what was sent, and do what follows from it."""
+    """Update submitted arrays, and act on the outcome."""
     dispatch.refresh_progress(cluster=cluster, at=timezone.now())
     dispatch.look_for_lost(cluster=cluster, at=timezone.now())
     recall_sent(cluster=cluster, at=timezone.now())
@@ -61,7 +60,7 @@ def _look(cluster: Cluster) -> None:
 
 
 def _send_due(cluster: Cluster) -> None:
-    """Send what is due; when all of that is sent and there is room, the next request of the queue begins."""
+    """Submit what is due, then start the next request in the queue if there is capacity."""
     for _ in range(MOST_A_RUN):
         try:
             _plan(cluster)
@@ -82,4 +81,4 @@ def _plan(cluster: Cluster) -> None:
         try:
             plan_next(assignment=assignment, at=timezone.now())
         except InvalidFields as error:
-            log.warning("%s cannot be sent: %s", assignment.request, error)
+            log.warning("%s cannot be submitted: %s", assignment.request, error)

@@ -166,7 +166,7 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [("gen", 0, 2), ("gen", 2, 1)]
     assert state() == "running"
     started = Event.objects.get(kind="request.start")
-    assert started.reason.startswith("The test was good. gen: ")
+    assert started.reason.startswith("The test passed. gen: ")
     report(client, request, slurm, 0, "gen")
 
     simulated = portal.turn()

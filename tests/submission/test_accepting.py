@@ -85,10 +85,10 @@ def test_not_while_jobs_may_still_come(running, send, approver, end_jobs, cluste
     with pytest.raises(InvalidTransition, match="none of its jobs has completed"):
         accept(running, approver)
     plan_next(assignment=running, at=AT)
-    with pytest.raises(InvalidTransition, match="4 of its jobs are on their way"):
+    with pytest.raises(InvalidTransition, match="4 jobs are being submitted"):
         accept(running, approver)
     array = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
-    with pytest.raises(InvalidTransition, match="4 of its jobs wait or run"):
+    with pytest.raises(InvalidTransition, match="4 jobs are queued or running"):
         accept(running, approver)
     end_jobs(array, failed={0}, at=AT)
     dispatch.refresh_progress(cluster=cluster, at=AT)
@@ -98,7 +98,7 @@ def test_not_while_jobs_may_still_come(running, send, approver, end_jobs, cluste
         accept(running, approver, position=7)
     send(failed={0})
     retry_failed(request=running.request, position=0, by=approver, at=AT)
-    with pytest.raises(InvalidTransition, match="on their way"):
+    with pytest.raises(InvalidTransition, match="being submitted"):
         accept(running, approver)
 
 

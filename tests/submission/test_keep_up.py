@@ -169,7 +169,7 @@ def test_without_a_list_of_files_nothing_begins(keep_up, detector, settings):
 
 
 def test_there_is_no_bundle_of_files_that_are_still_to_come(keep_up):
-    with pytest.raises(InvalidFields, match="no bundle"):
+    with pytest.raises(InvalidFields, match="cannot be bundled"):
         write_bundle(request=keep_up("reco").request, at=AT)
 
 
@@ -197,7 +197,7 @@ def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(keep_up, detect
     def accept(at):
         return accept_stage(request=assignment.request, position=0, by=approver, at=at, reason="The file is broken.")
 
-    with pytest.raises(InvalidTransition, match="files are taken up until 2026-11-21"):
+    with pytest.raises(InvalidTransition, match="new files are processed until 2026-11-21"):
         accept(AT + HOUR)
     late = AT + timedelta(days=3)
     assert end_kept_up(cluster=assignment.cluster, at=late) == []

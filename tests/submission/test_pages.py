@@ -87,10 +87,10 @@ def test_the_number_of_queries_does_not_grow(
 def test_what_cannot_be_sent_is_told_before_anything_moves(make, cluster, approver, nova, liaison):
     request = make("queued")
     request.stages.filter(position=1).update(configuration="-x")
-    with pytest.raises(InvalidFields, match="read as an option"):
+    with pytest.raises(InvalidFields, match="taken as an option"):
         assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
     other = clusters.cluster("pbs", "torque", submits=True)
-    with pytest.raises(InvalidTransition, match="submits nothing"):
+    with pytest.raises(InvalidTransition, match="cannot submit"):
         assign_request(request=make("queued"), cluster=other, by=approver, at=AT)
     request.refresh_from_db()
     assert request.state == "queued"
@@ -191,9 +191,9 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     end_jobs(test, failed={0})
     dispatch.refresh_progress(cluster=cluster, at=AT)
-    assert "The verdict is waited for." in client.get(url).content.decode()
+    assert "Waiting for the verdict." in client.get(url).content.decode()
     judge(test, {0: "service"}, at=AT, service="samweb")
-    assert "It is tested again once that is up." in client.get(url).content.decode()
+    assert "The test is repeated once the service is up." in client.get(url).content.decode()
 
 
 @pytest.mark.parametrize(

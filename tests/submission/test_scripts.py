@@ -82,7 +82,7 @@ def test_each_event_is_made_by_one_job(events, jobs, retried):
     ("command", "changes", "said"),
     [
         ([], {}, "no command"),
-        (["x", "{configuration}"], {"configuration": "--evil"}, "read as an option"),
+        (["x", "{configuration}"], {"configuration": "--evil"}, "taken as an option"),
         (["x", "{first_event}"], {"events": 3, "jobs": 4}, "fewer events than jobs"),
         (["x", "{configuration}"], {"configuration": "a\0b"}, "NUL"),
         (["x"], {"jobs": None}, "number of jobs"),

@@ -1,4 +1,4 @@
-"""Going on without failed jobs: what a stage lacks, what keeps somebody from taking it as it is, and the decision."""
+"""Continuing without failed jobs: what a stage lacks, what prevents its acceptance, and the decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _ON_ITS_WAY = {SubmissionState.PLANNED, SubmissionState.SENDING, SubmissionState
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A stage as it is: jobs asked for and completed, and why it cannot be taken so; an empty text where it can."""
+    """Requested and completed jobs of a stage; `obstacle` says why it cannot be accepted as is, or is empty."""
 
     stage: Stage
     asked: int
@@ -39,13 +39,13 @@ class Shortfall:
 
     @property
     def events_missing(self) -> int | None:
-        """Return how many events its missing jobs would have made, by their share; None where it is not known."""
+        """Return the missing events by the share of missing jobs; None if unknown."""
         events = self.stage.events
         return round(events * self.missing / self.asked) if events and self.asked else None
 
 
 def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
-    """Return each stage with what it lacks, in a fixed number of queries."""
+    """Return the shortfall of each stage, in a fixed number of queries."""
     accepted = acceptances_of([request])
     sent = list(request.submissions.filter(is_test=False).defer("script"))
     if not sent:
@@ -59,7 +59,7 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
         asked = (before if stage.position else taken) if by_file else stage.jobs or 0
         obstacle = _obstacle_of_files(request, at) if by_file else ""
         if not complete:
-            obstacle = "the stage before it still waits for jobs."
+            obstacle = "the previous stage still waits for jobs."
         obstacle = obstacle or _on_the_way(mine) or _figures(asked, completed)
         found.append(Shortfall(stage, asked, completed, obstacle, accepted.get(stage.pk)))
         complete = complete and (completed >= asked > 0 or stage.pk in accepted)
@@ -69,9 +69,9 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
 
 @transaction.atomic
 def accept_stage(*, request: Request, position: int, by: User, at: datetime, reason: str) -> StageAcceptance:
-    """Go on without the jobs of a stage that did not complete: the next stage begins, or the request is completing.
+    """Accept a stage as is: the next stage starts, or the request is completing.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with what is in the way.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with the obstacle.
     """
     request = locked(request)
     one = next((one for one in shortfalls_of(request, at) if one.stage.position == position), None)
@@ -79,7 +79,7 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
         raise InvalidTransition(f"{request} has no such stage.")
     one.stage.request = request
     if one.obstacle and one.acceptance is None and request.state == RequestState.RUNNING:
-        raise InvalidTransition(f"{request}: {one.stage.name} cannot be taken as it is: {one.obstacle}")
+        raise InvalidTransition(f"{request}: {one.stage.name} cannot be accepted as is: {one.obstacle}")
     row = record_acceptance(stage=one.stage, asked=one.asked, completed=one.completed, by=by, at=at, reason=reason)
     for cluster_id in Assignment.objects.filter(request=request).values_list("cluster_id", flat=True):
         enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
@@ -87,7 +87,7 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
 
 
 def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Shortfall]:
-    """Judge stages whose jobs were sent by hand, by what accounting and the queues tell."""
+    """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
     waiting, sums, without = waiting_of(request), stage_sums([request])[request.pk], left_out([request])
     found = []
     for stage in request.stages.all():
@@ -100,25 +100,25 @@ def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Sho
 
 
 def _in_queue(jobs: int) -> str:
-    return f"{jobs:,} of its jobs wait or run: wait for them, or end them first." if jobs else ""
+    return f"{jobs:,} jobs are queued or running. Wait for them or cancel them first." if jobs else ""
 
 
 def _on_the_way(submissions: Sequence[Submission]) -> str:
     planned = sum(one.tasks for one in submissions if one.state in _ON_ITS_WAY)
     if planned:
-        return f"{planned:,} of its jobs are on their way to the scheduler."
+        return f"{planned:,} jobs are being submitted."
     return _in_queue(sum(one.tasks - one.ended for one in submissions if one.state == SubmissionState.SENT))
 
 
 def _obstacle_of_files(request: Request, at: datetime) -> str:
     if is_over(request, at):
         return ""
-    return f"files are taken up until {request.arguments['stop_on']}, and later stages follow job by job."
+    return f"new files are processed until {request.arguments['stop_on']}."
 
 
 def _figures(asked: int, completed: int) -> str:
     if not asked:
-        return "the request does not say how many jobs it takes."
+        return "the request gives no number of jobs."
     if not completed:
-        return "none of its jobs has completed, so there is nothing to go on with."
+        return "none of its jobs has completed."
     return "" if completed < asked else "all of its jobs have completed."

@@ -1,4 +1,4 @@
-"""Rows of submissions made of stages, and the scheduler's form made of rows."""
+"""Submission rows from stages, and batch jobs from submission rows."""
 
 import hashlib
 import uuid
@@ -20,21 +20,21 @@ from apps.submission.models import Submission
 
 
 def plans_of(request: Request, *, test_events: int = 0) -> list[StagePlan]:
-    """Return how each stage runs, or its test of at most so many events. Raises `InvalidFields`."""
+    """Return the plan of each stage, or of its test with at most `test_events` events. Raises `InvalidFields`."""
     content, stages = content_of(request), range(len(request.stages.all()))
     return [plan_stage(key=request.key, content=content, position=n, test_events=test_events) for n in stages]
 
 
 def adapter_that_submits(cluster: Cluster) -> Submits:
-    """Raises `SchedulerError` where jobs cannot be sent to this kind of cluster."""
+    """Raises `SchedulerError` if the adapter of the cluster cannot submit."""
     adapter = adapter_of(cluster)
     if not isinstance(adapter, Submits):
-        raise SchedulerError(f"Jobs cannot be sent to {cluster}: its adapter {cluster.scheduler} submits nothing.")
+        raise SchedulerError(f"Jobs cannot be submitted to {cluster}: its adapter {cluster.scheduler} cannot submit.")
     return adapter
 
 
 def options_of(cluster: Cluster) -> SubmissionOptions:
-    """Raises `SchedulerError` where the cluster's options are wrong."""
+    """Raises `SchedulerError` for invalid options of the cluster."""
     try:
         return read_options(cluster.submission)
     except ValueError as error:
@@ -55,10 +55,7 @@ def new_submission(
     retry_of: Submission | None = None,
     files: Mapping[int, Sequence[str]] | None = None,
 ) -> Submission:
-    """Return a row with its script, not saved: jobs `first` and the following, or those of `indices`.
-
-    Jobs that are made of files have those that were taken for them, unless others are given.
-    """
+    """Return an unsaved row with its script, for `tasks` jobs from `first` on, or for those of `indices`."""
     token = uuid.uuid4()
     if plan.takes_files and files is None:
         files = files_of_jobs(request, indices or range(first, first + tasks))
@@ -95,7 +92,7 @@ def new_submission(
 
 
 def batch_job(submission: Submission) -> BatchJob:
-    """Return what is handed to the scheduler: the script of the row, with what was asked when it was planned."""
+    """Return the batch job of a row, with the options of the time when it was planned."""
     return BatchJob(
         name=submission.name,
         script=submission.script,

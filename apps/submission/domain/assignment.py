@@ -1,4 +1,4 @@
-"""Choosing the cluster of a request, sending failed jobs again, ending jobs that were sent."""
+"""Choosing the cluster of a request, retrying failed jobs, cancelling submitted jobs."""
 
 from datetime import datetime
 
@@ -31,7 +31,7 @@ from apps.submission.domain.submissions import (
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
 
-#: The moves that may come with the choice of a cluster.
+#: Moves that can be made along with the choice of a cluster.
 BEGINNINGS = {Verb.TEST, Verb.START}
 
 
@@ -47,9 +47,9 @@ def assign_request(
     reason: str = "",
     version: int | None = None,
 ) -> Assignment:
-    """Let the portal send the jobs of a request to a cluster, and make the move `verb` along with it.
+    """Assign a request to a cluster, to which the portal submits its jobs, and make the move `verb`.
 
-    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with what prevents a stage from being sent, `StaleState`.
+    Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for stages that cannot run, `StaleState`.
     """
     check_may_submit(by, request)
     reason = checked_reason(reason, needed=False)
@@ -94,9 +94,9 @@ def choose_cluster(
 def retry_failed(
     *, request: Request, position: int, by: User, at: datetime, verdict: str = "", reason: str = ""
 ) -> list[Submission]:
-    """Plan once more the jobs of a stage that did not complete; with a verdict, those that it was passed on.
+    """Plan retries of the failed jobs of a stage, optionally only of those with a verdict.
 
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` where there is nothing to send again.
+    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if there is nothing to retry.
     """
     check_may_submit(by, request)
     request = locked(request)
@@ -124,7 +124,7 @@ def retry_failed(
             )
             found.append(again)
     if not found:
-        raise InvalidTransition(f"{request}: no failed job of this stage is there to be sent again.")
+        raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
     for cluster_id in {submission.cluster_id for submission in found}:
         enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
     return found
@@ -132,16 +132,16 @@ def retry_failed(
 
 @transaction.atomic
 def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int:
-    """Have the scheduler end every job of a request that it has; return how many. What was not sent yet stays.
+    """Cancel all submitted jobs of a request; return how many. Planned arrays stay.
 
-    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` where nothing is there to be ended.
+    Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` if there are none.
     """
     check_may_submit(by, request)
     reason = checked_reason(reason)
     request = locked(request)
     found = list(request.submissions.filter(cancellable()).select_related("cluster"))
     if not found:
-        raise InvalidTransition(f"{request}: no job of it is with a scheduler.")
+        raise InvalidTransition(f"{request} has no jobs in a scheduler.")
     request.submissions.filter(pk__in=[submission.pk for submission in found]).update(cancel_asked_at=at)
     jobs = sum(submission.tasks - submission.ended for submission in found)
     data = {"jobs": jobs, "submissions": [submission.number for submission in found]}
@@ -153,10 +153,7 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
 
 @transaction.atomic
 def send_refused_again(*, submission: Submission, by: User, at: datetime, reason: str = "") -> Submission:
-    """Plan once more what the scheduler refused, as it is.
-
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
-    """
+    """Plan a refused array again, unchanged. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`."""
     check_may_submit(by, submission.request)
     reason = checked_reason(reason, needed=False)
     if not submission.is_test:
@@ -165,7 +162,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
         state=SubmissionState.PLANNED, due_at=at, attempts=0
     )
     if not changed:
-        raise InvalidTransition(f"{submission} was not refused, or somebody has sent it again already.")
+        raise InvalidTransition(f"{submission} was not refused, or is already submitted again.")
     submission.refresh_from_db()
     publish_event("submission.planned_again", submission, at, by=by, reason=reason)
     enqueue("apps.submission.tasks.send_to", cluster_id=submission.cluster_id)
@@ -174,12 +171,12 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
 
 def _check_not_accepted(request: Request, position: int) -> None:
     if taken := acceptance_of(request, position):
-        raise InvalidTransition(f"{request}: {taken.by} took {taken.stage.name} as it is. Withdraw that first.")
+        raise InvalidTransition(f"{request}: {taken.by} accepted {taken.stage.name} as is. Revoke that first.")
 
 
 def _check_cluster(cluster: Cluster, request: Request) -> None:
     if not cluster.submits:
-        raise InvalidTransition(f"The portal sends no jobs to {cluster}: an admin can switch that on.")
+        raise InvalidTransition(f"Submission to {cluster} is switched off. An admin can switch it on.")
     try:
         adapter_that_submits(cluster)
         options_of(cluster)

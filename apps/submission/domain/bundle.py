@@ -31,7 +31,9 @@ def write_bundle(*, request: Request, at: datetime) -> bytes:
     """Return a tar with one script for each stage, a README and a script that submits them. Raises `InvalidFields`."""
     plans = plans_of(request)
     if any(plan.takes_files for plan in plans):
-        raise InvalidFields({"workflow": ["Its jobs are made of files as they come: there is no bundle of them."]})
+        raise InvalidFields(
+            {"workflow": ["Jobs of this request are made of files as they arrive; they cannot be bundled."]}
+        )
     files = {f"stage-{plan.position + 1}.sh": write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)
     files["README"] = _README.format(key=request.key, title=" ".join(request.title.split()))

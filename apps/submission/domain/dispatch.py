@@ -1,4 +1,4 @@
-"""Handing submissions to schedulers, each once: intent first, then the scheduler, then the note."""
+"""Submitting arrays to schedulers exactly once: commit the intent, submit, store the outcome."""
 
 import logging
 from datetime import datetime, timedelta
@@ -20,17 +20,17 @@ from apps.submission.models import Submission
 
 log = logging.getLogger(__name__)
 
-#: Held by the one run that sends to a cluster.
+#: Lock of the one task that submits to a cluster.
 SENDING_LOCK = 4_716_005
-#: Beyond the time limit of a command: then nothing that was begun is still on its way.
+#: Beyond the time limit of a command, no submission can still be in progress.
 MARGIN = timedelta(seconds=60)
 BACK_OFF_SECONDS = (15, 60, 300, 900)
-#: So often it is sent when the scheduler has never had it; then a person must look.
+#: Attempts before a submission that never arrived counts as refused.
 MAX_ATTEMPTS = 8
-#: After such an end the scheduler may start the job again.
+#: Jobs in these states may be restarted by the scheduler.
 _MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
 _COMES_BACK_WITHIN = timedelta(minutes=15)
-#: The event of what came of an attempt.
+#: Event by the outcome of an attempt.
 _NOTED = {
     SubmissionState.SENT: "submission.sent",
     SubmissionState.FAILED: "submission.failed",
@@ -40,7 +40,7 @@ _NOTED = {
 
 
 def grace_of(cluster: Cluster) -> timedelta:
-    """Return after what time a submission that was begun has either come through or never will."""
+    """Return the time after which a submission has either succeeded or failed for good."""
     try:
         return timedelta(seconds=float(cluster.options.get("timeout_seconds", 60))) + MARGIN
     except (TypeError, ValueError):
@@ -49,10 +49,9 @@ def grace_of(cluster: Cluster) -> timedelta:
 
 @transaction.atomic
 def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
-    """Commit to sending the first that may be sent now; None where there is none, or no room on the cluster.
+    """Commit to submitting the first array that can go now; None if there is none, or no capacity.
 
-    Nobody overtakes: one that waits for room keeps those behind it waiting too. Raises `SchedulerError` for wrong
-    options of the cluster.
+    An array that waits for capacity also blocks those behind it. Raises `SchedulerError` for invalid options.
     """
     locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
     if not locked.submits:
@@ -68,16 +67,13 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
 
 
 def has_room(*, cluster: Cluster, at: datetime) -> bool:
-    """Tell whether another request may begin on a cluster: nothing waits for room there, and there is some.
-
-    Raises `SchedulerError` for wrong options of the cluster.
-    """
+    """Whether another request can start on a cluster. Raises `SchedulerError` for invalid options."""
     submission, is_full = _first(cluster, at)
     return submission is None and not is_full
 
 
 def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
-    """Return what may be sent first, and whether the cluster has no room for more."""
+    """Return the array to submit first, if any, and whether the cluster is full."""
     options = options_of(cluster)
     there = in_flight(Submission.objects.filter(cluster=cluster))
     now = outlook(at)
@@ -94,7 +90,7 @@ def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
 
 
 def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
-    """Tell whether the limits of its request and its experiment let a submission go."""
+    """Whether the limits of its request and experiment allow a submission."""
     request = submission.request
     assignment = getattr(request, "assignment", None)
     here = Submission.objects.filter(cluster=submission.cluster_id)
@@ -111,7 +107,7 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
 
 
 def send(*, submission: Submission, at: datetime) -> Submission:
-    """Hand a claimed submission to the scheduler and note what came of it. Must not run in a transaction."""
+    """Submit a claimed array and store the outcome. Not in a transaction."""
     try:
         spool_id = adapter_that_submits(submission.cluster).submit(batch_job(submission))
     except SubmissionRefused as error:
@@ -124,7 +120,7 @@ def send(*, submission: Submission, at: datetime) -> Submission:
 
 
 def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
-    """Ask the scheduler for those that it may have: note those that are there, plan anew those that are not."""
+    """Look up arrays of unknown state in the scheduler; plan those again that it does not have."""
     looked = 0
     for submission in lost(cluster, at, grace_of(cluster)):
         looked += 1
@@ -146,7 +142,7 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
 
 @transaction.atomic
 def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
-    """Count the jobs of each submission that ended, as far as they were collected."""
+    """Count the finished jobs of each submission, as far as they are collected."""
     unsettled = Submission.objects.filter(cluster=cluster, state=SubmissionState.SENT, settled_at=None)
     for submission in unsettled.select_for_update(of=("self",)).select_related("request", "cluster").defer("script"):
         completed, failed = 0, []
@@ -172,7 +168,7 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
 
 @transaction.atomic
 def _note(submission: Submission, state: SubmissionState, at: datetime, **changes: Any) -> Submission:
-    """Write what came of an attempt, unless somebody has noted it meanwhile, or tries again."""
+    """Store the outcome of an attempt, unless it was stored meanwhile or superseded by another attempt."""
     current = (
         Submission.objects.select_for_update(of=("self",)).select_related("request", "cluster").get(pk=submission.pk)
     )

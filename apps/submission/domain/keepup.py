@@ -1,4 +1,4 @@
-"""Files as the detector makes them: taken up by cadence, cut into jobs, each file once, until the stop date."""
+"""Keep-up: new files are looked up regularly and grouped into jobs, each file once, until the stop date."""
 
 import logging
 from collections import defaultdict
@@ -22,24 +22,24 @@ PER_RUN, PER_N = "per run", "per N files"
 
 
 def takes_files(request: Request) -> bool:
-    """Tell whether the jobs of a request are made of files as they come."""
+    """Whether the jobs of a request are made of files as they arrive."""
     return is_keep_up(content_of(request))
 
 
 def check_files(request: Request) -> None:
-    """Raises `InvalidFields` where it cannot be known which files there are."""
+    """Raises `InvalidFields` if the files cannot be listed."""
     if takes_files(request):
         _files_of(request)
 
 
 def is_over(request: Request, at: datetime) -> bool:
-    """Tell whether the last day on which files are taken up has passed."""
+    """Whether the stop date has passed."""
     stop_on = request.arguments.get("stop_on")
     return isinstance(stop_on, str) and stop_on < timezone.localdate(at).isoformat()
 
 
 def new_groups(assignment: Assignment, at: datetime) -> list[list[str]]:
-    """Return the new files, cut into jobs, when it is time to look. Raises `InvalidFields`."""
+    """Return the new files grouped into jobs, if a look is due. Raises `InvalidFields`."""
     request = assignment.request
     if is_over(request, at) or not _is_due(assignment, at):
         return []
@@ -64,12 +64,12 @@ def _cadence(request: Request) -> timedelta:
 
 
 def first_files(request: Request) -> list[str]:
-    """Return the one file of which a test is made; none while there is none. Raises `InvalidFields`."""
+    """Return the file for a test, if there is one yet. Raises `InvalidFields`."""
     return [file.name for file in _files_of(request)[:1]]
 
 
 def take(*, request: Request, groups: Sequence[Sequence[str]], first: int, at: datetime) -> None:
-    """Note which job reads which file; one that is taken already makes all of this fail."""
+    """Record which job reads which file. Fails as a whole if a file is already taken."""
     TakenFile.objects.bulk_create(
         TakenFile(request=request, name=name, job=first + n, taken_at=at)
         for n, names in enumerate(groups)
@@ -87,13 +87,13 @@ def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[st
 
 
 def _files_of(request: Request) -> list[DataFile]:
-    """Return what the catalogue lists now, without names that no command could take for a file."""
+    """Return the files in the catalogue, without names that are unusable in commands."""
     first = request.stages.all()[0]
     dataset = first.input_dataset
     try:
         catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
         if not isinstance(catalogue, ListsFiles):
-            raise CatalogueError("No catalogue is known that lists files.")
+            raise CatalogueError("No catalogue that lists files is configured.")
         files = catalogue.files_of(dataset)
     except CatalogueError as error:
         raise InvalidFields({"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}) from error
@@ -104,7 +104,7 @@ def _files_of(request: Request) -> list[DataFile]:
 
 
 def _cut(files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bool) -> list[list[str]]:
-    """Cut files into jobs; of N files each, what is left over waits for more, but not for ever."""
+    """Group files into jobs. An incomplete group of N waits for more files, except on the last look."""
     split, size = arguments.get("split"), arguments.get("files_per_job")
     if split == PER_RUN:
         by_run: dict[object, list[str]] = defaultdict(list)
@@ -116,8 +116,8 @@ def _cut(files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bo
     return groups if last else [group for group in groups if len(group) == many]
 
 
-def told_of(assignment: Assignment | None) -> str:
-    """Say on the page how many files were taken, and when the next look is; empty for other requests."""
+def files_note(assignment: Assignment | None) -> str:
+    """Return the text about files on the page; empty for other requests."""
     if assignment is None or not takes_files(assignment.request):
         return ""
     request = assignment.request

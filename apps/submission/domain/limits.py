@@ -1,4 +1,4 @@
-"""The most jobs of a request at once: changed by the OPG while it runs, and kept by what was planned before."""
+"""The limit of concurrent jobs of a request: changing it, and splitting planned arrays that exceed it."""
 
 import logging
 from datetime import datetime
@@ -31,7 +31,7 @@ from apps.submission.models import Assignment, Submission
 
 log = logging.getLogger(__name__)
 
-#: The limit can be changed while the request is here.
+#: States in which the limit can be changed.
 LIMITABLE = ASSIGNABLE | {RequestState.ON_HOLD}
 MAX_LIMIT = 1_000_000
 
@@ -40,10 +40,10 @@ MAX_LIMIT = 1_000_000
 def set_limit(
     *, request: Request, most_in_flight: int | None, by: User, at: datetime, reason: str, was: int | None = None
 ) -> Assignment:
-    """Let no more jobs of a request than these wait and run together, from the next turn on; None is no limit.
+    """Set the limit of queued and running jobs of a request; None is no limit. Jobs in the scheduler stay.
 
-    What is with the scheduler stays. `was` is what the person saw, 0 for no limit. Raises `NotAllowed`,
-    `InvalidFields`, `InvalidTransition` where the portal does not send its jobs, `StaleState` where it is not so now.
+    `was` is the limit that the user saw, 0 for none. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if the
+    portal does not submit its jobs, `StaleState` if the limit has changed.
     """
     check_may_submit(by, request)
     request = locked(request)
@@ -51,16 +51,14 @@ def set_limit(
     assignment = assignment_of(request)
     if assignment is None or request.state not in LIMITABLE:
         raise InvalidTransition(
-            f"{request} is “{request.get_state_display()}”{'' if assignment else ', and no cluster is chosen for it'}:"
-            " there are no jobs of it to be limited."
+            f"{request} is “{request.get_state_display()}”{'' if assignment else ' and has no cluster'}:"
+            " it has no jobs to limit."
         )
     before = assignment.most_in_flight
     if was is not None and was != (before or 0):
-        raise StaleState(
-            f"The most jobs at once were changed meanwhile: {_words(before)} now. Nothing was overwritten."
-        )
+        raise StaleState(f"The job limit was changed meanwhile to {_words(before)}. Nothing was overwritten.")
     if before == most_in_flight:
-        raise InvalidFields({"most_in_flight": [f"It is so already: {_words(before)}."]})
+        raise InvalidFields({"most_in_flight": [f"The limit is already {_words(before)}."]})
     assignment.most_in_flight = most_in_flight
     assignment.save(update_fields=["most_in_flight"])
     data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
@@ -71,9 +69,9 @@ def set_limit(
 
 
 def cut_planned(*, cluster: Cluster, at: datetime) -> list[Submission]:
-    """Cut arrays that wait to be sent and are larger than their request's limit: the first part keeps the limit.
+    """Split planned arrays that exceed the limit of their request; return the first parts.
 
-    The rest is cut in its turn. Where a part is waiting already, nothing more is cut. Return the first parts.
+    The rest is split later, once no other part waits.
     """
     planned = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, request__state__in=SENDABLE)
     limit = F("request__assignment__most_in_flight")
@@ -84,7 +82,7 @@ def cut_planned(*, cluster: Cluster, at: datetime) -> list[Submission]:
 
 @transaction.atomic
 def _cut(pk: int, at: datetime) -> Submission | None:
-    """Cut one array in two; None where it was sent or its limit was raised meanwhile, or it cannot be written anew."""
+    """Split one array in two; None if it was submitted or fits meanwhile, or its script cannot be written."""
     request = locked(Submission.objects.select_related("request").get(pk=pk).request)
     rows = Submission.objects.select_for_update(of=("self",)).select_related("cluster", "retry_of")
     submission = rows.filter(pk=pk, state=SubmissionState.PLANNED).first()
@@ -118,9 +116,9 @@ def _checked(request: Request, most_in_flight: int | None, reason: str) -> str:
     text = reason.strip()
     problems = reason_problems(text)
     if most_in_flight is None and takes_files(request):
-        problems["most_in_flight"] = ["Jobs made of files as they come need a limit: it protects storage."]
+        problems["most_in_flight"] = ["Jobs made of files as they arrive need a limit, to protect storage."]
     if most_in_flight is not None and not 1 <= most_in_flight <= MAX_LIMIT:
-        problems["most_in_flight"] = [f"From 1 to {MAX_LIMIT:,}; to send nothing for a while, hold the request."]
+        problems["most_in_flight"] = [f"Enter 1 to {MAX_LIMIT:,}. To stop submissions, put the request on hold."]
     if problems:
         raise InvalidFields(problems)
     return text

@@ -1,4 +1,4 @@
-"""What the page says of a request: whether it begins by itself, how its test went, what the scheduler has of it."""
+"""Submission of a request for its page: automatic start, test results, jobs in the scheduler."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from apps.submission.models import Submission
 
 @dataclass(frozen=True)
 class Begin:
-    """Whether a queued request begins by itself: on which clusters, and what keeps it from it just now."""
+    """The automatic start of a queued request: clusters, rank, and what prevents it now."""
 
     clusters: tuple[str, ...]
     rank: int
@@ -30,7 +30,7 @@ class Begin:
 
 
 def begin_of(request: Request, at: datetime) -> Begin | None:
-    """Return how a queued request begins; None for one in another state."""
+    """Return how a queued request starts; None in other states."""
     if request.state != RequestState.QUEUED:
         return None
     chosen = assignment_of(request)
@@ -47,7 +47,7 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
 
 @dataclass(frozen=True)
 class Flight:
-    """Jobs that schedulers have, and whether they can hold in their queues what waits."""
+    """Jobs in schedulers, and whether queued ones can be held there."""
 
     jobs: int
     clusters: tuple[str, ...]
@@ -59,7 +59,7 @@ class Flight:
 
 
 def flight_of(request: Request) -> Flight:
-    """Return what schedulers have of a request, without what they were told to end."""
+    """Return the jobs of a request in schedulers, without those being cancelled."""
     found = list(request.submissions.filter(cancellable()).select_related("cluster").defer("script"))
     clusters = {submission.cluster for submission in found}
     return Flight(
@@ -72,7 +72,7 @@ def flight_of(request: Request) -> Flight:
 
 @dataclass(frozen=True)
 class Result:
-    """How the last test of a stage went, in a word and a sentence; `sign` is a state of the page's signs."""
+    """The last test of a stage in a word and a sentence; `sign` is the state shown."""
 
     test: Submission
     sign: str
@@ -94,7 +94,7 @@ def _result(test: Submission) -> Result:
         return Result(test, "completed", "good", measured(test))
     verdict = verdict_of(test)
     if verdict is None:
-        return Result(test, "failed", "failed", "The verdict is waited for." if not test.answered_at else "")
+        return Result(test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else "")
     again = verdict.verdict == VerdictKind.SERVICE and not test.answered_at
     words = f"{verdict.verdict} problem: {verdict.summary}"
-    return Result(test, "failed", "failed", f"{words} It is tested again once that is up." if again else words)
+    return Result(test, "failed", "failed", f"{words} The test is repeated once the service is up." if again else words)

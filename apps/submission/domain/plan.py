@@ -1,4 +1,4 @@
-"""What is sent next of a request: its tests, then its stages, array by array."""
+"""Planning the next array of a request: its tests, then its stages."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -28,10 +28,9 @@ _WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
 
 @transaction.atomic
 def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan the next array of a request, if one is due: of the first stage that is not yet delivered.
+    """Plan the next array of a request if one is due: of its first incomplete stage, or the next test.
 
-    While it is testing, one short job of each stage. A stage begins when every job of the one before has completed.
-    Raises `InvalidFields` where the stage cannot run, `SchedulerError` for wrong options of the cluster.
+    Raises `InvalidFields` if the stage cannot run, `SchedulerError` for invalid options of the cluster.
     """
     request = locked(assignment.request)
     if request.state not in SENDABLE or not assignment.cluster.submits:
@@ -58,13 +57,13 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
                 return _plan(assignment, plans_of(request)[stage.position], at, first=first, tasks=tasks)
             if sum(s.completed for s in of_stage) < wanted:
                 return None
-        if not is_located(stage):  # the next one reads what is in the catalogue by then
+        if not is_located(stage):  # the next stage reads its outputs from the catalogue
             return None
     return None
 
 
 def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan jobs of new files for the first stage, or of what the stage before has completed for a later one."""
+    """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for a later one."""
     sent = list(request.submissions.filter(is_test=False).defer("script"))
     accepted = acceptances_of([request])
     for stage in request.stages.all():
@@ -89,7 +88,7 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
 
 
 def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan the test of the first stage that has none, or whose failed one was answered."""
+    """Plan the test of the first stage without one, or whose failed test was acted on."""
     tests = last_tests(request)
     for stage in request.stages.all():
         last = tests.get(stage.position)
@@ -107,7 +106,7 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
 
 
 def _first_free(of_stage: Iterable[Submission]) -> int:
-    """Return the number of the first job that none of these arrays has."""
+    """Return the number of the first job in none of these arrays."""
     return max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
 
 
@@ -116,7 +115,7 @@ def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) ->
 
 
 def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
-    """Return the most jobs of one array: no more than may ever be in flight together."""
+    """Return the maximum size of an array: all of it must fit the limits in flight."""
     limits = (options.array_size, options.limit_of(assignment.request.experiment.key), assignment.most_in_flight)
     return min(limit for limit in limits if limit)
 
@@ -124,7 +123,7 @@ def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
 def plan_jobs(
     *, request: Request, cluster: Cluster, plan: StagePlan, by: Principal, at: datetime, reason: str = "", **jobs: Any
 ) -> Submission:
-    """Keep an array of these jobs, as `new_submission` takes them, to be sent as the request's next, and tell of it."""
+    """Store the next array of a request, with jobs as for `new_submission`, and publish the event."""
     number = (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
     made = new_submission(request=request, cluster=cluster, plan=plan, number=number, by=by, at=at, **jobs)
     made.save(force_insert=True)
@@ -139,7 +138,7 @@ def plan_jobs(
 
 
 def locked(request: Request) -> Request:
-    """Hold the request's row, so that one alone plans for it, and read it anew."""
+    """Lock and re-read the request, so that only one process plans for it."""
     Request.objects.select_for_update().get(pk=request.pk)
     found: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
     return found

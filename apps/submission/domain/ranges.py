@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 
 def write_ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as ranges, in order, each once."""
+    """Write sorted unique numbers as ranges."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
@@ -15,7 +15,7 @@ def write_ranges(numbers: Iterable[int]) -> str:
 
 
 def read_ranges(text: str) -> Iterator[int]:
-    """Yield the numbers of ranges that `write_ranges` or Slurm wrote; a step (`0-8:4`) and `%5` are understood."""
+    """Yield the numbers of ranges written by `write_ranges` or Slurm, which may have a step (`0-8:4`) and `%5`."""
     for part in filter(None, text.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")

@@ -1,4 +1,4 @@
-"""Failed jobs that are sent again by themselves: those that a service failed, so and so many times, once it is up."""
+"""Automatic retries of jobs that failed because of a service, once it is up, a limited number of times."""
 
 import logging
 from datetime import datetime, timedelta
@@ -21,17 +21,16 @@ from apps.submission.models import Submission
 
 log = logging.getLogger(__name__)
 
-#: Failed jobs of an array that still runs are sent again when there are so many.
+#: Failed jobs of a running array are retried from this number on.
 WORTH_AN_ARRAY = 50
-#: A verdict that comes later is for people to act on.
+#: Later verdicts cause no automatic retry.
 VERDICT_WITHIN = timedelta(days=1)
 
 
 def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
-    """Plan once more the jobs on this cluster that failed by a service which is not down any more.
+    """Plan retries of jobs on a cluster that failed because of a service which is up again.
 
-    A job is sent again at most `retries` times of the cluster's options. Code, resource and user problems wait for a
-    person: the same would come of them. Raises `SchedulerError` for wrong options of the cluster.
+    A job is retried at most `retries` times, an option of the cluster. Raises `SchedulerError` for invalid options.
     """
     retries = options_of(cluster).retries
     if not retries or not cluster.submits:
@@ -71,12 +70,12 @@ def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | N
             reason=f"Service problem: try {_tries(submission) + 1}.",
         )
     except InvalidFields as error:
-        log.warning("%s cannot be sent again: %s", submission, error)
+        log.warning("%s cannot be retried: %s", submission, error)
         return None
 
 
 def _by_service(submission: Submission, now: Outlook) -> set[int]:
-    """Return the numbers of the jobs that a service failed which is not down now."""
+    """Return the numbers of the jobs that failed because of a service which is not down now."""
     verdicts = Verdict.objects.filter(
         job__in=list(jobs_of(submission).values_list("pk", flat=True)), verdict=VerdictKind.SERVICE, advice=Advice.RETRY
     )
@@ -85,7 +84,7 @@ def _by_service(submission: Submission, now: Outlook) -> set[int]:
 
 
 def _tries(submission: Submission) -> int:
-    """Return the how manieth try of its jobs a submission is."""
+    """Return the number of the attempt that a submission is for its jobs."""
     tries = 1
     while submission.retry_of:
         submission, tries = submission.retry_of, tries + 1

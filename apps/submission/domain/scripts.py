@@ -1,4 +1,4 @@
-"""The batch script of a stage. What people wrote comes into it as quoted words only, and never as shell."""
+"""The batch script of a stage. Text written by users enters it only as quoted words, never as shell code."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.declaration import Command
 
-#: Words of a command that are known for each job alone, by the variable that the script sets.
+#: Placeholders with a value per job, and the variables that the script sets.
 JOB_VARIABLES = {
     "job_index": "OPSPORTAL_JOB_INDEX",
     "job_count": "OPSPORTAL_JOB_COUNT",
@@ -20,7 +20,7 @@ JOB_VARIABLES = {
     "seed": "OPSPORTAL_SEED",
     "most_events": "OPSPORTAL_MOST_EVENTS",
 }
-#: Of the stage's name in the environment, and of datasets, while a stage is tested: nothing of it counts as produced.
+#: Suffix of stage names in the environment and of datasets during a test: its output does not count.
 TEST = ".test"
 _OF_EVENTS = {"first_event", "events_per_job"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """All that the jobs of one stage need to know; `words` are of the command, each already quoted for bash."""
+    """Everything that the jobs of a stage need; `words` is the command, quoted for bash."""
 
     request_key: str
     position: int
@@ -46,15 +46,12 @@ class StagePlan:
 
 
 def stage_in_environment(name: str, *, is_test: bool) -> str:
-    """Return the name of a stage that its jobs carry."""
+    """Return the name of a stage in the environment of its jobs."""
     return f"{name[: 64 - len(TEST)]}{TEST}" if is_test else name
 
 
 def plan_stage(*, key: str, content: RequestContent, position: int, test_events: int = 0) -> StagePlan:
-    """Work out how the jobs of a stage run, or its test of at most so many events.
-
-    Raises `InvalidFields` with everything that prevents it.
-    """
+    """Plan the jobs of a stage, or its test. Raises `InvalidFields` with everything that prevents it."""
     stage = content.stages[position]
     by_file = is_keep_up(content)
     texts = _texts(key, content, position, is_test=bool(test_events))
@@ -62,10 +59,10 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
     problems = _problems(stage, command, by_file=by_file)
     for name, text in texts.items():
         if "\0" in text:
-            problems.append(f"{name} holds the character NUL.")
+            problems.append(f"{name} contains the character NUL.")
     words = [_word(word, texts) for word in command]
     problems += [
-        f"The word {plain[:80]!r} of the command would be read as an option."
+        f"The word {plain[:80]!r} of the command would be taken as an option."
         for word, plain in zip(command, (_plain(word, texts) for word in command), strict=True)
         if plain.startswith("-") and not word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", plain)
     ]
@@ -94,7 +91,7 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
 
 
 def is_keep_up(content: RequestContent) -> bool:
-    """Tell whether jobs are made of files as they come: there is no number of jobs then."""
+    """Whether jobs are made of files as they arrive, so that there is no number of jobs."""
     return content.workflow.argument("cadence") is not None and content.workflow.argument("stop_on") is not None
 
 
@@ -106,10 +103,9 @@ def write_script(
     token: str = "",
     files: Mapping[int, Sequence[str]] | None = None,
 ) -> str:
-    """Write the script of an array of jobs.
+    """Return the script of an array. Task n is job `first` + n, or `indices[n]` if given.
 
-    Task n is job `first` + n, or `indices[n]` where these are given; for `first` None the script takes it as argument.
-    `files` are those of each job, by its number.
+    Without `first` the script takes it as an argument. `files` are the files of each job, by its number.
     """
     variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
     variables |= {"OPSPORTAL_TEST": "1"} if plan.test_events else {}
@@ -125,7 +121,7 @@ def write_script(
         "#!/bin/bash",
         f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
         "set -u",
-        "unset SLURM_EXPORT_ENV  # else srun would hand on nothing but what sbatch was told",
+        "unset SLURM_EXPORT_ENV  # else srun passes on only the variables of sbatch --export",
         *exports,
         "task=${SLURM_ARRAY_TASK_ID:-0}",
         *index,
@@ -143,7 +139,7 @@ def write_script(
 
 
 def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
-    """Return the lines that set the files of a job; with none there are none."""
+    """Return the lines that set the files of a job."""
     if not files:
         return ["files=()"]
     cases = [f"  {index}) files=({' '.join(map(shlex.quote, names))});;" for index, names in sorted(files.items())]
@@ -158,7 +154,7 @@ def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
 
 
 def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
-    """Return the words of a command, without the groups of which an argument is empty."""
+    """Return the words of a command, without groups that have an empty argument."""
     words: list[str] = []
     for part in command:
         group = (part,) if isinstance(part, str) else part
@@ -169,7 +165,7 @@ def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
 
 
 def _most_events(plan: StagePlan) -> str:
-    """Return after how many events a job ends: what reads a dataset reads all that it is given, but for a test."""
+    """Return the maximum number of events of a job: -1 if it reads all of its dataset, except in a test."""
     reads_all = plan.reads_dataset or not plan.events
     return "-1" if reads_all and not plan.test_events else "$OPSPORTAL_EVENTS_PER_JOB"
 
@@ -179,21 +175,21 @@ def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> 
     if not command:
         problems.append("The workflow type has no command for this stage.")
     if not stage.jobs and not by_file:
-        problems.append("The number of jobs is not known.")
+        problems.append("The number of jobs is missing.")
     if not stage.memory_bytes or not stage.wall_seconds:
-        problems.append("Memory and wall time of a job are not known.")
+        problems.append("Memory and wall time of a job are missing.")
     used = {name for word in command for _, name, _, _ in Formatter().parse(word) if name}
     if used & _OF_EVENTS and by_file:
-        problems.append("Of files as they come it is not known how many events a job has.")
+        problems.append("The number of events of a job is unknown for files as they arrive.")
     elif used & _OF_EVENTS and (stage.events or 0) < (stage.jobs or 0):
-        problems.append("There are fewer events than jobs.")
+        problems.append("The stage has fewer events than jobs.")
     return problems
 
 
 def _texts(key: str, content: RequestContent, position: int, *, is_test: bool) -> dict[str, str]:
-    """Return the text of each word that is known now: arguments of the stage, `request` and `stage`.
+    """Return the texts of placeholders known now: arguments of the stage, `request` and `stage`.
 
-    A test writes datasets of its own, and a later stage reads those.
+    Tests write separate datasets, which later stages read.
     """
     stage = content.stages[position]
     declared = content.workflow.stage(stage.kind).arguments
@@ -219,7 +215,7 @@ def _text(value: Any) -> str:
 
 
 def _word(word: str, texts: Mapping[str, str]) -> str:
-    """Quote one word of a command; what is known for each job alone becomes a variable in double quotes."""
+    """Quote one word of a command; values per job become variables in double quotes."""
     if word == "{files}":
         return '${files[@]+"${files[@]}"}'
     parts = []
@@ -234,7 +230,7 @@ def _word(word: str, texts: Mapping[str, str]) -> str:
 
 
 def _plain(word: str, texts: Mapping[str, str]) -> str:
-    """Return the beginning of a word as the command will see it."""
+    """Return a word as the command will see it."""
     return "".join(
         literal + ("0" if name in JOB_VARIABLES else texts.get(name or "", ""))
         for literal, name, _, _ in Formatter().parse(word)

@@ -1,4 +1,4 @@
-"""Requests that begin by themselves: the first of the queue for which there is room, and nothing speaks against."""
+"""Automatic start of the first request in the queue that has capacity and no obstacle."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -24,15 +24,15 @@ from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.submissions import in_flight
 from apps.submission.models import Assignment, Submission
 
-#: So many of the queue are looked at in one turn.
+#: How many requests of the queue one run considers.
 MOST_LOOKED_AT = 100
 
 
 def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
-    """Begin the first request of the queue that may begin on this cluster, with its test; None where there is none.
+    """Start the first request in the queue that can start on a cluster, with its test; None if there is none.
 
-    The queue keeps its order among those that may begin: what is held, advised against, or of an experiment that has
-    all its jobs in flight, keeps its place and lets others pass. Raises `SchedulerError` for wrong options.
+    Requests on hold, advised against, or of a full experiment keep their rank and are skipped. Raises
+    `SchedulerError` for invalid options.
     """
     options = options_of(cluster)
     if not cluster.submits or not options.automatic or not has_room(cluster=cluster, at=at):
@@ -47,10 +47,10 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
 
 
 def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
-    """Say what keeps a queued request from beginning on a cluster by itself, apart from room; or an empty text."""
+    """Return what prevents the automatic start of a request on a cluster, except capacity; or an empty text."""
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
-        return f"{held.what} is held: {held.reason}"
+        return f"{held.what} is on hold: {held.reason}"
     kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
     last = events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last()
     if last == "request.fail_test":
@@ -76,12 +76,12 @@ def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
 
 
 def may_begin_on(request: Request, options: SubmissionOptions) -> bool:
-    """Tell whether requests of this experiment begin by themselves on a cluster of these options."""
+    """Whether requests of this experiment start automatically on a cluster with these options."""
     return options.automatic and (not options.experiments or request.experiment.key in options.experiments)
 
 
 def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
-    """Yield queued requests that may come to this cluster, without those of experiments that are held, or full."""
+    """Yield queued requests for a cluster, without those of experiments that are on hold or full."""
     held = experiments_on_hold()
     if None in held:
         return
@@ -100,7 +100,7 @@ def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Reques
 
 
 def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: datetime) -> bool:
-    """Choose the cluster and make the move, both or nothing; whoever was faster is right."""
+    """Choose the cluster and make the move, unless someone else has moved the request."""
     verb = Verb.TEST if options.test_events else Verb.START
     try:
         with transaction.atomic():

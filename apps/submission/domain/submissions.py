@@ -1,4 +1,4 @@
-"""Reading submissions: what is in flight, what a stage has, what failed, how the first jobs did."""
+"""Reading submissions: jobs in flight, arrays by stage, failed jobs, and resource use."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,35 +24,35 @@ from apps.submission.domain.ranges import read_ranges
 from apps.submission.enums import IN_SCHEDULER, SubmissionState
 from apps.submission.models import Assignment, Submission
 
-#: Jobs of a request are sent while it is here.
+#: States in which jobs of a request are submitted.
 SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
-#: A cluster may be chosen for it.
+#: States in which a cluster can be chosen.
 ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
 
 
 def in_flight(submissions: QuerySet[Submission]) -> int:
-    """Return how many jobs of these are with the scheduler and have not ended."""
+    """Return how many jobs are in the scheduler and not finished."""
     sums = submissions.filter(state__in=IN_SCHEDULER, settled_at=None).aggregate(sent=Sum("tasks"), ended=Sum("ended"))
     return (sums["sent"] or 0) - (sums["ended"] or 0)
 
 
 def clusters_to_look_at() -> QuerySet[Cluster]:
-    """Return the clusters that may get jobs, and those that have some of the portal's although they get no more."""
+    """Return the clusters with submission switched on, and those that still have jobs of the portal."""
     there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None)
     return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)))
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
-    """Return what waits to be sent to a cluster now, in the order of the queue."""
+    """Return the arrays to submit to a cluster now, in the order of the queue."""
     waiting = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at)
     waiting = waiting.filter(request__state__in=SENDABLE).select_related("request__experiment", "request__assignment")
     return waiting.order_by(*by_place("request__"), "number")
 
 
 def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
-    """Return how many jobs of these requests repeat failed ones, by the request's primary key and the stage's position.
+    """Return the number of retried jobs by the request's primary key and the position of the stage.
 
-    They are jobs of their own, which accounting takes for first attempts. What the scheduler refused repeats nothing.
+    Accounting counts them as first attempts. Refused arrays do not count.
     """
     rows = Submission.objects.filter(request__in=requests, is_test=False).exclude(retry_of=None)
     rows = rows.exclude(state=SubmissionState.FAILED).order_by()
@@ -61,10 +61,7 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
 
 
 def sent_here(requests: Iterable[int]) -> set[int]:
-    """Keep, of primary keys of requests, those whose production the portal sends: it knows of each failed job of them.
-
-    It has sent jobs, or will: a cluster is chosen to which it submits.
-    """
+    """Return which of these requests, by primary key, have jobs submitted by the portal, now or in future."""
     sent = (
         Submission.objects.filter(request__in=requests, is_test=False).order_by().values_list("request_id", flat=True)
     )
@@ -73,7 +70,7 @@ def sent_here(requests: Iterable[int]) -> set[int]:
 
 
 def cancellable() -> Q:
-    """Keep submissions whose jobs the scheduler has, or may have, and was not told to end."""
+    """Match submissions with jobs in the scheduler that are not being cancelled."""
     return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_asked_at=None, cancelled_at=None)
 
 
@@ -84,14 +81,14 @@ def last_tests(request: Request) -> dict[int, Submission]:
 
 
 def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submission]:
-    """Return those of which nobody knows whether the scheduler has them."""
+    """Return submissions that the scheduler may or may not have."""
     unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
     silent = Q(state=SubmissionState.SENDING, sending_at__lte=at - grace)
     return Submission.objects.filter(unknown | silent, cluster=cluster).select_related("request__experiment")
 
 
 def jobs_of(submission: Submission) -> QuerySet[Job]:
-    """Return the last attempt of each job of a submission that accounting knows."""
+    """Return the last attempt of each collected job of a submission."""
     if not submission.spool_id or submission.sent_at is None:
         return Job.objects.none()
     jobs = Job.objects.filter(
@@ -101,7 +98,7 @@ def jobs_of(submission: Submission) -> QuerySet[Job]:
 
 
 def index_of(submission: Submission, job_id: str) -> int | None:
-    """Return the number of a job by its id, such as `4711_3`; None where it is no task of the array."""
+    """Return the number of a job by its ID, such as `4711_3`; None if it is no task of the array."""
     _, _, task = job_id.partition("_")
     if not task.isdigit() or int(task) >= submission.tasks:
         return None
@@ -129,7 +126,7 @@ def completed_of(submission: Submission) -> set[int]:
 
 
 def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
-    """Return the numbers of the jobs that did not complete and were not sent again, by verdict where one is given."""
+    """Return the numbers of failed jobs that were not retried, optionally only with a verdict."""
     failed = set(read_ranges(submission.failed_indices))
     for retry in submission.retries.all():
         failed -= set(read_ranges(retry.indices))
@@ -142,7 +139,7 @@ def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
 
 @dataclass
 class StageStanding:
-    """What was sent of one stage."""
+    """The submissions of one stage."""
 
     stage: Stage
     submissions: list[Submission] = field(default_factory=list)
@@ -154,13 +151,13 @@ class StageStanding:
 
     @property
     def waits_to_be_located(self) -> bool:
-        """Tell whether its jobs are done, but its outputs are not in the catalogue as they must be."""
+        """Whether its jobs are done but its outputs must still be located."""
         is_done = self.acceptance is not None or self.completed >= (self.stage.jobs or 0) > 0
         return is_done and not self.is_located
 
     @property
     def rows(self) -> list[Submission]:
-        """Return all that was sent, its last test first."""
+        """Return all submissions, the last test first."""
         return [self.test, *self.submissions] if self.test else self.submissions
 
     @property
@@ -177,7 +174,7 @@ class StageStanding:
 
     @property
     def to_retry(self) -> int:
-        """Return how many did not complete and were not sent again; none, where it was taken without them."""
+        """Return the number of failed jobs to retry; none if the stage was accepted as is."""
         if self.acceptance is not None:
             return 0
         failed = sum(s.ended - s.completed for s in self.submissions)
@@ -185,7 +182,7 @@ class StageStanding:
 
 
 def standings_of(request: Request) -> list[StageStanding]:
-    """Return each stage with its submissions, and the most that a completed job of it took, in five queries."""
+    """Return each stage with its submissions and the peak use of its completed jobs, in five queries."""
     accepted = acceptances_of([request])
     located = set(StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True))
     standings = {
@@ -208,7 +205,7 @@ def standings_of(request: Request) -> list[StageStanding]:
 
 
 def _measured(submissions: Iterable[Submission]) -> list[tuple[int, int, int | None]]:
-    """Return the longest and largest completed job by position, of submissions of one request."""
+    """Return the longest run time and peak memory of completed jobs, by position."""
     by_array = {(s.cluster_id, s.spool_id): s for s in submissions if s.spool_id}
     if not by_array:
         return []
@@ -250,7 +247,7 @@ def publish_event(
 def assignment_of(request: Request) -> Assignment | None:
     found = Assignment.objects.filter(request=request).select_related("cluster").first()
     if found is not None:
-        found.request = request  # with all that was read along with it
+        found.request = request  # keeps what was read along with it
     return found
 
 
@@ -265,6 +262,6 @@ def check_may_submit(user: User, request: Request) -> None:
 
 
 def wished_limit(request: Request) -> int | None:
-    """Return the most jobs in flight that the request itself asks for, as keep-up does."""
+    """Return the job limit that the request itself asks for, as keep-up does."""
     wished = request.arguments.get("most_in_flight")
     return wished if isinstance(wished, int) and wished > 0 else None

@@ -1,4 +1,4 @@
-"""What the portal moves on: requests whose test is good, or is not, and keep-up that has come to its end."""
+"""Moves of requests by the portal: after their test, and at the end of keep-up."""
 
 from datetime import datetime, timedelta
 
@@ -23,15 +23,15 @@ from apps.submission.domain.plan import locked
 from apps.submission.domain.submissions import jobs_of, last_tests
 from apps.submission.models import Assignment, Submission
 
-#: So long a verdict is waited for after a failure; then there is none.
+#: How long to wait for the verdict on a failed test.
 VERDICT_WITHIN = timedelta(minutes=15)
 
 
 def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
-    """Move on every request testing on this cluster whose tests have ended; return those that were moved.
+    """Move requests whose tests on a cluster have finished; return those moved.
 
-    All good: it goes into production. One failed by a service: tested again, once that is up, as often as failed jobs
-    are sent again. Failed otherwise: it is held, with the verdict as reason, and tested again when it is released.
+    If all passed, production starts. A failure because of a service is tested again once that is up, as often as
+    failed jobs are retried. Any other failure puts the request on hold, with the verdict as reason.
     """
     moved = []
     now = outlook(at)
@@ -46,7 +46,7 @@ def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
 
 
 def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
-    """Complete the requests on this cluster whose stop date has passed, and of whose files every stage is done."""
+    """Complete keep-up requests whose stop date has passed and whose files are all processed."""
     moved = []
     running = Assignment.objects.filter(cluster=cluster, request__state=RequestState.RUNNING)
     for assignment in running.exclude(request__arguments__stop_on=None).select_related("request"):
@@ -62,7 +62,7 @@ def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
 
 
 def _is_done(request: Request) -> bool:
-    """Tell whether each stage has completed a job for all files that were taken, or for what one taken as it is has."""
+    """Whether each stage has completed a job for all files, or for those that an accepted stage passed on."""
     wanted, accepted = request.taken_files.values("job").distinct().count(), acceptances_of([request])
     sums = request.submissions.filter(is_test=False).values("position").annotate(done=Sum("completed")).order_by()
     done = {row["position"]: row["done"] for row in sums}
@@ -87,12 +87,12 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
         if not test.completed:
             return _answer(request, test, now, at)
     told = "; ".join(f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items()))
-    make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=f"The test was good. {told}"[:MAX_REASON])
+    make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=f"The test passed. {told}"[:MAX_REASON])
     return True
 
 
 def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> bool:
-    """Do what follows from a failed test; tell whether the request was moved."""
+    """Act on a failed test; return whether the request was moved."""
     verdict = verdict_of(test)
     if verdict is None and test.settled_at and at - test.settled_at < VERDICT_WITHIN:
         return False
@@ -104,21 +104,21 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
     Submission.objects.filter(pk=test.pk).update(answered_at=at)
     if again:
         return False
-    why = f"{verdict.verdict} problem: {verdict.summary}" if verdict else "why is not known."
+    why = f"{verdict.verdict} problem: {verdict.summary}" if verdict else "reason unknown."
     reason = f"The test of {test.stage_name} failed, {why}"
     make_move(verb=Verb.HOLD, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
     return True
 
 
 def verdict_of(test: Submission) -> Verdict | None:
-    """Return whose problem the failure of a test is, where that is known."""
+    """Return the verdict on a failed test, if there is one."""
     return Verdict.objects.filter(job__in=list(jobs_of(test).values_list("pk", flat=True))).order_by("-pk").first()
 
 
 def measured(test: Submission) -> str:
-    """Say how long the job of a test took, and how much memory."""
+    """Return run time and memory of a test as text."""
     job = jobs_of(test).first()
     if job is None:
-        return "not known"
-    memory = size(job.max_memory_bytes) if job.max_memory_bytes else "memory not known"
+        return "unknown"
+    memory = size(job.max_memory_bytes) if job.max_memory_bytes else "memory unknown"
     return f"{format_duration(job.wall_seconds)}, {memory}"

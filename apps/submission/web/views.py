@@ -21,7 +21,7 @@ from apps.production.web.lookup import request_or_404
 from apps.submission.domain import assignment as services
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.bundle import write_bundle
-from apps.submission.domain.keepup import told_of
+from apps.submission.domain.keepup import files_note
 from apps.submission.domain.limits import LIMITABLE, set_limit
 from apps.submission.domain.overview import begin_of, flight_of, results_of
 from apps.submission.domain.submissions import (
@@ -143,7 +143,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
     context: dict[str, Any] = {
         "object": wanted,
         "assignment": assignment,
-        "files": told_of(assignment),
+        "files": files_note(assignment),
         "standings": standings_of(wanted),
         "may_submit": operator,
         "may_retry": operator and wanted.state in SENDABLE,
