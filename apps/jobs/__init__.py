@@ -1,1 +1,1 @@
-"""Job records from the clusters' accounting, the collector that fetches them, and the totals counted from them."""
+"""Job records from accounting, proofs of their requests, queue counts, and totals."""

@@ -1,4 +1,4 @@
-"""Jobs and totals to look at, and the map from accounts to experiments."""
+"""Jobs and totals, read-only, and account maps."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class QueueReadingAdmin(ReadOnlyAdmin):
 @admin.register(HourlyTotals)
 class HourlyTotalsAdmin(ReadOnlyAdmin):
     list_display = ["hour", "cluster", "experiment", "request_key", "stage", "state", "jobs", "core_seconds"]
-    # Within an hour as the index of its one constraint has it, so that it is read from there in this order.
+    # The order of the index of its constraint.
     ordering = ["-hour", "-cluster_id", "-experiment_id", "-request_key", "-stage", "-state"]
     last_row = MOST_ROWS
 

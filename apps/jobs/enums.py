@@ -1,4 +1,4 @@
-"""End states of jobs, and which of them count as failed or interrupted."""
+"""End states of jobs and their groups, and proofs of requests."""
 
 from django.db import models
 
@@ -21,7 +21,7 @@ FAILED_STATES = frozenset(
 #: Neither completed nor failed: stopped by a user or by the scheduler.
 INTERRUPTED_STATES = frozenset({JobState.CANCELLED, JobState.PREEMPTED, JobState.REQUEUED})
 
-#: All end states, worst first: the worst of an array's tasks stands for the array.
+#: All end states, worst first. An array has the worst state of its tasks.
 WORST_FIRST = (
     JobState.FAILED,
     JobState.OUT_OF_MEMORY,
@@ -75,7 +75,7 @@ class MappedName(models.TextChoices):
 
 
 class MaskedPart(models.TextChoices):
-    """What a masking rule looks at; the values are those of `core.masking.Rule`."""
+    """Part that a masking rule applies to; the values are those of `core.masking.Rule`."""
 
     NAME = "name", "Name"
     VALUE = "value", "Value"

@@ -1,4 +1,4 @@
-"""What happens to job records, and to the rules of what is masked in them."""
+"""Events of job records, claims and masking rules."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 

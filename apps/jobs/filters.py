@@ -1,4 +1,4 @@
-"""The filters of the job list, in its address and in the API."""
+"""Filters of the job list, for page and API."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ class WholeNumberFilter(filters.NumberFilter):
 
 
 class JobFilter(filters.FilterSet):
-    """Filters of the job list; text filters match exactly."""
+    """Filters of the job list; texts match exactly."""
 
     job = filters.CharFilter(method="by_id", label="Job ID", max_length=64)
     state = filters.ChoiceFilter(

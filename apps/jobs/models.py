@@ -1,4 +1,4 @@
-"""Jobs as accounting tells of them, how far each cluster is collected, hourly totals, and rules of what is masked."""
+"""Jobs from accounting, proofs of their requests, collection state, totals, queue counts, masking rules."""
 
 from collections.abc import Callable
 from typing import Self
@@ -16,15 +16,15 @@ _FAILED = sorted(state.value for state in FAILED_STATES)
 
 
 class JobQuerySet(ExperimentQuerySet[M]):
-    """Jobs; those of no experiment are seen by the OPG alone."""
+    """Jobs; only the OPG can see those without an experiment."""
 
     def failed(self) -> Self:
-        """Keep the jobs whose end counts as failure; cancelled, preempted and requeued ones do not."""
+        """Keep failed jobs; cancelled, preempted and requeued ones do not count as failed."""
         return self.filter(state__in=_FAILED)
 
 
 class Job(models.Model):
-    """One attempt of one finished job. Written by the collector; all text in it comes from the job's owner."""
+    """One attempt of one finished job. All its text comes from the job's owner."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs", db_index=False)
     job_id = models.CharField(max_length=64, help_text="As shown to users: 4711, 86_3, 87+1.")
@@ -139,12 +139,12 @@ class Job(models.Model):
 
     @property
     def queued_seconds(self) -> float | None:
-        """Return how long the job waited to start; None for one that never did."""
+        """Return the queue time; None if the job never started."""
         return (self.started_at - self.submitted_at).total_seconds() if self.started_at else None
 
     @property
     def core_seconds(self) -> int:
-        """Return the time that the job kept cores from others: wall time by cores."""
+        """Return wall time × cores."""
         return self.wall_seconds * self.cpus
 
 
@@ -217,7 +217,7 @@ class ClaimAcceptance(models.Model):
 
 
 class Collection(models.Model):
-    """How far a cluster's accounting is collected, and how the last attempt went."""
+    """Collection state of a cluster."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="collection")
     collected_until = models.DateTimeField(help_text="All jobs that ended before are collected.")
@@ -231,12 +231,12 @@ class Collection(models.Model):
 
     @property
     def lag_seconds(self) -> float | None:
-        """Return how far the jobs were behind when the cluster was last asked."""
+        """Return how far behind the jobs were in the last run."""
         return (self.last_run_at - self.collected_until).total_seconds() if self.last_run_at else None
 
 
 class HourlyTotals(models.Model):
-    """Sums over the jobs that ended in one hour; every figure equals a recount of those rows."""
+    """Totals of the jobs that finished in one hour; every figure equals a recount."""
 
     hour = models.DateTimeField()
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
@@ -273,7 +273,7 @@ class HourlyTotals(models.Model):
 
 
 class HourlyEnds(models.Model):
-    """How the jobs of one hour ended: `HourlyTotals`, summed over requests and stages. Written along with them."""
+    """`HourlyTotals` summed over requests and stages, written along with them."""
 
     hour = models.DateTimeField()
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
@@ -297,11 +297,7 @@ class HourlyEnds(models.Model):
 
 
 class DirtyHour(models.Model):
-    """A note that jobs of this hour have changed since its totals were counted.
-
-    Rows are only added, never changed, so writers neither wait for each other nor for the recount; several notes
-    for one hour are normal.
-    """
+    """A note that an hour must be recounted. Rows are only added, so that writers never wait; duplicates are normal."""
 
     hour = models.DateTimeField(db_index=True)
 
@@ -310,7 +306,7 @@ class DirtyHour(models.Model):
 
 
 class QueueReading(models.Model):
-    """When a cluster was last asked for what waits and runs, and how that went."""
+    """The last reading of the queue of a cluster."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="queue_reading")
     at = models.DateTimeField(null=True, blank=True, help_text="Time of the last answer. Empty: none yet.")
@@ -321,7 +317,7 @@ class QueueReading(models.Model):
 
 
 class QueueCount(models.Model):
-    """How many jobs of a request's stage wait, run and are held on a cluster, as of its last reading."""
+    """Unfinished jobs of a stage on a cluster, as of its last reading."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="queue_counts")
@@ -339,7 +335,7 @@ class QueueCount(models.Model):
 
 
 class MaskingRule(models.Model):
-    """One more thing that capture and the collector mask before they write it anywhere, beside CAPTURE_MASK_NAMES."""
+    """A pattern that capture and collector mask, in addition to CAPTURE_MASK_NAMES."""
 
     applies_to = models.CharField(
         max_length=8, choices=MaskedPart, help_text="Part that the pattern is matched against."

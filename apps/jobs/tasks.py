@@ -1,4 +1,4 @@
-"""Celery tasks: collecting from each cluster, and the totals."""
+"""Celery tasks: collection of each cluster, and totals."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -11,7 +11,7 @@ from apps.jobs.domain.rollups import recompute_dirty_hours
 
 @shared_task
 def collect_all() -> None:
-    """Send one task for each cluster, so that a slow one keeps no other waiting."""
+    """Start a task for each cluster, so that slow ones do not delay others."""
     for pk in Cluster.objects.filter(collects=True).values_list("pk", flat=True):
         enqueue("apps.jobs.tasks.collect_cluster", cluster_id=pk)
 

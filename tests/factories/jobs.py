@@ -15,15 +15,8 @@ AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 def record(number: int = 1, **changes: object) -> JobRecord:
     """A completed job of NOvA that ran from 10:05 to 11:05."""
-    base = JobRecord(
-        job_id=str(number),
-        raw_id=number,
-        spool_id=str(number),
-        attempt=1,
-        state=JobState.COMPLETED,
-        exit_code=0,
-        signal=0,
-        submitted_at=AT - timedelta(hours=2),
+    base = replace(
+        bare(number, submitted_at=AT - timedelta(hours=2)),
         started_at=AT - timedelta(hours=1, minutes=55),
         ended_at=AT - timedelta(minutes=55),
         host="node01",

@@ -25,16 +25,16 @@ from apps.jobs.models import Collection, Job
 
 log = logging.getLogger(__name__)
 
-#: How far the first collection looks back.
+#: How far back the first collection starts.
 FIRST_REACH = timedelta(hours=24)
-#: Accounting is written some seconds after a job ends, so each run looks again at the last minutes ...
+#: Accounting lags behind the jobs, so each run reads the last minutes again ...
 OVERLAP = timedelta(minutes=15)
-#: ... and every hour at the last day, for what came late or was corrected.
+#: ... and once an hour the last day, for late records and corrections.
 RECHECK_EVERY = timedelta(hours=1)
 RECHECK_REACH = timedelta(hours=24)
-#: The end of the window: jobs younger than this may not be written yet.
+#: Jobs that finished later than this ago may not be written yet.
 LAG = timedelta(seconds=2)
-#: A long window is asked for in slices, and so many of them in one run; the next run goes on.
+#: A long window is read in slices, a limited number per run.
 SLICE = timedelta(hours=6)
 SLICES_A_RUN = 8
 CHUNK = 500
@@ -44,7 +44,7 @@ _COLLECTOR_LOCK = 4_716_001
 
 @dataclass(frozen=True)
 class Collected:
-    """What one run brought in; `problem` says why it stopped, `caught_up` whether the window reached the present."""
+    """Result of one run; `problem` says why it stopped, `caught_up` whether it reached the present."""
 
     new: int = 0
     changed: int = 0
@@ -53,10 +53,10 @@ class Collected:
 
 
 def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None:
-    """Bring in what the cluster's accounting tells of jobs that ended; None when another process is at it.
+    """Collect finished jobs from a cluster's accounting; None if another process is doing so.
 
-    Each chunk of jobs commits with its event, so that a kill loses and doubles nothing: the next run asks again for
-    the same window. A cluster that cannot be asked has the reason in its `Collection`; nothing is raised.
+    Each chunk commits with its event; after a kill the next run reads the same window again. If the cluster is
+    unreachable, the reason is in its `Collection`; nothing is raised.
     """
     with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
@@ -82,7 +82,7 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
             mine.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
-        if reason != collection.last_error:  # else it was told before, and would be every 15 s
+        if reason != collection.last_error:  # not every 15 s
             log.warning("cluster %s cannot be collected: %s", cluster.name, error)
         mine.update(last_run_at=at, last_error=reason)
         return Collected(new, changed, problem=str(error))
@@ -94,7 +94,7 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
 
 
 def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collection:
-    """Let the next runs begin at `since`. Jobs that are here already stay as they are."""
+    """Let the next run start at `since`. Existing jobs are kept."""
     collection, _ = Collection.objects.update_or_create(
         cluster=cluster, defaults={"collected_until": since, "rechecked_at": at}
     )
@@ -126,12 +126,12 @@ def _chunks(records: Iterable[JobRecord]) -> Iterator[list[JobRecord]]:
 
 @transaction.atomic
 def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetime) -> tuple[int, int]:
-    """Insert the attempts that are new, correct those that differ; return how many of each.
+    """Insert new attempts and correct changed ones; return how many of each.
 
-    Publishes one `jobs.collected` for both, with their ids and those of them that failed.
+    Publishes one `jobs.collected` with the IDs of both and of the failed ones.
     """
     wanted = {key_of(record): record for record in records}
-    # One writer per cluster from here to the commit: so what is read as new stays new.
+    # One writer per cluster until the commit.
     Collection.objects.select_for_update().get(cluster=cluster)
     ids = {job_id for job_id, _, _ in wanted}
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
@@ -181,7 +181,7 @@ def _digest(record: JobRecord, rules: list[Rule]) -> str:
 
 
 def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:
-    """Mask what `sbatch --export=TOKEN=…` and comments tell, by the rules for environments."""
+    """Mask secrets in command line and comment, such as `sbatch --export=TOKEN=…`."""
     return {**values, **{name: masker.mask_text(values[name]) for name in ("submit_line", "comment")}}
 
 

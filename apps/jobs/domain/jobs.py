@@ -1,4 +1,4 @@
-"""Reading jobs and how far they are collected. The totals are read in `totals`."""
+"""Reading jobs, and how far they are collected."""
 
 from datetime import datetime
 
@@ -8,20 +8,20 @@ from apps.accounts.models import User
 from apps.core.models import Heartbeat
 from apps.jobs.models import Collection, Job
 
-#: The name of the heartbeat that tells as of when the totals are right.
+#: Heartbeat with the as-of time of the totals.
 TOTALS_HEART = "job totals"
 
-#: How many related jobs a page shows.
+#: Related jobs on a page.
 RELATED = 20
 
 
 def jobs_for_list(user: User) -> QuerySet[Job]:
-    """Return what the person may see, ready for a list."""
+    """Return the jobs that a user can see, for a list."""
     return Job.objects.visible_to(user).select_related("cluster", "experiment", "site")
 
 
 def other_attempts(job: Job) -> list[Job]:
-    """Return the other attempts of the same job, first to last, to whoever may see this one."""
+    """Return the other attempts of a job, for users who can see this one."""
     attempts = Job.objects.filter(
         cluster=job.cluster_id, job_id=job.job_id, raw_id=job.raw_id, user=job.user, experiment=job.experiment
     )
@@ -29,7 +29,7 @@ def other_attempts(job: Job) -> list[Job]:
 
 
 def array_siblings(job: Job) -> list[Job]:
-    """Return other tasks of the same array, those that failed first, to whoever may see this one."""
+    """Return other tasks of the array, failed ones first, for users who can see this one."""
     tasks = Job.objects.filter(
         cluster=job.cluster_id, spool_id=job.spool_id, submitted_at=job.submitted_at, experiment=job.experiment
     ).exclude(job_id=job.job_id)
@@ -39,20 +39,20 @@ def array_siblings(job: Job) -> list[Job]:
 
 
 def collections() -> list[Collection]:
-    """Return how far each cluster that is collected has come."""
+    """Return the collection state of each cluster."""
     return list(Collection.objects.filter(cluster__collects=True).select_related("cluster").order_by("cluster__name"))
 
 
 def totals_as_of() -> datetime | None:
-    """Return the moment up to which the hourly totals hold every job collected."""
+    """Return the as-of time of the hourly totals."""
     return Heartbeat.objects.filter(name=TOTALS_HEART).values_list("at", flat=True).first()
 
 
 def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
-    """Return the jobs whose script had one of these ids in the spool, for whoever knows the script."""
+    """Return the jobs whose script has one of these IDs in the spool, for callers that know the script."""
     return Job.objects.filter(cluster_id=cluster_id, spool_id__in=spool_ids)
 
 
 def matches_id(text: str) -> Q:
-    """Return the condition for a job id as somebody writes it; that of an array finds all its tasks."""
+    """Return the condition for a job ID as users write it; that of an array finds all its tasks."""
     return Q(job_id=text) | Q(spool_id=text)

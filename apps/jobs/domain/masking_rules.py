@@ -1,4 +1,4 @@
-"""Masking rules of the back office, beside those of the settings."""
+"""Masking rules from the admin, in addition to the settings."""
 
 from datetime import datetime
 
@@ -11,13 +11,13 @@ from apps.jobs.models import MaskingRule
 
 
 def current_rules() -> list[Rule]:
-    """Return the rules that are in force."""
+    """Return the enabled rules."""
     return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
 
 
 @transaction.atomic
 def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
-    """Keep a rule that was made or changed; captures take it with their next heartbeat. Raises `ValidationError`."""
+    """Store a new or changed rule; captures fetch it with their next heartbeat. Raises `ValidationError`."""
     rule.full_clean()
     rule.save()
     publish(
@@ -25,13 +25,13 @@ def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None
         target=rule,
         by=by,
         at=at,
-        new="in force" if rule.enabled else "not in force",
+        new="enabled" if rule.enabled else "disabled",
         data={"applies_to": rule.applies_to, "pattern": rule.pattern},
     )
 
 
 @transaction.atomic
 def delete_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
-    """Take a rule out of force for good; what was masked stays masked."""
+    """Delete a rule; masked values stay masked."""
     publish(kind="masking_rule.deleted", target=rule, by=by, at=at, data={"pattern": rule.pattern})
     rule.delete()

@@ -74,9 +74,9 @@ def record_array(*, cluster: Cluster, spool_id: str, request: Request, sent_at: 
 
 
 def locate_log(*, job: Job, script: bytes, environment: Mapping[str, str], at: datetime) -> LogPaths | None:
-    """Ask the job's scheduler where its output lies and store the answer; None when nobody knows.
+    """Ask the scheduler for the log paths of a job and store them; None if they are unknown.
 
-    The path is not opened. Raises `SchedulerError` when the adapter cannot say just now.
+    The paths are not opened. Raises `SchedulerError` if the adapter cannot answer now.
     """
     scheduler = adapter_of(job.cluster)
     try:

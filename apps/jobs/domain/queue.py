@@ -1,4 +1,4 @@
-"""What waits and runs for each request: asked of the schedulers, stored by stage, and read as they said last."""
+"""Queued and running jobs of each request by stage, as of the last reading of the schedulers."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,12 +20,12 @@ from apps.production.models import Request
 
 log = logging.getLogger(__name__)
 
-#: Spool and scheduler may round the moment of a submission differently.
+#: Spool and scheduler may round the time of a submission differently.
 _SAME_SUBMISSION = timedelta(seconds=2)
 
 
 class Origin(NamedTuple):
-    """What the environment of a submission named: a request, and one of its stages."""
+    """Request and stage named in the environment of a submission, and its user."""
 
     submitted_at: datetime
     request_key: str
@@ -33,20 +33,20 @@ class Origin(NamedTuple):
     user: str = ""
 
 
-#: The submissions that named a request, by their id in the spool; ids are recycled.
+#: Submissions that name a request, by ID in the spool. IDs are recycled.
 Origins = Mapping[str, Sequence[Origin]]
 
 
 def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]], Origins], at: datetime) -> str:
-    """Ask a cluster what waits and runs, and store it by request and stage; return why not, or an empty text.
+    """Read the queue of a cluster and store it by request and stage; return an error text, or an empty one.
 
-    `origins_of` looks up the origins of jobs by their ids in the spool: the scheduler knows no environments. What
-    was known stays, with its time, where the cluster cannot be asked.
+    `origins_of` looks up origins by ID in the spool, because schedulers do not report environments. If the cluster
+    is unreachable, the previous counts stay with their time.
     """
     try:
         scheduler = adapter_of(cluster)
         if not isinstance(scheduler, KnowsQueue):
-            raise SchedulerError(f"the adapter {cluster.scheduler} cannot be asked what waits and runs")
+            raise SchedulerError(f"the adapter {cluster.scheduler} cannot be asked for its queue")
         found = list(scheduler.current_jobs())
     except Exception as error:  # a third party's adapter may raise anything
         if not isinstance(error, SchedulerError):
@@ -61,7 +61,7 @@ def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]
 
 @transaction.atomic
 def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Origins, at: datetime) -> None:
-    """Let these counts take the place of the cluster's earlier ones. Jobs of no request are left out."""
+    """Replace the counts of a cluster. Jobs without a request are left out."""
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
     counts: dict[tuple[int, str], QueueCount] = {}
@@ -107,7 +107,7 @@ def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[
 
 @dataclass(frozen=True)
 class Waiting:
-    """Jobs that have not ended."""
+    """Unfinished jobs."""
 
     queued: int = 0
     running: int = 0
@@ -119,7 +119,7 @@ class Waiting:
 
 
 def queue_known() -> tuple[datetime | None, list[str]]:
-    """Return the oldest moment of the readings there are, and the clusters that have not said anything."""
+    """Return the time of the oldest reading, and the clusters without one."""
     collected = set(Collection.objects.filter(cluster__collects=True).values_list("cluster__name", flat=True))
     answered = QueueReading.objects.filter(cluster__collects=True).values_list("cluster__name", "at")
     read = {name: at for name, at in answered if at is not None}
@@ -127,7 +127,7 @@ def queue_known() -> tuple[datetime | None, list[str]]:
 
 
 def waiting_of(request: Request) -> dict[str, Waiting]:
-    """Return the jobs of each stage that have not ended, as the queues said last, by its name in small letters."""
+    """Return the unfinished jobs of each stage as of the last readings, by its name in lower case."""
     sums: dict[str, Waiting] = {}
     for row in QueueCount.objects.filter(request=request):
         one = sums.get(row.stage.casefold(), Waiting())

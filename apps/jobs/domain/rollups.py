@@ -1,4 +1,4 @@
-"""Keep the hourly totals of jobs equal to a recount, by dirty hours."""
+"""Hourly totals of jobs, kept equal to a recount by notes of dirty hours."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -14,15 +14,12 @@ _TOTALS_LOCK = 4_716_002
 
 
 def mark_dirty(hours: Iterable[datetime]) -> None:
-    """Note, in the caller's transaction, that the totals of these hours must be counted anew."""
+    """Note, in the caller's transaction, that these hours must be recounted."""
     DirtyHour.objects.bulk_create([DirtyHour(hour=hour) for hour in sorted(set(hours))])
 
 
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
-    """Count the totals of changed hours anew, newest first; return how many hours.
-
-    When all are done the totals are right as of `at`, which is noted.
-    """
+    """Recount dirty hours, newest first; return how many. When none is left, the totals are as of `at`."""
     hours = list(DirtyHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[: limit + 1])
     for hour in hours[:limit]:
         recompute_hour(hour=hour)
@@ -33,10 +30,10 @@ def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
 
 @transaction.atomic
 def recompute_hour(*, hour: datetime) -> None:
-    """Count one hour's totals anew, if it has a note, and remove the notes that were there before the count.
+    """Recount one hour if it has notes, and remove them first.
 
-    A note and its jobs commit together, and the count is a later statement than the removal: so each removed note's
-    jobs are in the count, and those that commit meanwhile keep theirs.
+    Notes commit with their jobs, and the count is a later statement than the removal: the jobs of every removed note
+    are counted, and jobs that commit meanwhile keep their notes.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_TOTALS_LOCK, int(hour.timestamp()) // 3600])
@@ -77,7 +74,7 @@ def recompute_hour(*, hour: datetime) -> None:
 
 
 def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
-    """Return the sums of totals over requests and stages, not saved yet."""
+    """Return the unsaved sums of totals over requests and stages."""
     found: dict[tuple[object, ...], HourlyEnds] = {}
     for row in totals:
         key = {name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")}

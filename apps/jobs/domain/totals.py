@@ -1,4 +1,4 @@
-"""Reading the hourly totals: by stage of requests, hours lost, the week's report. Never counts jobs."""
+"""Reading the hourly totals: stages of requests, wasted hours, report of the week. Never counts jobs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.production.models import Request
 
 DAYS = 7
-#: How many rows a table of stages shows.
+#: Rows in the table of stages.
 MOST_STAGES = 12
 
 
 @dataclass
 class Sums:
-    """Totals of some jobs that ended; `name` and `query` say which, the latter as parameters of the job list."""
+    """Totals of some finished jobs; `query` has the parameters of their job list."""
 
     name: str = ""
     query: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Sums:
 
     @property
     def address(self) -> str:
-        """Return the query string of the list of these jobs."""
+        """Return the query string of their job list."""
         return "?" + urlencode(self.query)
 
     @property
@@ -72,10 +72,7 @@ class Sums:
 
 
 def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
-    """Return the sums of the stages that jobs of these requests name, in one query.
-
-    They are by the request's primary key, then by the stage's name in small letters, in its order.
-    """
+    """Return the sums by primary key of the request and lower-case name of the stage, in one query."""
     requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
     found: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
     totals = (
@@ -98,7 +95,7 @@ def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
 
 @dataclass
 class Report:
-    """The jobs that ended since `since`: all, and by what they are grouped by."""
+    """Totals of jobs finished since `since`: all, and by group."""
 
     since: datetime
     all: Sums
@@ -109,20 +106,20 @@ class Report:
 
     @property
     def waste_by_state(self) -> list[Sums]:
-        """Return the ends that count as failure, dearest first."""
+        """Return the failure states, most expensive first."""
         failures = [sums for sums in self.by_state if sums.failed]
         return sorted(failures, key=lambda sums: -sums.wasted_core_seconds)
 
 
 def wasted_hours(user: User, *, at: datetime) -> Report:
-    """Return what the failures of the last seven days cost, by how the jobs ended."""
+    """Return the wasted hours of the last seven days by end state."""
     since = hour_of(at - timedelta(days=DAYS))
     rows = _sums(_since(user, since), "state")
     return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
 
 
 def week(user: User, *, at: datetime, zone: tzinfo) -> Report:
-    """Return the report of today and the six days before it, as days are in `zone`."""
+    """Return the report of today and the previous six days in a time zone."""
     first = at.astimezone(zone).date() - timedelta(days=DAYS - 1)
     since = _midnight(first, zone)
     ends = _since(user, since)
@@ -165,7 +162,7 @@ def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
 
 
 def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) -> list[Sums]:
-    """Sum up rows that agree in some columns; `filters` maps parameters of the job list to those columns."""
+    """Sum rows by columns; `filters` maps parameters of the job list to them."""
     groups: dict[tuple[str, ...], Sums] = {}
     for row in rows:
         values = {name: str(row[column]) for name, column in filters.items()}

@@ -1,4 +1,4 @@
-"""What the hourly totals count that has delivered nothing: jobs of a test, and attempts before the last one."""
+"""Jobs in the hourly totals that delivered nothing: tests, and attempts before the last one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from apps.jobs.domain.proof import SKEW
 from apps.production.enums import RequestState
 from apps.production.models import Request
 
-#: While a request is testing, none of its jobs is of production.
+#: While a request is testing, none of its jobs counts as production.
 _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 
-#: What the hourly totals hold too many of: jobs of before production, and attempts that completed but were followed
-#: by another. Both are few, and each has an index; LATERAL, so that these are used for each request by itself.
+#: Jobs submitted before production, and completed attempts followed by another. Both are few and indexed; LATERAL
+#: makes PostgreSQL use the indexes for each request.
 _LEFT_OUT = """
 WITH asked AS (
     SELECT * FROM unnest(%(keys)s::text[], %(experiments)s::bigint[], %(begins)s::timestamptz[])
@@ -50,7 +50,7 @@ SELECT asked.key, followed.* FROM asked, LATERAL (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What of a stage's totals is no job of production: completed attempts, completed jobs, and jobs that ended."""
+    """Totals of a stage that are not production: completed attempts, completed jobs, and finished jobs."""
 
     completed: int = 0
     tests: int = 0
@@ -58,7 +58,7 @@ class LeftOut:
 
 
 def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
-    """Return what to take from the totals of stages, by the request's key and the stage's name in small letters."""
+    """Return what to subtract from totals, by key of the request and lower-case name of the stage."""
     if not requests:
         return {}
     begins = _begins(requests)
@@ -78,7 +78,7 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
 
 
 def _begins(requests: Sequence[Request]) -> dict[int, datetime]:
-    """Return when production began: after the last test, or the last time in the queue; not where it never was."""
+    """Return when production of each request started: after the last test, or when it last entered the queue."""
     moves = Event.objects.filter(
         Q(old=RequestState.TESTING) | Q(new__in=(RequestState.QUEUED, RequestState.TESTING)),
         target_type=Request._meta.label_lower,

@@ -1,4 +1,4 @@
-"""The geometry of the report's chart: plain numbers for an SVG, every mark with its title and its link."""
+"""The bars of the report's chart, in SVG coordinates."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ WIDTH, HEIGHT, GAP = 700, 160, 10
 
 @dataclass(frozen=True)
 class Bar:
-    """One part of a column: its colour class, where it stands, what it counts and the list behind it."""
+    """One part of a column, with colour class, title and link."""
 
     kind: str
     x: float
@@ -21,7 +21,7 @@ class Bar:
 
 
 def columns(groups: list[Sums]) -> list[Bar]:
-    """Return one column per group, the failed jobs at its foot, the tallest as high as the chart."""
+    """Return a column per group, failed jobs at the bottom, scaled to the highest."""
     most = max((group.jobs for group in groups), default=0)
     step = WIDTH / len(groups) if groups else 0
     bars = []

@@ -1,4 +1,4 @@
-"""`manage.py collect`: bring in the finished jobs of one cluster by hand. Beat does the same every 15 s."""
+"""`manage.py collect`: collect the finished jobs of one cluster. Beat does the same every 15 s."""
 
 import signal
 import sys
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             self._keep_on(cluster)
 
     def _once(self, cluster: Cluster) -> None:
-        """Run until the window reaches the present, so that a long one is not left half done."""
+        """Run until the window reaches the present."""
         caught_up = False
         while not caught_up:
             done = collect_finished_jobs(cluster=cluster, at=timezone.now())
