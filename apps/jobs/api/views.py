@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
@@ -40,7 +39,6 @@ class ClaimViewSet(OfRequests):
         }
         return Response(ClaimsReader(content).data)
 
-    @extend_schema(responses=ClaimsReader)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the jobs that claim to belong to a request, by array, and the accepted claims."""
         return self.answer(self.get_object())

@@ -70,10 +70,9 @@ def _decide(
 
 
 def _claims_page(request: AuthenticatedRequest, wanted: Request, form: Form | None = None) -> HttpResponse:
-    found = domain.claims_of(wanted)
     context = {
         "object": wanted,
-        "claims": found,
+        "claims": domain.claims_of(wanted),
         "acceptances": domain.acceptances_of_claims(wanted),
         "may_decide": may(request.user, Actor.OPERATOR, wanted),
         "accept_form": form if isinstance(form, AcceptClaimsForm) else AcceptClaimsForm(),
