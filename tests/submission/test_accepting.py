@@ -92,7 +92,7 @@ def test_not_while_jobs_may_still_come(running, send, approver, end_jobs, cluste
         accept(running, approver)
     end_jobs(array, failed={0}, at=AT)
     dispatch.refresh_progress(cluster=cluster, at=AT)
-    with pytest.raises(InvalidTransition, match="stage before it still waits"):
+    with pytest.raises(InvalidTransition, match="previous stage still waits"):
         accept(running, approver, position=1)
     with pytest.raises(InvalidTransition, match="no such stage"):
         accept(running, approver, position=7)
@@ -112,7 +112,7 @@ def test_only_the_opg_with_a_reason_and_once(running, send, approver, liaison, s
     accept(running, approver)
     with pytest.raises(InvalidTransition, match="opg-one already accepted stage one"):
         accept(running, shifter)
-    with pytest.raises(InvalidTransition, match="Withdraw that first"):
+    with pytest.raises(InvalidTransition, match="Revoke that first"):
         retry_failed(request=running.request, position=0, by=shifter, at=AT)
 
 

@@ -121,7 +121,7 @@ def test_who_may_not_and_what_is_wrong(keep_up, make, liaison, shifter):
         assert list(caught.value.problems) == [field]
     with pytest.raises(InvalidFields, match="need a limit"):
         limit(assignment, shifter, None)
-    with pytest.raises(StaleState, match="3 now"):
+    with pytest.raises(StaleState, match="meanwhile to 3"):
         limit(assignment, shifter, 5, was=4)
     with pytest.raises(InvalidTransition, match="no cluster is chosen"):
         set_limit(request=make("queued"), most_in_flight=5, by=shifter, at=AT, reason="x")
