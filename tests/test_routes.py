@@ -61,6 +61,9 @@ EXPECTED = {
     "api:archived-job-script": OF_EXPERIMENT,
     "api:archived-job-tar": ALL,
     "api:archived-job-unpin": OF_EXPERIMENT,
+    "api:claim-accept": OPERATOR,
+    "api:claim-detail": OF_EXPERIMENT,
+    "api:claim-withdraw": OPERATOR,
     "api:comment-detail": NONE,  # there is none yet
     "api:comment-list": OF_EXPERIMENT,
     "api:comment-reopen": NONE,
@@ -180,8 +183,11 @@ EXPECTED = {
     "diagnosis:harvest-again": OF_EXPERIMENT,
     "diagnosis:log": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,
+    "jobs:accept-claims": OPERATOR,
+    "jobs:claims": OF_EXPERIMENT,
     "jobs:list": ALL,
     "jobs:reports": ALL,
+    "jobs:withdraw-claims": OPERATOR,
     "notifications:add-webhook": ALL,
     "notifications:change-webhook": "hhhyyy",  # an experiment's
     "notifications:feed-address": ALL,

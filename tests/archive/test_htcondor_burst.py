@@ -150,7 +150,7 @@ def test_secrets_in_plenty_do_not_keep_capture_busy(schedd, journal):
 
 @pytest.mark.django_db
 def test_accounting_finds_what_was_captured(schedd, home, journal):
-    """Two jobs of a submission: both have its script, its request and its stage."""
+    """Two jobs of a submission: both have its script, its stage, and the request that its environment claims."""
     at = timezone.now() - timedelta(minutes=5)
     times = dict.fromkeys(("QDate", "JobCurrentStartDate", "CompletionDate"), int(at.timestamp()))
     environment = v2({"OPSPORTAL_REQUEST": "MICE-7", "OPSPORTAL_STAGE": "sim"})
@@ -172,7 +172,7 @@ def test_accounting_finds_what_was_captured(schedd, home, journal):
 
     assert (done.new, done.problem) == (2, "")
     jobs = Job.objects.order_by("job_id")
-    assert [(job.job_id, job.request_key, job.stage) for job in jobs] == [
+    assert [(job.job_id, job.claimed_key, job.stage) for job in jobs] == [
         ("7.0", "MICE-7", "sim"),
         ("7.1", "MICE-7", "sim"),
     ]

@@ -31,6 +31,12 @@ class ClaimViewSet(OfRequests):
 
     serializer_class: Any = ClaimsReader
 
+    def get_object(self) -> Request:
+        wanted = super().get_object()
+        if self.action != "retrieve":
+            claims.check_may_decide(self.request.user, wanted)
+        return wanted
+
     def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:
         content = {
             "request": done.key,
