@@ -123,7 +123,7 @@ def test_who_may_not_and_what_is_wrong(keep_up, make, liaison, shifter):
         limit(assignment, shifter, None)
     with pytest.raises(StaleState, match="meanwhile to 3"):
         limit(assignment, shifter, 5, was=4)
-    with pytest.raises(InvalidTransition, match="no cluster is chosen"):
+    with pytest.raises(InvalidTransition, match="has no cluster"):
         set_limit(request=make("queued"), most_in_flight=5, by=shifter, at=AT, reason="x")
     assert not Event.objects.filter(kind="submission.limit_set").exists()
     assert Assignment.objects.get(pk=assignment.pk).most_in_flight == 3
