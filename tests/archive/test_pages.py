@@ -1,4 +1,7 @@
+import random
 import re
+import string
+import time
 
 import pytest
 from django.urls import reverse
@@ -143,6 +146,24 @@ def test_no_page_has_a_hidden_character_of_a_job(client, shifter):
         '<span class="hidden-char" title="RIGHT-TO-LEFT OVERRIDE">U+202E</span>'
         in client.get(reverse("archive:job", args=[one.pk])).content.decode()
     )
+
+
+def test_pages_of_scripts_made_to_be_slow_answer(client, shifter):
+    """A word of 200 kB after `<<` took a web worker minutes, as did comparing it."""
+    word = "".join(random.Random(1).choices(string.ascii_letters, k=190_000)).encode()
+    store(*(captured_job(n, script=b"#!/bin/sh\ncat <<" + word + b"%d\n" % n) for n in (1, 2)))
+    one, other = ArchivedJob.objects.order_by("job_id")
+    client.force_login(shifter)
+    client.get(reverse("archive:jobs"))
+
+    for path in (
+        reverse("archive:job", args=[one.pk]),
+        reverse("archive:diff", args=[one.pk]) + f"?other={other.pk}",
+    ):
+        began = time.monotonic()
+        page = client.get(path).content
+        assert time.monotonic() - began < 5, path  # with the start of the process, on a busy machine
+        assert word in page
 
 
 def test_job_page_of_a_long_script_leads_to_the_raw_one(client, shifter):
