@@ -12,5 +12,5 @@ def may_run(user: Principal, request: Request) -> bool:
 
 
 def may_waive(user: Principal, request: Request) -> bool:
-    """Whether a user may waive: an approver who neither created nor submitted the request."""
+    """Whether a user may waive: an approver who neither created, edited nor submitted the request."""
     return may(user, Actor.APPROVER, request)

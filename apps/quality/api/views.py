@@ -75,7 +75,7 @@ class QualityViewSet(OfRequests):
 
     @command(WaiveWriter, StandingReader)
     def waive(self, wanted: Request, **given: Any) -> None:
-        """Waive a result; allowed for approvers who neither created nor submitted the request."""
+        """Waive a result; allowed for approvers who neither created, edited nor submitted the request."""
         runs.waive_result(request=wanted, **given)
 
     @command(WithdrawWaiverWriter, StandingReader, url_path="withdraw-waiver")

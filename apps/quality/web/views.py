@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -61,8 +60,7 @@ def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def _sign(request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
     """Waive a result or withdraw a waiver; problems are shown in the form."""
     wanted = request_or_404(request.user, key)
-    if not may_waive(request.user, wanted):
-        raise PermissionDenied("Only an approver who neither created nor submitted the request can waive results.")
+    runs.check_may_waive(wanted, request.user)
     if form.is_valid():
         with show_errors(request, form):
             service(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
