@@ -193,7 +193,6 @@ class _View:
         return redirect("accounts:login")
 
 
-@method_decorator(login_not_required, name="dispatch")
 class StartView(_View, OIDCAuthenticationRequestView):
     """Send the browser to the provider."""
 
@@ -207,7 +206,6 @@ class StartView(_View, OIDCAuthenticationRequestView):
         return answer
 
 
-@method_decorator(login_not_required, name="dispatch")
 class CallbackView(_View, OIDCAuthenticationCallbackView):
     """Take the browser back from the provider, logged in or with the reason why not."""
 
