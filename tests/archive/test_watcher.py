@@ -300,6 +300,27 @@ def test_events_of_the_kernel_are_used_on_network_file_systems_too(spool, watch_
     assert len(waiting) == 1
 
 
+def test_directory_that_is_made_while_the_watches_are_set_is_watched(spool, watch_spool, monkeypatch):
+    """It has no event: it was not there when they were listed, and then the one it lies in was not watched yet."""
+    adapter, waiting = SlurmSpool(spool), WaitingEntries()
+    watched = adapter.watched
+
+    def listed_too_early():
+        monkeypatch.setattr(adapter, "watched", watched)
+        listed = watched()
+        (spool / "hash.1").mkdir()
+        return listed
+
+    monkeypatch.setattr(adapter, "watched", listed_too_early, raising=False)
+    watching, _ = watch_spool(adapter, waiting)
+    write_job(spool, 1)
+    end = time.monotonic() + 5
+    while not waiting and time.monotonic() < end:
+        watching.follow(timeout=0.1)
+
+    assert len(waiting) == 1
+
+
 def test_what_another_host_writes_is_captured(tmp_path, spool, monkeypatch):
     """On a real remote file system, of which the kernel tells nothing, and long before the next scan."""
     monkeypatch.setattr("apps.archive.capture.watch.polling.POLL_SECONDS", 0.05)

@@ -36,21 +36,11 @@ class Watcher:
     def refresh(self) -> None:
         """Watch the directories that the spool has now; one that was made anew is watched anew. Raises `OSError`."""
         made = {self._made.get_nowait() for _ in range(self._made.qsize())}
-        directories = {path: identity_of(path).inode for path in self._spool.watched()}
-        polls = self._watch is Watch.POLLING
-        polled = {
-            path: inode
-            for path, inode in directories.items()
-            if polls or (self._watch is Watch.AUTO and is_network(path))
-        }
-        if polled and self._polling is None:
-            logger.info("the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS)
-            self._polling = _Watches(Polling())
-        if self._polling:
-            self._polling.renew(polled, made)
-        if not polls:
-            self._inotify = self._inotify or _Watches(_inotify())
-            self._inotify.renew(directories, made)
+        watched: Mapping[Path, int] = {}
+        # One that was made after they were listed and before the one it lies in was watched has no event.
+        while (directories := {path: identity_of(path).inode for path in self._spool.watched()}) != watched:
+            self._watch_all(directories, made)
+            watched, made = directories, set()
 
     def follow(self, timeout: float) -> None:
         """Take the events that are there; where there are none, wait for some until `timeout` seconds are over."""
@@ -65,6 +55,22 @@ class Watcher:
     def close(self) -> None:
         for watches in filter(None, (self._inotify, self._polling)):
             watches.source.close()
+
+    def _watch_all(self, directories: Mapping[Path, int], made: Set[Path]) -> None:
+        polls = self._watch is Watch.POLLING
+        if not polls:
+            self._inotify = self._inotify or _Watches(_inotify())
+            self._inotify.renew(directories, made)
+        polled = {
+            path: inode
+            for path, inode in directories.items()
+            if polls or (self._watch is Watch.AUTO and is_network(path))
+        }
+        if polled and self._polling is None:
+            logger.info("the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS)
+            self._polling = _Watches(Polling())
+        if self._polling:
+            self._polling.renew(polled, made)
 
     def _handle(self, event: FileEvent) -> None:
         path = event.path
