@@ -10,8 +10,8 @@ from apps.archive.capture.capture import Capture
 from apps.archive.capture.delivery.drain import Drain
 from apps.archive.capture.delivery.keeper import Keeper
 from apps.archive.capture.journal.journal import Journal
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable, Writer
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Spool
 from apps.core.domain.masking import Masker
 

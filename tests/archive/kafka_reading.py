@@ -7,7 +7,7 @@ from datetime import datetime
 
 from confluent_kafka import Message
 
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.entry import CapturedJob
 
 
 def jobs_of(messages: Iterable[Message]) -> list[CapturedJob]:

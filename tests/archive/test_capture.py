@@ -14,7 +14,7 @@ from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.queues import WaitingEntries
 from apps.archive.capture.watch import watcher as watcher_module
 from apps.archive.capture.watch.watcher import Watcher
-from apps.archive.handover.report import CaptureReport
+from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from apps.core.domain.masking import Masker

@@ -15,10 +15,10 @@ from zstandard import ZstdCompressor
 
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
-from apps.archive.handover import batches
-from apps.archive.handover.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
-from apps.archive.handover.report import CaptureReport
 from apps.archive.models import ArchivedJob, CaptureHost
+from apps.archive.wire import batches
+from apps.archive.wire.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
+from apps.archive.wire.report import CaptureReport
 from apps.core.models import Event, Heartbeat
 from apps.jobs.models import MaskingRule
 from tests.contracts.sink import SUBMITTED, a_job

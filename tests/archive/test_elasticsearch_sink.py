@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
+from apps.archive.wire.entry import CapturedJob
 from tests.archive.elasticsearch_reading import job_of
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job, packed
 from tests.relay import Relay

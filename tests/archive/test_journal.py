@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.archive.capture.journal.journal import Journal, JournalError
-from apps.archive.handover.batches import Batch
+from apps.archive.wire.batches import Batch
 from apps.clusters.schedulers.base import Identity
 from tests.factories.archive import START, captured_job, with_identity
 

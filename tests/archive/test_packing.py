@@ -1,6 +1,6 @@
 """Captured jobs in one piece, as journal and sinks get them."""
 
-from apps.archive.handover.batches import PackedJobs, pack, pieces_of, unpack
+from apps.archive.wire.batches import PackedJobs, pack, pieces_of, unpack
 from tests.factories.archive import captured_job
 
 

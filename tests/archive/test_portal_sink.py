@@ -7,11 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from apps.archive.handover.batches import unpack_untrusted
-from apps.archive.handover.report import CaptureReport
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.archive.sinks.portal import PortalClient
 from apps.archive.sinks.registry import open_sink
+from apps.archive.wire.batches import unpack_untrusted
+from apps.archive.wire.report import CaptureReport
 from apps.core.domain.masking import Rule
 from tests.certificates import self_signed, speak_tls
 from tests.contracts.sink import a_job

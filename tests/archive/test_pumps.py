@@ -8,10 +8,10 @@ import pytest
 from apps.archive.domain import comparison, highlight, shown_contents, verification
 from apps.archive.domain.bundle import safe_name
 from apps.archive.domain.search import search, words
-from apps.archive.handover import batches, report
 from apps.archive.sinks import files
 from apps.archive.sinks.elasticsearch.documents import as_json, document
 from apps.archive.sinks.kafka import message
+from apps.archive.wire import batches, report
 from apps.core.domain.masking import Masker, replace_secrets, secrets_of
 from tests.factories.archive import captured_job
 from tests.pumps import PIECES, patterns_of, pumped, slow_inputs, slow_text_here

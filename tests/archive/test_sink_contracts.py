@@ -11,8 +11,8 @@ from django.db import connection
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.contents import read_blob
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob
+from apps.archive.wire.entry import CapturedJob
 from tests.archive.switch import Switch
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job
 

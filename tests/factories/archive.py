@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.handover.batches import Batch
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.batches import Batch
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
 from tests.archive.spool_writer import environment_bytes, script_of
 

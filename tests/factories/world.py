@@ -6,8 +6,8 @@ from pathlib import Path
 
 from apps.accounts.models import Experiment, User
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob
+from apps.archive.wire.entry import CapturedJob
 from apps.core import tasks
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log

@@ -9,7 +9,7 @@ import pytest
 
 from apps.archive.domain.links import captured_origins
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm

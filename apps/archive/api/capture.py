@@ -17,10 +17,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.archive.domain.capture_hosts import host_of, receive_jobs, receive_report
-from apps.archive.handover.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
-from apps.archive.handover.entry import CapturedJob
-from apps.archive.handover.report import CaptureReport
 from apps.archive.models import CaptureHost
+from apps.archive.wire.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
+from apps.archive.wire.entry import CapturedJob
+from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
 from apps.core.domain.tokens import bearer_token

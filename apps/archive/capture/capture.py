@@ -15,9 +15,9 @@ from apps.archive.capture.resources import Tidying
 from apps.archive.capture.spool_reader import Reader
 from apps.archive.capture.watch.base import Watch
 from apps.archive.capture.watch.watcher import Watcher
-from apps.archive.handover.batches import Batch
-from apps.archive.handover.entry import CapturedJob, Clock
-from apps.archive.handover.report import CaptureReport, printable
+from apps.archive.wire.batches import Batch
+from apps.archive.wire.entry import CapturedJob, Clock
+from apps.archive.wire.report import CaptureReport, printable
 from apps.clusters.schedulers.base import Identity, Spool, SpoolError
 from apps.core.domain.masking import Masker
 

@@ -20,7 +20,7 @@ from apps.archive.capture.journal.journal import JournalError
 from apps.archive.capture.masking_rules import KeptRules
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.resources import SWITCH_SECONDS, give_memory_back, go_first
-from apps.archive.handover.report import CaptureReport
+from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.masking import Masker

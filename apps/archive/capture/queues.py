@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from apps.archive.handover.batches import BATCH_JOBS
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.batches import BATCH_JOBS
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 20_000

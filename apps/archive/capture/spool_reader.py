@@ -10,7 +10,7 @@ from pathlib import Path
 
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.watch.watcher import Watcher
-from apps.archive.handover.entry import CapturedJob, Clock
+from apps.archive.wire.entry import CapturedJob, Clock
 from apps.clusters.schedulers.base import (
     EntryIncomplete,
     EntryVanished,

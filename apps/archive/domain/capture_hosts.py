@@ -8,9 +8,9 @@ from django.db import DataError, IntegrityError, transaction
 
 from apps.accounts.models import Principal
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
-from apps.archive.handover.entry import CapturedJob
-from apps.archive.handover.report import CaptureReport
 from apps.archive.models import CaptureHost
+from apps.archive.wire.entry import CapturedJob
+from apps.archive.wire.report import CaptureReport
 from apps.core.domain.events import publish
 from apps.core.domain.health import beat_capture
 from apps.core.domain.tokens import hash_of, new_token

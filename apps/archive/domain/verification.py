@@ -11,8 +11,8 @@ from apps.archive.domain.links import current_masker
 from apps.archive.domain.retention import kept_since
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
 from apps.archive.domain.store.jobs import store_jobs
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KeepsCopies, SchedulerError, StoredCopy

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
+from apps.archive.wire.entry import CapturedJob
 
 PERIODS = {"daily": "{0.year:04}{0.month:02}{0.day:02}", "monthly": "{0.year:04}{0.month:02}", "yearly": "{0.year:04}"}
 NEW = ".new"  # of each cluster: files that are not whole yet

@@ -8,9 +8,9 @@ from typing import Any, Self
 import urllib3
 from django.conf import settings
 
-from apps.archive.handover.batches import MEDIA_TYPE, MOST_BYTES, pack
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
+from apps.archive.wire.batches import MEDIA_TYPE, MOST_BYTES, pack
+from apps.archive.wire.entry import CapturedJob
 from apps.core.domain.masking import Rule
 
 BATCH_BYTES = 8 * 1024 * 1024

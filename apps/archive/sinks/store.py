@@ -10,8 +10,8 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 from django.utils import timezone
 
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
+from apps.archive.wire.entry import CapturedJob
 from apps.core.domain.health import beat_capture
 from apps.core.domain.masking import Rule
 from apps.jobs.domain.masking_rules import current_rules

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core import checks
 
-from apps.archive.handover.report import CaptureReport
 from apps.archive.sinks.registry import SINKS
+from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.plugins import Registry

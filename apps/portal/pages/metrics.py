@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from apps.archive.handover.report import CaptureReport
+from apps.archive.wire.report import CaptureReport
 from apps.core.domain.health import CAPTURE, components
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.domain.jobs import collections

@@ -22,9 +22,9 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from apps.archive.capture.resources import Tidying
-from apps.archive.handover.batches import pieces_of, unpack
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BeginsAhead, SinkError, SinkRefused, SinkUnavailable, Writer
+from apps.archive.wire.batches import pieces_of, unpack
+from apps.archive.wire.entry import CapturedJob
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 from apps.archive.capture.delivery.drain import Drain
 from apps.archive.capture.delivery.isolation import IsolatedSink, Nursery, fork_process
 from apps.archive.capture.journal.journal import Journal, JournalError
-from apps.archive.handover.batches import Batch
-from apps.archive.handover.report import MOST_NAMED, SinkReport, printable
 from apps.archive.sinks.base import Writer
+from apps.archive.wire.batches import Batch
+from apps.archive.wire.report import MOST_NAMED, SinkReport, printable
 from apps.clusters.schedulers.base import Identity
 
 RETRY_SIGNAL = signal.SIGUSR1  # to the process that holds the journal

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from apps.archive.capture.delivery.isolation import Place
 from apps.archive.capture.plan import PlannedPlace, PlannedSink
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BeginsAhead, Sink, SinkUnavailable, SinkURL
+from apps.archive.wire.entry import CapturedJob
 
 _setting_up = threading.Lock()
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apps.archive.capture.journal.schema import PAGE_BYTES, VERSION, OtherVersion, open_file
-from apps.archive.handover.batches import BATCH_JOBS, Batch, PackedJobs, Sighting, microseconds, moment_of, pack, unpack
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.batches import BATCH_JOBS, Batch, PackedJobs, Sighting, microseconds, moment_of, pack, unpack
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
 
 BATCH_BYTES = 3 * 1024 * 1024

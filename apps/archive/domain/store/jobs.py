@@ -15,8 +15,8 @@ from apps.accounts.models import Experiment, Principal
 from apps.archive.domain.store import bulk, compression
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.models import ArchivedJob, Blob, Dictionary
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from apps.core.domain.events import publish

@@ -19,11 +19,11 @@ from apps.archive.capture.journal.journal import DeadLetters, Journal, JournalEr
 from apps.archive.capture.main import CaptureFailed, run
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch
-from apps.archive.handover.report import printable
 from apps.archive.management.plan import plan_capture
 from apps.archive.management.times import time_text
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
 from apps.archive.sinks.registry import open_sinks
+from apps.archive.wire.report import printable
 
 _PROGRAM = Path(__file__).parents[4] / "manage.py"
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Any
 
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.environment import COUNT
 
 _MOST_ID_BYTES = 512  # Elasticsearch takes no longer id

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from django.conf import settings
 
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
 from apps.archive.sinks.elasticsearch.bulk import DEFAULT_LIMIT_BYTES, Bulk, Operation, Refusal
 from apps.archive.sinks.elasticsearch.documents import as_json, document, document_id
 from apps.archive.sinks.elasticsearch.index import Index
+from apps.archive.wire.entry import CapturedJob
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.entry import CapturedJob
 
 VERSION = 1
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from apps.archive.handover.entry import CapturedJob
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
 from apps.archive.sinks.kafka import connection, message
+from apps.archive.wire.entry import CapturedJob
 
 SILENT_SECONDS = 15.0  # without an acknowledgement, until capture is told so
 FAILING_SECONDS = 3.0  # the same, where the client says what fails

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
-from apps.archive.handover.entry import CapturedJob
+from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
 
 VERSION = 1
