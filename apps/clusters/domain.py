@@ -7,7 +7,7 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Scheduler, SchedulerError
-from apps.clusters.schedulers.options import LOG_OWNERS
+from apps.clusters.schedulers.options import LOG_OPTIONS, LOG_OWNERS, LOG_RIGHTS
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.events import publish
 from apps.core.domain.plugins import UnknownPlugin
@@ -28,7 +28,7 @@ def ensure_cluster(
 
 def adapter_of(cluster: Cluster) -> Scheduler:
     """Return the cluster's scheduler adapter. Raises `SchedulerError` when it is unknown or its options are wrong."""
-    options = {name: value for name, value in cluster.options.items() if name != LOG_OWNERS}
+    options = {name: value for name, value in cluster.options.items() if name not in LOG_OPTIONS}
     try:
         return SCHEDULERS.get(cluster.scheduler)(cluster.name, options)
     except UnknownPlugin as error:
@@ -41,3 +41,8 @@ def log_owners_of(cluster: Cluster) -> tuple[str, ...]:
     """Return the accounts, by name or uid, that may own logs of every job of the cluster."""
     names = str(cluster.options.get(LOG_OWNERS, "")).split(",")
     return tuple(name.strip() for name in names if name.strip())
+
+
+def checks_log_rights(cluster: Cluster) -> bool:
+    """Tell whether a job's user must have the right to read a log that the portal shows."""
+    return cluster.options.get(LOG_RIGHTS) is True

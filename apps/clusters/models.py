@@ -3,7 +3,7 @@
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from apps.clusters.schedulers.options import LOG_OWNERS, check_log_owners, read_options
+from apps.clusters.schedulers.options import check_log_options, read_options
 from apps.statusboard.models import Service
 
 
@@ -63,10 +63,8 @@ class Cluster(models.Model):
         except ValueError as error:
             problems["submission"] = str(error)
         try:
-            check_log_owners(self.options.get(LOG_OWNERS, "") if isinstance(self.options, dict) else "")
+            check_log_options(self.options)
         except ValueError as error:
             problems["options"] = str(error)
-        if not isinstance(self.options, dict):
-            problems["options"] = "Write an object: names with values."
         if problems:
             raise ValidationError(problems)

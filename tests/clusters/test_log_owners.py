@@ -1,4 +1,4 @@
-"""The option `log_owners` of a cluster: refused with a clear message before it is used."""
+"""The options `log_owners` and `check_log_rights` of a cluster: refused with a clear message before it is used."""
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -32,3 +32,11 @@ def test_options_are_an_object():
     with pytest.raises(ValidationError) as error:
         Cluster(name="alps", scheduler="slurm", options=["log_owners"]).clean()
     assert "Write an object" in error.value.message_dict["options"][0]
+
+
+@pytest.mark.parametrize("value", ["true", 1, None, "no"])
+def test_check_of_rights_is_true_or_false(value):
+    with pytest.raises(ValidationError) as error:
+        Cluster(name="alps", scheduler="slurm", options={"check_log_rights": value}).clean()
+    assert error.value.message_dict["options"] == ["check_log_rights: write true or false."]
+    Cluster(name="alps", scheduler="slurm", options={"check_log_rights": True}).clean()

@@ -1,10 +1,12 @@
 """Whose files a job may show: its user's, and those of the accounts that the cluster's options allow."""
 
 import os
+import pwd
 
 import pytest
 
 from apps.clusters.domain import adapter_of
+from apps.clusters.schedulers.user_files import Account, account_of
 from apps.diagnosis.domain import log_access as log_access_module
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.log_access import log_access, uid_of
@@ -100,7 +102,30 @@ def test_accounts_are_looked_up_on_this_host():
     assert uid_of("no such user") is uid_of("nul\0") is uid_of("") is None
 
 
-def test_adapter_is_not_given_the_option(job_of):
+def test_rights_of_the_jobs_user_are_checked_only_where_the_cluster_says_so(job_of, roots):
+    """A service account owns the log, and keeps it from the job's user."""
+    job = job_of("alice", "self", log="for the service account alone\n")
+    (roots / "1.out").chmod(0o600)
+    assert texts(log_view(job)) == ["for the service account alone"]
+    job.cluster.options["check_log_rights"] = True
+    view = log_view(job)
+    assert texts(view) == []
+    assert "the job's user alice may not " in view.problem
+
+
+def test_rights_are_those_of_the_uid_in_accounting(job_of):
+    job = job_of("daemon", uid=4711)
+    assert log_access(job).reader is None
+    job.cluster.options = {"check_log_rights": True}
+    assert log_access(job).reader == Account(4711)
+    job.uid = pwd.getpwnam("daemon").pw_uid
+    assert log_access(job).reader == account_of("daemon")
+    job.uid = 0
+    assert log_access(job).reader == Account()
+
+
+def test_adapter_is_not_given_the_options(job_of):
     cluster = job_of("alice", "prodsvc").cluster
+    cluster.options["check_log_rights"] = True
     cluster.scheduler = "slurm"  # which refuses options that it does not know
     assert adapter_of(cluster).name == "slurm"

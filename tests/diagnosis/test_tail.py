@@ -1,12 +1,14 @@
 """Reading a log from its end, and opening it only where that is allowed."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.clusters.schedulers.user_files import Account
 from apps.diagnosis.engine import tail
 from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.tail import LogMissing, LogRefused, LogUnreadable, lines_of, open_log, read_back
@@ -249,3 +251,45 @@ def test_log_in_a_directory_that_the_group_of_another_may_write_to_is_refused(ro
 def test_directory_of_root_may_be_writable_by_its_group(root):
     status = os.stat_result((0o040775, 1, 1, 2, 0, 0, 0, 0, 0, 0))
     assert own(root).directory_problem(status) == ""
+
+
+@pytest.fixture
+def open_root():
+    """A directory for logs that everyone may search, as pytest's own are not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        path = Path(directory)
+        path.chmod(0o755)
+        (path / "nova").mkdir(mode=0o755)
+        (path / "nova/job.log").write_text("mine\n")
+        yield path
+
+
+ALICE = Account(os.getuid() + 1, frozenset({os.getgid()}))
+
+
+@pytest.mark.parametrize(
+    ("made", "mode", "reason"),
+    [
+        ("", 0o700, "may not search directory /tmp/[^/]*$"),
+        ("nova", 0o700, "may not search directory .*/nova$"),
+        ("nova", 0o754 & ~0o010, "may not search directory .*/nova$"),
+        ("nova/job.log", 0o600, "may not read it$"),
+        ("nova/job.log", 0o604, "may not read it$"),
+    ],
+)
+def test_log_that_the_reader_may_not_read_is_refused(open_root, made, mode, reason):
+    service = frozenset({os.getuid()})
+    (open_root / made).chmod(mode)
+    log = open_root / "nova/job.log"
+    assert read(log, LogAccess((open_root,), "alice", ALICE.uid, service))
+    with pytest.raises(LogRefused, match=f"the job's user alice {reason}"):
+        read(log, LogAccess((open_root,), "alice", ALICE.uid, service, reader=ALICE))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_log_that_the_reader_may_read_is_shown(open_root, mode):
+    """By the group's right, or by everyone's where the group is another."""
+    (open_root / "nova/job.log").chmod(mode)
+    reader = ALICE if mode & 0o040 else Account(ALICE.uid)
+    access = LogAccess((open_root,), "alice", ALICE.uid, frozenset({os.getuid()}), reader=reader)
+    assert [text for _, _, text in read(open_root / "nova/job.log", access)] == ["mine"]

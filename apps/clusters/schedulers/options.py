@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-#: Option of a cluster with the accounts whose logs every job may show. Adapters do not know it.
-LOG_OWNERS = "log_owners"
+#: Options of a cluster that adapters do not know: the accounts whose logs every job may show, and whether the rights
+#: of a job's user to read its logs are checked.
+LOG_OWNERS, LOG_RIGHTS = LOG_OPTIONS = ("log_owners", "check_log_rights")
 MAX_ARRAY = 100_000
 MAX_TEST_EVENTS = 100
 
@@ -60,11 +61,16 @@ def read_options(values: Any) -> SubmissionOptions:
         raise ValueError(" ".join(_problem(each) for each in error.errors())) from error
 
 
-def check_log_owners(value: Any) -> None:
-    """Raises `ValueError` unless `value` is account names and uids, separated by commas."""
+def check_log_options(options: Any) -> None:
+    """Raises `ValueError` unless `log_owners` is names and uids with commas and `check_log_rights` true or false."""
+    if not isinstance(options, dict):
+        raise ValueError("Write an object: names with values.")  # noqa: TRY004 -- one kind for all problems
+    if not isinstance(options.get(LOG_RIGHTS, False), bool):
+        raise ValueError(f"{LOG_RIGHTS}: write true or false.")  # noqa: TRY004
+    value = options.get(LOG_OWNERS, "")
     form = "account names or uids separated by commas, for example “prodsvc, 4711”"
     if not isinstance(value, str):
-        raise ValueError(f"log_owners: write text with {form}.")  # noqa: TRY004 -- one kind for all problems
+        raise ValueError(f"log_owners: write text with {form}.")  # noqa: TRY004
     owners = [owner.strip() for owner in value.split(",") if owner.strip()]
     if wrong := [owner for owner in owners if not _OWNER.fullmatch(owner)]:
         raise ValueError(f"log_owners: “{wrong[0]}” is no account. Write {form}.")

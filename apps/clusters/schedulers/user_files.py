@@ -1,4 +1,4 @@
-"""Opens files whose path a user has given: scripts with the rights of their owner, and logs of jobs.
+"""Opens files whose path a user has given, scripts and logs of jobs, by the rights of that user.
 
 Whatever rights this process has, no symlink leads it astray, and no device or FIFO is touched.
 """
@@ -7,14 +7,14 @@ import errno
 import os
 import pwd
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 _LATER = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EMFILE, errno.ENFILE}
 _LATER |= {errno.EAGAIN}  # a lease
-_READ, _SEARCH = 4, 1
+READ, SEARCH = 4, 1
 _ACL = "system.posix_acl_access"
 _OPENED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # opens nothing yet: a device is not touched, a FIFO does not block
 _READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -35,40 +35,42 @@ class Account:
     uid: int = -1
     groups: frozenset[int] = frozenset()
 
-    def may(self, status: os.stat_result, right: int, *, has_acl: bool) -> bool:
+    def may(self, descriptor: int, right: int) -> bool:
         """Decide by owner, group and mode as the kernel does; an access list's rights for groups are not trusted."""
+        status = os.fstat(descriptor)
         if status.st_uid == self.uid:
             return bool(status.st_mode & right << 6)
-        if status.st_gid in self.groups and not has_acl:
+        if status.st_gid in self.groups and not _has_acl(descriptor):
             return bool(status.st_mode & right << 3)
         return bool(status.st_mode & right)
 
 
-def account_of(user: str) -> Account:
-    """Return the account of a user of this host."""
+def account_of(user: str | int) -> Account:
+    """Return the account of a user of this host, by name or uid."""
     try:
-        entry = pwd.getpwnam(user)
-    except (KeyError, ValueError):
-        return Account()
+        entry = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
+    except (KeyError, ValueError, OverflowError):
+        return Account() if isinstance(user, str) else Account(user)
     if entry.pw_uid == 0:
         return Account()
-    return Account(entry.pw_uid, frozenset(os.getgrouplist(user, entry.pw_gid)) - {0})
+    return Account(entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)) - {0})
 
 
 @contextmanager
-def opened_beneath(root: Path, names: Sequence[str], check: Callable[[int, Path], None]) -> Iterator[int]:
-    """Open the directory that `names` lead to from `root`, one by one: a symlink put there meanwhile is not followed.
+def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator[int]:
+    """Open the directories of an absolute path one by one: a symlink is not followed.
 
-    Nothing is opened for reading yet. `check` is called with descriptor and path of each directory but the root, and
+    Nothing is opened for reading yet. `check` is called with descriptor and path of each directory but `/`, and
     raises what it likes. Raises `OSError`.
     """
-    directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = Path("/")
+    directory = os.open(opened, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in names:
+        for name in path.parts[1:]:
             parent, directory = directory, os.open(name, _OPENED | os.O_DIRECTORY, dir_fd=directory)
             os.close(parent)
-            root /= name
-            check(directory, root)
+            opened /= name
+            check(directory, opened)
         yield directory
     finally:
         os.close(directory)
@@ -102,14 +104,14 @@ def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[byt
     """
 
     def check_directory(directory: int, _: Path) -> None:
-        if account and not account.may(os.fstat(directory), _SEARCH, has_acl=_has_acl(directory)):
+        if account and not account.may(directory, SEARCH):
             raise NotReadable("the job's owner may not go there")
 
     def check_file(handle: int) -> None:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise NotReadable("not a regular file")
-        if account and not account.may(status, _READ, has_acl=_has_acl(handle)):
+        if account and not account.may(handle, READ):
             raise NotReadable("the job's owner may not read it")
         if status.st_size > max_bytes:
             raise NotReadable(f"{status.st_size} bytes, more than {max_bytes}")
@@ -118,7 +120,7 @@ def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[byt
         followed = path if account else path.parent
         real = Path(os.path.realpath(followed, strict=True), *path.relative_to(followed).parts)
         with (
-            opened_beneath(Path("/"), real.parts[1:-1], check_directory) as directory,
+            opened_directory(real.parent, check_directory) as directory,
             opened_file(directory, real.name, check_file) as descriptor,
         ):
             status = os.fstat(descriptor)

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from django.conf import settings
 
-from apps.clusters.domain import log_owners_of
+from apps.clusters.domain import checks_log_rights, log_owners_of
 from apps.clusters.schedulers.base import SchedulerError
+from apps.clusters.schedulers.user_files import Account, account_of
 from apps.diagnosis.domain.facts import log_paths, submission_of
 from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.enums import Stream
@@ -35,12 +36,14 @@ def locate_logs(*, job: Job, at: datetime) -> list[tuple[Stream, str]]:
 def log_access(job: Job) -> LogAccess:
     """Return which files may be read as logs of this job."""
     uid = uid_of(job.user) if job.uid is None else job.uid
+    uid = None if uid in NOT_USERS else uid
     allowed = (int(owner) if owner.isdecimal() else uid_of(owner) for owner in log_owners_of(job.cluster))
     return LogAccess(
         roots=tuple(settings.LOG_ROOTS),
         user=job.user,
-        uid=None if uid in NOT_USERS else uid,
+        uid=uid,
         allowed_uids=frozenset(uid for uid in allowed if uid is not None),
+        reader=(Account() if uid is None else account_of(uid)) if checks_log_rights(job.cluster) else None,
     )
 
 

@@ -6,18 +6,22 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from apps.clusters.schedulers.user_files import Account
+
 
 @dataclass(frozen=True, slots=True)
 class LogAccess:
     """Who may own the logs of one job: its user, and the accounts whose logs every job of the cluster may show.
 
-    Paths must be below one of `roots`. `uid` is None where the job has no ordinary user that is known here.
+    Paths must be below one of `roots`. `uid` is None where the job has no ordinary user that is known here. With a
+    `reader`, this account must have the right to search each directory of the path and to read the file.
     """
 
     roots: tuple[Path, ...]
     user: str = ""
     uid: int | None = None
     allowed_uids: frozenset[int] = frozenset()
+    reader: Account | None = None
 
     def file_problem(self, status: os.stat_result) -> str:
         """Return why a file may not be read for this job; empty if it may."""

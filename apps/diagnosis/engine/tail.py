@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apps.clusters.schedulers.user_files import opened_beneath, opened_file
+from apps.clusters.schedulers.user_files import READ, SEARCH, opened_directory, opened_file
 from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
@@ -92,15 +92,20 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
     root, parts = _split(path, access.roots)
 
     def check_directory(descriptor: int, directory: Path) -> None:
-        if problem := access.directory_problem(os.fstat(descriptor)):
+        if access.reader and not access.reader.may(descriptor, SEARCH):
+            raise LogRefused(f"{path}: the job's user {access.user} may not search directory {directory}")
+        below = directory != root and directory.is_relative_to(root)
+        if below and (problem := access.directory_problem(os.fstat(descriptor))):
             raise LogRefused(f"{path}: directory {directory} {problem}")
 
     def check_file(handle: int) -> None:
         if problem := access.file_problem(os.fstat(handle)):
             raise LogRefused(f"{path}: {problem}")
+        if access.reader and not access.reader.may(handle, READ):
+            raise LogRefused(f"{path}: the job's user {access.user} may not read it")
 
     with (
-        opened_beneath(root, parts[:-1], check_directory) as directory,
+        opened_directory(root.joinpath(*parts[:-1]), check_directory) as directory,
         opened_file(directory, path.name, check_file) as descriptor,
     ):
         # A hard link that was removed once it was open is not counted any more: the file must still have this name.
@@ -113,14 +118,16 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
 
 
 def _split(path: Path, roots: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
+    """Return the root that holds `path`, without symlinks, and the names below it."""
     if "\x00" in str(path):
         raise LogRefused(f"{str(path)!r}: NUL byte in the path")
     if not path.is_absolute() or ".." in path.parts:
         raise LogRefused(f"{path}: not an absolute path without '..'")
     for root in roots:
-        for spelling in (root, Path(os.path.realpath(root))):
+        real = Path(os.path.realpath(root))
+        for spelling in (root, real):
             if path != spelling and path.is_relative_to(spelling):
-                return root, path.relative_to(spelling).parts
+                return real, path.relative_to(spelling).parts
     raise LogRefused(f"{path}: outside the allowed log directories")
 
 
