@@ -17,6 +17,7 @@ PRODUCTION = {
     "DATABASE_URL": "postgresql://opsportal@db.example.org/opsportal",
     "REDIS_URL": "rediss://redis.example.org/0",
     "PORTAL_URL": "https://opsportal.example.org",
+    "TRUST_PROXY": "true",
 }
 MANAGE = [sys.executable, "-W", "ignore", "manage.py"]
 CHECKS: dict[str, list[str | Path]] = {

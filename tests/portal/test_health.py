@@ -14,6 +14,7 @@ from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.models import Collection
 from apps.portal.pages import health
+from apps.portal.web import warm_up
 from tests.factories import clusters
 from tests.pages import text_of
 
@@ -112,3 +113,22 @@ def test_settings_lead_the_opg_to_the_page(client, shifter, liaison):
     for user, leads in ((shifter, True), (liaison, False)):
         client.force_login(user)
         assert ('href="/health/"' in client.get("/accounts/settings/").content.decode()) is leads
+
+
+@pytest.mark.parametrize(
+    ("trusted", "demo", "warned"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_missing_trust_in_the_proxy_is_shown_at_start_on_the_page_and_by_the_check(
+    client, shifter, settings, caplog, capsys, trusted, demo, warned
+):
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if trusted else None
+    settings.DEMO = demo
+    assert ("TRUST_PROXY is not set" in page_of(client, shifter)) is warned
+    warm_up.load_ahead()
+    assert [record.levelname for record in caplog.records if "TRUST_PROXY is not set" in record.message] == (
+        ["WARNING"] * warned
+    )
+    call_command("check", deploy=True)
+    assert ("(opsportal.I001) TRUST_PROXY is not set" in capsys.readouterr().err) is warned
+    call_command("check")
+    assert "I001" not in capsys.readouterr().err

@@ -1,10 +1,11 @@
-"""The health page of the portal itself, and the system check of plugins."""
+"""The health page of the portal itself, and the system checks of plugins and of the proxy in front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core import checks
 
 from apps.archive.sinks.registry import SINKS
@@ -55,6 +56,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "channels": channels_health(at),
         "collections": collections(),
         "plugins": loaded_plugins(),
+        "warnings": check_proxy(),
     }
 
 
@@ -73,6 +75,18 @@ def check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
         for kind in loaded_plugins()
         for name, problem in sorted(kind.problems.items())
     ]
+
+
+def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
+    """Remind of TRUST_PROXY: in production a proxy is in front, and without it all users share the proxy's address."""
+    if settings.DEBUG or settings.DEMO or settings.SECURE_PROXY_SSL_HEADER:
+        return []
+    problem = (
+        "TRUST_PROXY is not set: behind a proxy, all users share its address, so failed logins of one lock out"
+        " others, and HTTPS is not recognised."
+    )
+    hint = "Set TRUST_PROXY=true, and let the proxy set X-Forwarded-For and X-Forwarded-Proto: see docs/production.md."
+    return [checks.Info(problem, hint=hint, id="opsportal.I001")]
 
 
 def _capture(heart: Heartbeat) -> Capture:
