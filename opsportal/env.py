@@ -223,6 +223,11 @@ class Environment(BaseSettings):
         default=["store:"],
         description="Where `manage.py capture` sends jobs: URLs separated by blanks, as for its `--sink`; see docs/archive.md.",
     )
+    ARCHIVE_INTAKE_MAX_BYTES: int = Field(
+        default=4 * 1024**3,
+        ge=64 * 1024**2,
+        description="Maximum bytes of captured jobs that wait in the database for their sinks. Above it, capture keeps them.",
+    )
     ARCHIVE_ELASTICSEARCH_API_KEY: SecretStr | None = Field(
         default=None, description="API key of the Elasticsearch sink, in the encoded form of Elasticsearch."
     )

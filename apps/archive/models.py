@@ -9,6 +9,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
+from django.db.models.functions import Now
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M, User
 from apps.accounts.permissions import logins_of, scope_of
@@ -245,6 +246,35 @@ class CaptureHost(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class IntakeBatch(models.Model):
+    """A packed batch of captured jobs that capture has handed over, until every sink has it.
+
+    `journal` and `sequence` (number of the batch's last job) identify it: handed over again, it is not kept twice. The
+    newest batch of each journal therefore stays, without its data. A batch that the portal made itself has no journal.
+    Capture writes rows without Django, hence the defaults in the database.
+    """
+
+    cluster = models.CharField(max_length=64)
+    host = models.CharField(max_length=128)
+    journal = models.UUIDField(null=True)
+    sequence = models.BigIntegerField()
+    jobs = models.IntegerField()
+    size_bytes = models.BigIntegerField(help_text="Unpacked.")
+    captured_at = models.DateTimeField(help_text="Of the oldest job.")
+    received_at = models.DateTimeField(db_default=Now())
+    data = models.BinaryField()
+    sinks = ArrayField(models.TextField(), db_default=[], help_text="Sinks beside those of ARCHIVE_SINKS.")
+    routed = models.BooleanField(db_default=False)
+
+    class Meta:
+        verbose_name_plural = "intake batches"
+        constraints = [models.UniqueConstraint(fields=["journal", "sequence"], name="intake_batch_once")]
+        indexes = [models.Index(fields=["id"], condition=models.Q(routed=False), name="intake_batch_new")]
+
+    def __str__(self) -> str:
+        return f"{self.jobs} jobs of {self.cluster} from {self.host}"
 
 
 class Pin(models.Model):

@@ -5,6 +5,7 @@ import django.contrib.postgres.indexes
 import django.contrib.postgres.search
 import django.core.validators
 import django.db.models.deletion
+import django.db.models.functions.datetime
 from django.db import migrations, models
 
 
@@ -181,9 +182,33 @@ class Migration(migrations.Migration):
             model_name='scriptwords',
             index=django.contrib.postgres.indexes.GinIndex(fields=['words'], name='script_words'),
         ),
+        migrations.CreateModel(
+            name='IntakeBatch',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('cluster', models.CharField(max_length=64)),
+                ('host', models.CharField(max_length=128)),
+                ('journal', models.UUIDField(null=True)),
+                ('sequence', models.BigIntegerField()),
+                ('jobs', models.IntegerField()),
+                ('size_bytes', models.BigIntegerField(help_text='Unpacked.')),
+                ('captured_at', models.DateTimeField(help_text='Of the oldest job.')),
+                ('received_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('data', models.BinaryField()),
+                ('sinks', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), db_default=[], help_text='Sinks beside those of ARCHIVE_SINKS.', size=None)),
+                ('routed', models.BooleanField(db_default=False)),
+            ],
+            options={
+                'verbose_name_plural': 'intake batches',
+                'indexes': [models.Index(condition=models.Q(('routed', False)), fields=['id'], name='intake_batch_new')],
+                'constraints': [models.UniqueConstraint(fields=('journal', 'sequence'), name='intake_batch_once')],
+            },
+        ),
         # The content is compressed already: PostgreSQL need not try again.
         migrations.RunSQL(
-            "ALTER TABLE archive_blob ALTER COLUMN data SET STORAGE EXTERNAL",
-            "ALTER TABLE archive_blob ALTER COLUMN data SET STORAGE EXTENDED",
+            """ALTER TABLE archive_blob ALTER COLUMN data SET STORAGE EXTERNAL;
+            ALTER TABLE archive_intakebatch ALTER COLUMN data SET STORAGE EXTERNAL""",
+            """ALTER TABLE archive_blob ALTER COLUMN data SET STORAGE EXTENDED;
+            ALTER TABLE archive_intakebatch ALTER COLUMN data SET STORAGE EXTENDED""",
         ),
     ]

@@ -1,0 +1,64 @@
+"""Handing a batch over to the portal's database: one row, durable once committed. Knows nothing of Django."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+_INSERT = """
+    INSERT INTO archive_intakebatch
+        (cluster, host, journal, sequence, jobs, size_bytes, captured_at, data, sinks, received_at, routed)
+    SELECT %(cluster)s::text, %(host)s::text, %(journal)s::uuid, %(sequence)s::bigint, %(jobs)s::int,
+        %(size_bytes)s::bigint, %(captured_at)s::timestamptz, %(data)b::bytea, %(sinks)s::text[], now(), false
+    WHERE (SELECT coalesce(sum(octet_length(data)), 0) FROM archive_intakebatch) < %(most_bytes)s
+    ON CONFLICT (journal, sequence) DO NOTHING
+    RETURNING id"""
+_IS_THERE = "SELECT 1 FROM archive_intakebatch WHERE journal = %(journal)s::uuid AND sequence >= %(sequence)s LIMIT 1"
+
+
+class IntakeFull(Exception):
+    """Too much waits in the database for its sinks already: keep the batch and try again later."""
+
+
+def insert_batch(
+    cursor: "Cursor",
+    *,
+    cluster: str,
+    host: str,
+    journal: UUID,
+    sequence: int,
+    jobs: int,
+    size_bytes: int,
+    captured_at: datetime,
+    data: bytes,
+    most_bytes: int,
+    sinks: Sequence[str] = (),
+) -> bool:
+    """Keep packed jobs as one row. Returns whether it was new: the batches of a journal come in order, each once.
+
+    `sequence` is the number of the batch's last job in its journal, `captured_at` the time of the oldest,
+    `size_bytes` the unpacked size; `sinks` are URLs beside those of ARCHIVE_SINKS, `most_bytes` is
+    ARCHIVE_INTAKE_MAX_BYTES. Raises `IntakeFull`.
+    """
+    values = {
+        "cluster": cluster,
+        "host": host,
+        "journal": journal,
+        "sequence": sequence,
+        "jobs": jobs,
+        "size_bytes": size_bytes,
+        "captured_at": captured_at,
+        "data": data,
+        "sinks": list(sinks),
+        "most_bytes": most_bytes,
+    }
+    if cursor.execute(_IS_THERE, values).fetchone():
+        return False
+    if cursor.execute(_INSERT, values).fetchone():
+        return True
+    if cursor.execute(_IS_THERE, values).fetchone():  # it came in between, on another connection
+        return False
+    raise IntakeFull(f"{most_bytes:,} bytes of captured jobs wait for their sinks")
