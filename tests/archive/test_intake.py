@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from apps.archive.domain.intake import accept_batch
+from apps.archive.models import IntakeBatch
 from apps.archive.wire.batches import pack, unpack
 from apps.archive.wire.intake import IntakeFull
-from apps.archive.models import IntakeBatch
 from tests.factories.archive import captured_job
 
 pytestmark = pytest.mark.django_db
