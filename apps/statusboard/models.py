@@ -104,7 +104,7 @@ class Service(models.Model):
 
 
 class Incident(models.Model):
-    """A service down or degraded, reported by a monitoring source or by a user."""
+    """A service down or degraded, reported by a source or a user; `state` is that of its latest change."""
 
     service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="incidents")
     source = models.ForeignKey(MonitoringSource, on_delete=models.PROTECT, null=True, blank=True)
@@ -153,6 +153,24 @@ class Incident(models.Model):
     def unknown_from(self) -> datetime | None:
         """When the state becomes, or became, unknown because the lease expires without an update."""
         return self.lease_expires_at if self.is_open else self.stale_at
+
+
+class IncidentChange(models.Model):
+    """The state of an incident from a moment until its next change; the first one also holds before that moment."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="changes", db_index=False)
+    at = models.DateTimeField()
+    state = models.CharField(max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES])
+
+    class Meta:
+        ordering = ["at"]
+        constraints = [
+            models.UniqueConstraint(fields=["incident", "at"], name="incident_change_once"),
+            models.CheckConstraint(condition=Q(state__in=INCIDENT_STATES), name="incident_change_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state} from {self.at:%Y-%m-%d %H:%M}"
 
 
 class DowntimeWindow(models.Model):
@@ -346,6 +364,7 @@ class RawPayload(models.Model):
         indexes = [
             models.Index(fields=["received_at"], condition=Q(state="received"), name="payload_waiting"),
             models.Index(fields=["source", "received_at"]),
+            models.Index(fields=["source", "-received_at"], condition=~Q(notes=""), name="payload_with_notes"),
         ]
 
     def __str__(self) -> str:

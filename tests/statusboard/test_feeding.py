@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from apps.core.models import Event
 from apps.statusboard import tasks
 from apps.statusboard.domain import payloads
+from apps.statusboard.domain.board import board, board_row
 from apps.statusboard.domain.incidents import close_incident
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.rules import add_rule, delete_old_payloads, replay_payloads
@@ -179,6 +180,21 @@ def test_payload_that_cannot_be_read_is_kept_with_its_reason(at, prometheus, bod
     assert payload.state == "failed"
     assert payload.notes
     assert bytes(payload.body) == body
+
+
+def test_payload_that_cannot_be_read_is_a_fault_of_its_source_for_a_day(at, prometheus, samweb):
+    post(prometheus, at, watchdog(at))
+    assert board_row(samweb, at).source_label == "prometheus"
+    parse_payload(payload_id=receive_payload(source=prometheus, body=b"{}", at=at).pk)
+    [row] = board(at + MINUTE)
+    assert (row.own, row.source_label) == ("up", "prometheus, payload not read")
+    assert "list “alerts” is missing" in row.fault.notes
+    assert board_row(samweb, at + timedelta(hours=25)).fault is None
+
+
+def test_payload_of_which_an_alert_was_skipped_is_a_fault_too(at, prometheus, samweb):
+    post(prometheus, at, alert(at, service="samweb") | {"startsAt": ""})
+    assert "startsAt is missing" in board_row(samweb, at).fault.notes
 
 
 def test_payload_of_a_format_that_is_gone_is_kept(at, prometheus):

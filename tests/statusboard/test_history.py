@@ -1,18 +1,22 @@
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.core.errors import InvalidFields
+from apps.core.models import Event
 from apps.statusboard.domain.alerts import mark_stale_incidents
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
+from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.sources import record_gaps
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.domain.windows import cancel_window, schedule_window
 from apps.statusboard.enums import Cause, Monitoring, State
-from apps.statusboard.models import Service, StateInterval
+from apps.statusboard.models import Incident, Service, StateInterval
 from tests.factories.statusboard import alert, post, service, source, states, watchdog
 
 MINUTE = timedelta(minutes=1)
@@ -148,9 +152,9 @@ def test_rebuild_takes_the_same_queries_for_one_and_three_services(at, shifter, 
     for one in made:
         open_incident(service=one, state=State.DOWN, title="No answer", by=shifter, at=at + MINUTE)
     StateInterval.objects.all().delete()
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         rebuild(service_ids=[made[0].pk])
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         rebuild(service_ids=[one.pk for one in made])
 
 
@@ -180,3 +184,93 @@ def test_states_after_any_steps_equal_a_rebuild_from_nothing(steps, at, shifter)
         rebuild(service_ids=[samweb.pk])
         assert [row[1:] for row in rows(samweb)] == stepwise
         transaction.set_rollback(True)
+
+
+def test_change_to_degraded_leaves_the_past_down(at, shifter):
+    samweb = service("samweb", at)
+    incident = open_incident(service=samweb, state=State.DOWN, title="No answer", by=shifter, at=at + 5 * MINUTE)
+    changed = {"title": "Slow", "by": shifter, "reason": "Half of the nodes answer"}
+    update_incident(incident=incident, state=State.DEGRADED, at=at + 9 * MINUTE, **changed)
+    assert states(samweb, at) == [("up", 0), ("down", 5), ("degraded", 9)]
+    assert Event.objects.get(kind="incident.changed").old == "down"
+    update_incident(incident=incident, state=State.DOWN, at=at + 20 * MINUTE, since=at + 15 * MINUTE, **changed)
+    assert states(samweb, at) == [("up", 0), ("down", 5), ("degraded", 9), ("down", 15)]
+    close_incident(incident=incident, by=shifter, at=at + 20 * MINUTE, reason="x", ended_at=at + 12 * MINUTE)
+    assert states(samweb, at) == [("up", 0), ("down", 5), ("degraded", 9), ("up", 12)]
+    assert Incident.objects.get().state == "degraded"
+
+
+@pytest.mark.parametrize("minute", [4, 11])
+def test_change_outside_of_its_incident_is_refused(at, shifter, minute):
+    samweb = service("samweb", at)
+    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=at + 5 * MINUTE)
+    with pytest.raises(InvalidFields, match="between the start"):
+        update_incident(
+            incident=incident,
+            state=State.DEGRADED,
+            title="x",
+            by=shifter,
+            at=at + 10 * MINUTE,
+            since=at + minute * MINUTE,
+            reason="x",
+        )
+
+
+def test_job_is_compared_with_the_state_while_it_ran(at, shifter):
+    samweb = service("samweb", at)
+    incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=at + 5 * MINUTE)
+    update_incident(incident=incident, state=State.DEGRADED, title="x", by=shifter, at=at + 9 * MINUTE, reason="x")
+    early, late = (
+        outages_during([samweb.pk], at + first * MINUTE, at + last * MINUTE, at=at)[0]
+        for first, last in ((6, 8), (9, 12))
+    )
+    assert (early.state, late.state) == ("down", "degraded")
+
+
+def test_alert_that_becomes_less_severe_keeps_its_past(at, db):
+    prometheus = source(at, heartbeat_timeout_seconds=7200)
+    samweb = service("samweb", at, source=prometheus)
+    post(prometheus, at + MINUTE, alert(at, service="samweb"))
+    post(prometheus, at + 9 * MINUTE, alert(at, severity="warning", service="samweb"))
+    assert states(samweb, at)[:2] == [("down", 0), ("degraded", 9)]
+    post(prometheus, at + 5 * MINUTE, alert(at, severity="warning", service="samweb"))
+    assert states(samweb, at)[:2] == [("down", 0), ("degraded", 5)]
+    assert samweb.incidents.get().state == "degraded"
+    assert Event.objects.filter(kind="incident.changed").count() == 2
+
+
+changes = st.lists(
+    st.tuples(st.integers(0, 60), st.sampled_from([State.DOWN, State.DEGRADED])),
+    max_size=7,
+    unique_by=lambda change: change[0],
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))), st.integers(0, 60) | st.none())
+def test_changes_in_any_order_give_the_same_spans(at, shifter, pair, closed):
+    later, found = at + timedelta(hours=2), []
+    for order in pair:
+        with transaction.atomic():
+            samweb = service("samweb", at - MINUTE)
+            incident = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=at - MINUTE)
+            for minute, state in order:
+                since = at + minute * MINUTE
+                update_incident(
+                    incident=incident, state=state, title="x", by=shifter, at=later, since=since, reason="x"
+                )
+            if closed is not None:
+                end = at + closed * MINUTE
+                close_incident(incident=incident, by=shifter, at=later, reason="x", ended_at=end)
+            found.append(([row[1:5] for row in rows(samweb)], Incident.objects.get().state))
+            transaction.set_rollback(True)
+    assert found[0] == found[1]
+    for (_, _, ended_at, _), (_, started_at, _, _) in pairwise(found[0][0]):
+        assert ended_at == started_at
+    for minute in range(61):
+        expected = max(((m, s) for m, s in pair[0] if m <= minute), default=(0, State.DOWN))[1]
+        if closed is not None and minute >= closed:
+            expected = State.UP
+        moment = at + minute * MINUTE
+        [told] = [state for state, start, end, _ in found[0][0] if start <= moment and (end is None or end > moment)]
+        assert told == expected

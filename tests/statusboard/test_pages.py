@@ -8,10 +8,11 @@ from django.utils import timezone
 
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, LabelRule, UnmappedAlert
-from tests.factories.statusboard import alert, post, service, source
+from tests.factories.statusboard import alert, post, service, source, watchdog
 
 HOUR = timedelta(hours=1)
 
@@ -147,6 +148,26 @@ def test_announcement_of_an_experiment_is_seen_by_its_members_and_the_opg(
         client.force_login(person)
         seen[person.username] = "Only for NOvA" in client.get("/services/").content.decode()
     assert seen == {"nova-liaison": True, "dune-liaison": False, "opg-one": True}
+
+
+def test_payload_that_cannot_be_read_shows_on_every_page_of_its_source(client, liaison, now):
+    prometheus = source(now)
+    service("dcache", now, source=prometheus)
+    post(prometheus, now, watchdog(now))
+    parse_payload(payload_id=receive_payload(source=prometheus, body=b"no JSON", at=now).pk)
+    client.force_login(liaison)
+    for address in ("/services/", "/services/dcache/", "/services/monitoring/sources/"):
+        assert "invalid JSON" in client.get(address).content.decode()
+
+
+def test_incident_page_shows_its_states_and_their_change(client, shifter, outage, now):
+    client.force_login(shifter)
+    form = {"state": "degraded", "title": "Slow", "reason": "Half of the nodes answer"}
+    client.post(f"/services/incidents/{outage.pk}/update/", form)
+    html = client.get(f"/services/incidents/{outage.pk}/").content.decode()
+    assert "changed the state from down to degraded" in html
+    facts = html[html.index("<dt>State</dt>") : html.index("<dt>Started</dt>")]
+    assert facts.index("down") < facts.index("degraded")
 
 
 def test_sources_page_leads_an_alert_to_a_service(client, shifter, samweb, now):

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.statusboard.domain.board import Row
+from apps.statusboard.domain.history import claims_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
@@ -31,12 +33,21 @@ class ServiceSerializer(serializers.Serializer[Any]):
         return slugs.get(row.service.parent_id)
 
 
+class StateSpanSerializer(serializers.Serializer[Any]):
+    """A state of an incident, in [started_at, ended_at)."""
+
+    state = serializers.ChoiceField(choices=State.choices)
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+
 class IncidentSerializer(serializers.ModelSerializer[Incident]):
-    """An incident; `stale_at` is when its lease expired without an update."""
+    """An incident; `stale_at` is when its lease expired without an update, `states` are its states in order."""
 
     service: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     source: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
     url = serializers.CharField(read_only=True)  # or empty
+    states: Any = serializers.SerializerMethodField()
     resolution = serializers.ChoiceField(choices=Resolution.choices, read_only=True, allow_blank=True)
 
     class Meta:
@@ -47,6 +58,7 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
             "source",
             "dedup_key",
             "state",
+            "states",
             "title",
             "text",
             "url",
@@ -60,6 +72,10 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
             "resolution",
         ]
         read_only_fields = fields
+
+    @extend_schema_field(StateSpanSerializer(many=True))
+    def get_states(self, incident: Incident) -> Any:
+        return StateSpanSerializer(claims_of_incident(incident), many=True).data
 
 
 class NewIncidentSerializer(serializers.Serializer[Incident]):
@@ -78,6 +94,7 @@ class UpdateIncidentSerializer(serializers.Serializer[Incident]):
     title = serializers.CharField(max_length=200, required=False)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
+    since = serializers.DateTimeField(required=False, help_text="When it took this state. Default: now.")
     reason = serializers.CharField(max_length=2000)
 
 

@@ -75,7 +75,7 @@ def _slugs(rows: list[Row]) -> dict[str, Any]:
 class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incident]):
     """Incidents, most recently recorded first."""
 
-    queryset = Incident.objects.select_related("service", "source")
+    queryset = Incident.objects.select_related("service", "source").prefetch_related("changes")
     serializer_class = IncidentSerializer
     filterset_class = IncidentFilter
 

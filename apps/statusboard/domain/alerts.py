@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.core.domain.events import publish
+from apps.statusboard.domain.incidents import record_state, set_latest_state
 from apps.statusboard.enums import Resolution, State
 from apps.statusboard.feeds.base import Alert, Status
 from apps.statusboard.models import Incident, MonitoringSource, Service
@@ -61,6 +62,7 @@ def _open(report: _Report) -> set[int]:
     elif following := episodes.filter(started_at__gt=alert.started_at).order_by("started_at").first():
         _end(incident, following.started_at, Resolution.SUPERSEDED, source.slug)
     incident.save()
+    record_state(incident=incident, state=report.state, at=report.at)
     data = {"service": report.service.slug, "source": source.slug}
     publish(kind="incident.opened", target=incident, by=str(source), at=report.at, new=incident.state, data=data)
     if not incident.is_open:
@@ -81,6 +83,7 @@ def _supersede(report: _Report) -> set[int]:
     for row in earlier:
         was_open = row.is_open
         _end(row, start, Resolution.SUPERSEDED, report.source.slug)
+        set_latest_state(row)
         row.save()
         touched.add(row.service_id)
         if was_open:
@@ -91,10 +94,9 @@ def _supersede(report: _Report) -> set[int]:
 def _update(incident: Incident, report: _Report) -> bool:
     """Apply another report of a known episode; return whether anything changed."""
     before = _content(incident)
-    was_open, was_stale = incident.is_open, incident.stale_at is not None
+    was_open, was_stale, before_at = incident.is_open, incident.stale_at is not None, str(report.state)
     incident.service = report.service
     if incident.resolution != Resolution.MANUAL:
-        incident.state = report.state
         if report.alert.status is Status.RESOLVED:
             end = _end_of(report)
             if incident.resolution == Resolution.RESOLVED and incident.ended_at:
@@ -102,9 +104,19 @@ def _update(incident: Incident, report: _Report) -> bool:
             _end(incident, end, Resolution.RESOLVED, report.source.slug)
         elif incident.resolution != Resolution.RESOLVED:
             _renew_lease(incident, report)
-    if _content(incident) == before:
+        before_at = record_state(incident=incident, state=report.state, at=report.at)
+    if _content(incident) == before and before_at == report.state:
         return False
     incident.save()
+    if incident.is_open and before_at != report.state:
+        publish(
+            kind="incident.changed",
+            target=incident,
+            by=str(report.source),
+            at=report.at,
+            old=before_at,
+            new=report.state,
+        )
     if was_open and not incident.is_open:
         _publish_closed(incident, report)
     elif was_stale and incident.is_open and incident.stale_at is None:

@@ -8,9 +8,10 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from apps.accounts.models import User
+from apps.statusboard.domain.sources import source_faults
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import Cause, Monitoring, State, worst
-from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service, StateInterval
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, RawPayload, Service, StateInterval
 
 DAYS = 90
 
@@ -69,6 +70,7 @@ class Row:
     next_window: DowntimeWindow | None
     days: tuple[Day, ...] = ()
     has_own_state: bool = True
+    fault: RawPayload | None = None
 
     @property
     def is_from_components(self) -> bool:
@@ -77,7 +79,11 @@ class Row:
 
     @property
     def source_label(self) -> str:
-        """Name the source of its own state."""
+        """Name the source of its own state, and its fault."""
+        return self._source + (", payload not read" if self.fault else "")
+
+    @property
+    def _source(self) -> str:
         if self.incident is not None:
             source = self.incident.source.name if self.incident.source else self.incident.opened_by
             return f"{source}, stale" if self.cause == Cause.STALE else source
@@ -94,6 +100,7 @@ class _Board:
     windows: dict[int, DowntimeWindow]
     days: dict[int, tuple[Day, ...]]
     children: Mapping[int | None, list[Service]]
+    faults: Mapping[int, RawPayload]
 
 
 def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
@@ -121,6 +128,7 @@ def _tree(services: list[Service], at: datetime, zone: tzinfo, days: int) -> lis
         windows={plan.service_id: plan.downtimewindow for plan in plans.select_related("downtimewindow")},
         days=daily(services, at, zone=zone, days=days) if days else {},
         children=children,
+        faults=source_faults(at),
     )
     return [row for top in children[None] for row in _branch(top, 0, read)]
 
@@ -145,6 +153,7 @@ def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
             next_window=read.windows.get(service.pk),
             days=read.days.get(service.pk, ()),
             has_own_state=not is_group,
+            fault=read.faults.get(service.source_id or 0),
         ),
         *below,
     ]

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q
 
-from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, subtract
+from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, phases, subtract
 from apps.statusboard.enums import Cause, Monitoring, State
 from apps.statusboard.models import DowntimeWindow, Incident, MonitoringGap, MonitoringSource, Service, StateInterval
 
@@ -78,7 +78,8 @@ def _claims(
 ) -> dict[int, list[Claim]]:
     """Return the claims of all inputs about each service from `since` on."""
     claims: dict[int, list[Claim]] = defaultdict(list)
-    for incident in Incident.objects.filter(service__in=services).overlapping(since, None):
+    incidents = Incident.objects.filter(service__in=services).prefetch_related("changes")
+    for incident in incidents.overlapping(since, None):
         claims[incident.service_id] += claims_of_incident(incident)
     plans = DowntimeWindow.services.through.objects.filter(service__in=services, downtimewindow__ends_at__gt=since)
     for plan in plans.select_related("downtimewindow"):
@@ -97,15 +98,13 @@ def _claims(
 
 
 def claims_of_incident(incident: Incident) -> list[Claim]:
-    """Return an incident's claims: its state while its lease is valid, then unknown until its end."""
+    """Return an incident's claims: its states while its lease is valid, then unknown until its end."""
     start, end, unknown = incident.started_at, incident.ended_at, incident.unknown_from
-    if unknown is None or (end is not None and unknown >= end):
-        return [Claim(start, end, State(incident.state), Cause.INCIDENT, incident.pk)]
-    unknown = max(start, unknown)
-    return [
-        Claim(start, unknown, State(incident.state), Cause.INCIDENT, incident.pk),
-        Claim(unknown, end, State.UNKNOWN, Cause.STALE, incident.pk),
-    ]
+    stale = None if unknown is None or (end is not None and unknown >= end) else max(start, unknown)
+    changes = [(change.at, State(change.state)) for change in incident.changes.all()]
+    known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])
+    claims = [Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk) for span, state in known]
+    return claims + ([Claim(stale, end, State.UNKNOWN, Cause.STALE, incident.pk)] if stale else [])
 
 
 def _claims_of_monitoring(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:

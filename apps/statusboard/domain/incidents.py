@@ -42,6 +42,7 @@ def open_incident(
         url=url,
         opened_by=by.username,
     )
+    record_state(incident=incident, state=state, at=incident.started_at)
     publish(
         kind="incident.opened", target=incident, by=by, at=at, new=state, data={"service": service.slug, "source": ""}
     )
@@ -49,17 +50,50 @@ def open_incident(
     return incident
 
 
+def record_state(*, incident: Incident, state: State, at: datetime) -> str:
+    """Record a state as of `at` and set the latest one, unsaved; return the state known so far for that moment."""
+    changes = incident.changes
+    before = changes.filter(at__lte=at).last() or changes.first()
+    changes.update_or_create(at=at, defaults={"state": state})
+    set_latest_state(incident)
+    return before.state if before else state
+
+
+def set_latest_state(incident: Incident) -> None:
+    """Set the state, unsaved, to that of the last change before its end."""
+    changes = incident.changes.all()
+    within = changes if incident.ended_at is None else changes.filter(at__lt=incident.ended_at)
+    if last := within.last() or changes.first():
+        incident.state = last.state
+
+
 @transaction.atomic
 def update_incident(
-    *, incident: Incident, state: State, title: str, by: User, at: datetime, reason: str, text: str = "", url: str = ""
+    *,
+    incident: Incident,
+    state: State,
+    title: str,
+    by: User,
+    at: datetime,
+    reason: str,
+    since: datetime | None = None,
+    text: str = "",
+    url: str = "",
 ) -> Incident:
-    """Update an open incident. Raises `NotAllowed`, and `StaleState` if it is closed."""
+    """Update an open incident, which has this state since `since`, or now; what it was before stays.
+
+    Raises `NotAllowed`, `StaleState` if it is closed, `InvalidFields`.
+    """
     require_board_role(by, "manage incidents")
     row = _open(incident)
-    old, row.state, row.title, row.text, row.url = row.state, state, title, text, url
+    if since is not None and not row.started_at <= since <= at:
+        raise InvalidFields({"since": ["Choose a time between the start of the incident and now."]})
+    old = record_state(incident=row, state=state, at=since or at)
+    row.title, row.text, row.url = title, text, url
     row.save(update_fields=["state", "title", "text", "url"])
-    publish(kind="incident.updated", target=row, by=by, at=at, old=old, new=state, reason=reason)
-    rebuild(service_ids=[row.service_id], since=row.started_at)
+    kind = "incident.updated" if old == state else "incident.changed"
+    publish(kind=kind, target=row, by=by, at=at, old=old, new=state, reason=reason)
+    rebuild(service_ids=[row.service_id], since=since or at)
     return row
 
 
@@ -82,7 +116,8 @@ def close_incident(
         raise InvalidFields({"reason": ["Enter how you know that the service works again."]})
     row.stale_at = row.lease_expires_at if row.lease_expires_at and row.lease_expires_at < end else None
     row.ended_at, row.closed_by, row.resolution = end, by.username, Resolution.MANUAL
-    row.save(update_fields=["ended_at", "closed_by", "resolution", "stale_at"])
+    set_latest_state(row)
+    row.save(update_fields=["state", "ended_at", "closed_by", "resolution", "stale_at"])
     publish(
         kind="incident.closed",
         target=row,

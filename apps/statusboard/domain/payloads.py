@@ -46,7 +46,7 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
             with transaction.atomic():
                 payload.unmapped = apply_message(source=payload.source, message=message, at=payload.received_at)
         except (UnreadablePayload, UnknownPlugin) as error:
-            payload.state, payload.notes = PayloadState.FAILED, str(error)
+            payload.state, payload.notes = PayloadState.FAILED, str(error) or type(error).__name__
         except OperationalError:  # not the payload's fault (deadlock, lost connection): keep it for a retry
             raise
         except Exception as error:  # a third party's format, or a value the database rejects: keep it for a replay

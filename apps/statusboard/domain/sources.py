@@ -13,10 +13,10 @@ from apps.core.errors import InvalidFields
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.timeline import Span, add_heartbeat
 from apps.statusboard.feeds.registry import FEEDS
-from apps.statusboard.models import (
-    MonitoringGap,
-    MonitoringSource,
-)
+from apps.statusboard.models import MonitoringGap, MonitoringSource, RawPayload
+
+#: How long a payload that could not be read counts as a fault of its source.
+FAULT = timedelta(hours=24)
 
 
 @transaction.atomic
@@ -122,6 +122,13 @@ def record_gaps(*, at: datetime) -> int:
 def rebuild_services_of(*, source: MonitoringSource, since: datetime) -> None:
     """Rebuild the states of all services of this source."""
     rebuild(service_ids=list(source.services.values_list("pk", flat=True)), since=since)
+
+
+def source_faults(at: datetime) -> dict[int, RawPayload]:
+    """Return the latest payload of each source, by its id, that could not be read, or only in part, in the last day."""
+    with_notes = RawPayload.objects.exclude(notes="").filter(received_at__gt=at - FAULT).defer("body")
+    latest = with_notes.select_related("source").order_by("source_id", "-received_at", "-pk").distinct("source_id")
+    return {payload.source_id: payload for payload in latest}
 
 
 def sources_with_counts() -> QuerySet[MonitoringSource]:

@@ -5,7 +5,7 @@ incident with state degraded, stale incident (unknown), monitoring without a pro
 is unknown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -59,6 +59,21 @@ def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGIN
             found.append((edge, best.state, best.cause, best.ref))
     ends = [edge for edge, *_ in found[1:]] + [None]
     return [Claim(edge, end, state, cause, ref) for (edge, state, cause, ref), end in zip(found, ends, strict=True)]
+
+
+def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[Span, State]]:
+    """Return the states within a span, from changes in order of time; the first one also holds before it.
+
+    Neighbours differ in state.
+    """
+    found: list[tuple[datetime, State]] = []
+    for place, (at, state) in enumerate(changes):
+        if place == 0 or at <= span.started_at:
+            found = [(span.started_at, state)]
+        elif (span.ended_at is None or at < span.ended_at) and found[-1][1] != state:
+            found.append((at, state))
+    ends = [at for at, _ in found[1:]] + [span.ended_at]
+    return [(Span(at, end), state) for (at, state), end in zip(found, ends, strict=True)]
 
 
 def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:

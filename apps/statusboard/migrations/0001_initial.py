@@ -215,6 +215,23 @@ class Migration(migrations.Migration):
             model_name='incident',
             constraint=models.CheckConstraint(condition=models.Q(('state__in', ('down', 'degraded'))), name='incident_state'),
         ),
+        migrations.CreateModel(
+            name='IncidentChange',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('at', models.DateTimeField()),
+                ('state', models.CharField(choices=[('down', 'Down'), ('degraded', 'Degraded')], max_length=16)),
+                ('incident', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='statusboard.incident')),
+            ],
+            options={
+                'ordering': ['at'],
+                'constraints': [models.UniqueConstraint(fields=('incident', 'at'), name='incident_change_once'), models.CheckConstraint(condition=models.Q(('state__in', ('down', 'degraded'))), name='incident_change_state')],
+            },
+        ),
+        migrations.AddIndex(
+            model_name='rawpayload',
+            index=models.Index(condition=models.Q(('notes', ''), _negated=True), fields=['source', '-received_at'], name='payload_with_notes'),
+        ),
         migrations.AddIndex(
             model_name='downtimewindow',
             index=models.Index(fields=['ends_at'], name='statusboard_ends_at_702751_idx'),

@@ -27,10 +27,11 @@ class IncidentForm(forms.Form):
 
 
 class UpdateForm(IncidentForm):
-    """An update of an open incident."""
+    """An update of an open incident; the state before `since` stays."""
 
     service: Any = None
     started_at: Any = None
+    since = LocalMomentField(required=False, label="In this state since", help_text="Leave empty for now.")
     reason = forms.CharField(max_length=2000, label="What changed")
 
 

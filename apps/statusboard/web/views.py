@@ -20,6 +20,7 @@ from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
 from apps.statusboard.domain.board import DAYS, board, board_row, state_history
+from apps.statusboard.domain.history import claims_of_incident
 from apps.statusboard.domain.incidents import (
     close_incident,
     incidents_of,
@@ -28,7 +29,7 @@ from apps.statusboard.domain.incidents import (
     update_incident,
 )
 from apps.statusboard.domain.rules import add_rule
-from apps.statusboard.domain.sources import sources_with_counts
+from apps.statusboard.domain.sources import source_faults, sources_with_counts
 from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead, windows_of
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, MonitoringSource, Service, UnmappedAlert
@@ -53,6 +54,7 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "at": at,
         "rows": rows,
+        "faults": list({row.fault.source_id: row.fault for row in rows if row.fault}.values()),
         "counts": [(state, found[state]) for state in State if found[state]],
         "incidents": open_incidents()[:50],
         "windows": windows_ahead(at)[:50],
@@ -106,6 +108,7 @@ def _incident_page(
     context = {
         "at": timezone.now(),
         "incident": incident,
+        "states": claims_of_incident(incident),
         "events": events_of(incident),
         "may_run_board": may_run_board(request.user),
         "close": close or CloseForm(),
@@ -164,9 +167,11 @@ def sources(request: AuthenticatedRequest) -> HttpResponse:
     """Show the monitoring sources and the unmapped alerts."""
     unmapped = UnmappedAlert.objects.select_related("source")[:50]
     services = _service_choices()
+    at = timezone.now()
+    faults = source_faults(at)
     context = {
-        "at": timezone.now(),
-        "sources": sources_with_counts(),
+        "at": at,
+        "sources": [(source, faults.get(source.pk)) for source in sources_with_counts()],
         "alerts": [(alert, RuleForm(alert=alert, services=services)) for alert in unmapped],
         "may_run_board": may_run_board(request.user),
     }
