@@ -1,8 +1,9 @@
-"""Headers that every call of the API supports: `Idempotency-Key`, `ETag`, `If-None-Match`."""
+"""What every call of the API has: `Idempotency-Key`, `ETag`, `If-None-Match`, and no input that its route ignores."""
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -18,6 +19,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.models import User
 from apps.api.domain import Call, CallInProgress, KeyReused, key_of
+from apps.api.schema import operations, path_of, resolved
 from apps.core.api.conditional import SAFE
 from apps.core.errors import NotAllowed
 
@@ -26,7 +28,11 @@ HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 _OF_THE_CALL = ("Content-Type", "If-Match", "If-None-Match", "Accept")
 _KEPT_HEADERS = ("Content-Type", "ETag", "Location")
 _NOT_KEPT = "This change was made before. Its response contained a secret and is not repeated."
-_UNKNOWN = "This resource does not support If-Match. Nothing was changed."
+_NO_CONDITION = "This resource does not support If-Match. Nothing was changed."
+
+
+#: Problems shown of one call; names are cut to a readable length.
+_MAX_PROBLEMS, _MAX_NAME = 20, 60
 
 
 class ETagMiddleware(MiddlewareMixin):
@@ -50,7 +56,81 @@ class ETagMiddleware(MiddlewareMixin):
         cls = getattr(view, "cls", None)
         if cls is None or request.method in SAFE or "If-Match" not in request.headers:
             return None
-        return None if getattr(cls, "takes_if_match", False) else JsonResponse({"detail": _UNKNOWN}, status=412)
+        return None if getattr(cls, "takes_if_match", False) else JsonResponse({"detail": _NO_CONDITION}, status=412)
+
+
+class KnownInputMiddleware(MiddlewareMixin):
+    """Answers 400 to input that the view would ignore: unknown names, and repeated parameters that take one value."""
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        method = "get" if request.method == "HEAD" else str(request.method).lower()
+        route = request.resolver_match.route if request.resolver_match else ""
+        operation = operations().get((path_of(route), method)) if request.path.startswith("/api/") else None
+        if operation is None:
+            return None
+        problems = _problems_of_query(request, operation)
+        if request.content_type == "application/json" and _may_be_answered(request):
+            problems |= _unknown_keys(_body_of(request), _json_schema(operation.get("requestBody", {})), "")
+        shown = dict(list(problems.items())[:_MAX_PROBLEMS])
+        return JsonResponse({name: [words] for name, words in shown.items()}, status=400) if shown else None
+
+
+def _may_be_answered(request: HttpRequest) -> bool:
+    """Whether the caller claims to be somebody: the body of a stranger is not parsed, the view refuses it."""
+    return "Authorization" in request.headers or request.user.is_authenticated
+
+
+def _problems_of_query(request: HttpRequest, operation: Mapping[str, Any]) -> dict[str, str]:
+    known = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}
+    problems = {}
+    for name, values in request.GET.lists():
+        if name not in known:
+            problems[name[:_MAX_NAME]] = _unknown("parameter", name, known)
+        elif len(values) > 1 and known[name].get("type") != "array":
+            problems[name] = "This parameter takes one value."
+    return problems
+
+
+def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> dict[str, str]:
+    """Return a problem for each unknown key by its path, such as `stages.0.evnets`."""
+    schema = resolved(schema)
+    problems: dict[str, str] = {}
+    if isinstance(data, list):
+        inner = [(str(position), one, schema.get("items", {})) for position, one in enumerate(data[:_MAX_NAME])]
+    elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
+        return problems
+    else:
+        known = {name: one for name, one in schema["properties"].items() if not one.get("readOnly")}
+        unknown = [name for name in data if name not in known]
+        problems = {f"{path}{name[:_MAX_NAME]}": _unknown("field", name, known) for name in unknown[:_MAX_PROBLEMS]}
+        inner = [(name, data[name], one) for name, one in known.items() if name in data]
+    for name, value, declared in inner:
+        if isinstance(value, dict | list):
+            problems |= _unknown_keys(value, declared, f"{path}{name}.")
+    return problems
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name[:_MAX_NAME], known, n=1)
+    there = sorted(known)
+    hint = f" Did you mean “{near[0]}”?" if near else f" Known: {', '.join(there)}." if there else ""
+    return f"This {what} does not exist.{hint}"
+
+
+def _body_of(request: HttpRequest) -> Any:
+    """Return the JSON of the body; None if it cannot be read, which the view reports."""
+    try:
+        return json.loads(request.body)
+    except (RequestDataTooBig, OSError, ValueError, RecursionError):
+        return None
+
+
+def _json_schema(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of the body; that of an empty object for a call without one."""
+    schema: Mapping[str, Any] = body.get("content", {}).get("application/json", {}).get("schema", {"properties": {}})
+    return schema
 
 
 class IdempotencyMiddleware(MiddlewareMixin):

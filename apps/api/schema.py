@@ -1,10 +1,18 @@
-"""Error responses and headers that the OpenAPI schema has for every route."""
+"""The OpenAPI schema: errors and headers of every route, and what it says about a route."""
 
+import re
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from django.contrib.admindocs.views import simplify_regex
+from drf_spectacular.contrib.django_filters import DjangoFilterExtension
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.settings import spectacular_settings
 from rest_framework.views import APIView
+
+from apps.core.web.query import AnyOf
 
 _REFUSED = {
     "400": "Invalid body: `detail`, or messages by field path.",
@@ -17,6 +25,7 @@ _REFUSED = {
     "415": "The format of the body is not supported.",
     "422": "The body cannot be processed.",
 }
+_PARAMETER = re.compile(r"[<{][^>}]*[>}]")
 #: Errors of every call, and more of calls with a body.
 _ALWAYS, _SENDING = ("400", "401", "403", "404", "406"), ("409", "413", "415", "422")
 PROBLEM = {
@@ -57,6 +66,23 @@ class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-cal
         return {"type": "string", "pattern": pattern, "example": "22:00"}
 
 
+class AnyOfExtension(DjangoFilterExtension):
+    """Filters that take several values."""
+
+    priority = 1
+
+    def resolve_filter_field(
+        self, auto_schema: Any, model: Any, filterset_class: Any, field_name: str, filter_field: Any
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = super().resolve_filter_field(  # type: ignore[no-untyped-call]
+            auto_schema, model, filterset_class, field_name, filter_field
+        )
+        if issubclass(filterset_class, AnyOf) and filterset_class.may_repeat(field_name):
+            for one in found:
+                one |= {"schema": {"type": "array", "items": one["schema"]}, "explode": True, "style": "form"}
+        return found
+
+
 class Schema(AutoSchema):
     """drf-spectacular's schema with the errors and headers of every view."""
 
@@ -81,3 +107,31 @@ class Schema(AutoSchema):
             answers["304"] = {"description": "The ETag matches If-None-Match."}
         operation["responses"] = dict(sorted(answers.items()))
         return operation
+
+
+@cache
+def whole_schema() -> dict[str, Any]:
+    """Return the schema, generated once: it does not depend on data."""
+    found: dict[str, Any] = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
+    return found
+
+
+def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that a reference leads to."""
+    while "$ref" in schema or "allOf" in schema:
+        name = (schema if "$ref" in schema else schema["allOf"][0])["$ref"].rpartition("/")[2]
+        schema = whole_schema()["components"]["schemas"][name]
+    return schema
+
+
+@cache
+def operations() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the operations by path, with its parameters as `{}`, and method."""
+    paths = whole_schema()["paths"].items()
+    return {(_PARAMETER.sub("{}", path), method): one for path, methods in paths for method, one in methods.items()}
+
+
+@cache
+def path_of(route: str) -> str:
+    """Return the path of a route of the URL configuration as `operations` has it."""
+    return _PARAMETER.sub("{}", simplify_regex(route))

@@ -5,7 +5,6 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse
-from drf_spectacular.settings import spectacular_settings
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework import serializers
@@ -13,6 +12,8 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
+
+from apps.api.schema import whole_schema
 
 
 class SchemaView(SpectacularAPIView):
@@ -54,6 +55,5 @@ def write_ahead() -> None:
 def _written(media_type: str) -> str | bytes:
     """Return the schema in one of four formats, written once each: it is long and does not depend on data."""
     renderer = next(form() for form in SchemaView.renderer_classes if form.media_type == media_type)
-    schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
-    text: str | bytes = renderer.render(schema, media_type, {})
+    text: str | bytes = renderer.render(whole_schema(), media_type, {})
     return text

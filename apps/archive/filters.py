@@ -14,6 +14,7 @@ from apps.archive.domain.search.search import Search, find
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.core.domain.pagination import Page, newest_first
+from apps.core.web.query import AnyOf
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
 
 LONGEST_LINE = 2000  # an address holds no more than 4,000 characters
@@ -43,7 +44,7 @@ class SearchForm(forms.Form):
         return cleaned
 
 
-class ArchivedJobs(django_filters.FilterSet):
+class ArchivedJobs(AnyOf):
     """Archived jobs by what is known of them, and by what is in their scripts."""
 
     words = django_filters.CharFilter(
@@ -80,6 +81,7 @@ class ArchivedJobs(django_filters.FilterSet):
     )
     script = django_filters.CharFilter(method="with_script", label="Script", widget=forms.HiddenInput)
 
+    ONCE = frozenset({"words", "module", "text", "line"})
     #: Shown at once; the others behind "More filters".
     FIRST = ("words", "user", "request", "stage", "since", "until")
 

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.core.web.moments import MomentFilter
+from apps.core.web.query import AnyOf
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, Verdict
 from apps.jobs.enums import NONE
@@ -16,7 +17,7 @@ from apps.jobs.enums import NONE
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
 
 
-class _OfExperiment(django_filters.FilterSet):
+class _OfExperiment(AnyOf):
     experiment = django_filters.ModelChoiceFilter(
         queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
     )

@@ -10,6 +10,7 @@ from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster, Site
 from apps.core.web.moments import MomentFilter
+from apps.core.web.query import AnyOf
 from apps.jobs.domain.jobs import matches_id
 from apps.jobs.enums import (
     ANY_FAILURE,
@@ -44,7 +45,7 @@ class WholeNumberFilter(filters.NumberFilter):
     field_class = forms.IntegerField
 
 
-class JobFilter(filters.FilterSet):
+class JobFilter(AnyOf):
     """Filters of the job list; texts match exactly."""
 
     job = filters.CharFilter(method="by_id", label="Job ID", max_length=64)

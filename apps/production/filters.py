@@ -5,13 +5,14 @@ from django import forms
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from apps.core.web.query import AnyOf
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.permissions import visible_experiments
 
 
-class RequestFilter(filters.FilterSet):
+class RequestFilter(AnyOf):
     text = filters.CharFilter(
         method="by_text", label="Key or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
     )

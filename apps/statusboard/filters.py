@@ -3,10 +3,11 @@
 import django_filters
 
 from apps.core.web.moments import MomentFilter
+from apps.core.web.query import AnyOf
 from apps.statusboard.models import Incident
 
 
-class IncidentFilter(django_filters.FilterSet):
+class IncidentFilter(AnyOf):
     service = django_filters.CharFilter(field_name="service__slug")
     source = django_filters.CharFilter(field_name="source__slug")
     open = django_filters.BooleanFilter(field_name="ended_at", lookup_expr="isnull")

@@ -1,22 +1,55 @@
 """Cursor pagination of the API: no count, and as fast at the end as at the start."""
 
-from rest_framework.exceptions import NotFound
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from rest_framework import exceptions
 from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 
 
 class NewestFirst(CursorPagination):
-    """The API's pages: cursor, newest first, 100 rows unless `?page_size=` asks for up to 1000."""
+    """The API's pages: cursor, newest first, 100 rows unless `?page_size=` asks for up to 1000.
 
-    ordering = "-pk"
+    `orderings` of the view are columns without nulls and with few equal values, by their name for `?ordering=`.
+    """
+
+    ordering: Any = "-pk"
     page_size = 100
     page_size_query_param = "page_size"
     max_page_size = 1000
+
+    def get_ordering(self, request: Request, queryset: Any, view: Any) -> tuple[str, ...]:
+        names: dict[str, str] = getattr(view, "orderings", {})
+        chosen = request.query_params.get("ordering", "")
+        if not chosen:
+            return ("-pk",)
+        if chosen.removeprefix("-") not in names:
+            raise exceptions.ValidationError({"ordering": [f"Choose one of: {', '.join(_both(names))}."]})
+        return f"{'-' if chosen[0] == '-' else ''}{names[chosen.removeprefix('-')]}", "-pk"
+
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
+        try:
+            return super().paginate_queryset(queryset, request, view)
+        except (ValidationError, ValueError):  # the position in the cursor is no value of this column
+            raise exceptions.NotFound(self.invalid_cursor_message) from None
 
     def decode_cursor(self, request: Request) -> Cursor | None:
         """Refuse a cursor whose position is not a row id, like an unreadable one."""
         cursor = super().decode_cursor(request)
         position = "0" if cursor is None or cursor.position is None else str(cursor.position)
-        if not (position.isascii() and position.isdigit() and len(position) < 20):
-            raise NotFound(self.invalid_cursor_message)
+        if self.ordering == ("-pk",) and not (position.isascii() and position.isdigit() and len(position) < 20):
+            raise exceptions.NotFound(self.invalid_cursor_message)
         return cursor
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        if names := getattr(view, "orderings", {}):
+            schema = {"type": "string", "enum": _both(names)}
+            words = "Order of the list. Default: newest first."
+            found.append({"name": "ordering", "in": "query", "required": False, "description": words, "schema": schema})
+        return found
+
+
+def _both(names: dict[str, str]) -> list[str]:
+    return [sign + name for name in names for sign in ("", "-")]

@@ -1,9 +1,59 @@
 """Parameters of query strings."""
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import django_filters
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.forms import Form
+from django.utils.datastructures import MultiValueDict
+
+MAX_VALUES = 100
 
 
 def number_in(query: Mapping[str, str], name: str) -> int | None:
     """Return a parameter as a row number; None if it is missing or not one."""
     text = query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+class AnyOf(django_filters.FilterSet):
+    """Filters of a query string; a repeated parameter matches any of its values, except ranges and those in `ONCE`."""
+
+    ONCE: frozenset[str] = frozenset()
+
+    @classmethod
+    def may_repeat(cls, name: str) -> bool:
+        several = (django_filters.CharFilter, django_filters.ChoiceFilter, django_filters.NumberFilter)
+        return name not in cls.ONCE and isinstance(cls.base_filters[name], several)
+
+    @property
+    def form(self) -> Form:
+        """The form, which has the last value of each parameter; `others` are all values of repeated ones."""
+        if hasattr(self, "_form"):
+            return self._form  # type: ignore[no-any-return]
+        form: Form = super().form
+        self.others: dict[str, list[Any]] = {}
+        repeated = dict(self.data.lists()) if form.errors is not None and isinstance(self.data, MultiValueDict) else {}
+        for name in (name for name in form.fields if len(repeated.get(name, ())) > 1 and self.may_repeat(name)):
+            texts = list(dict.fromkeys(text for text in repeated[name] if text))[: MAX_VALUES + 1]
+            try:
+                self.others[name] = [form.fields[name].clean(text) for text in texts]
+            except ValidationError as error:
+                form.add_error(name, error)
+            if len(texts) > MAX_VALUES:
+                form.add_error(name, f"Enter at most {MAX_VALUES} values.")
+        return form
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Apply each filter; several values are one condition, beside those of `queryset`."""
+        for name, value in self.form.cleaned_data.items():
+            rows = queryset.model._base_manager.all()
+            if several := self.others.get(name):
+                queryset &= reduce(or_, (self.filters[name].filter(rows, one) for one in several))
+            else:
+                queryset = self.filters[name].filter(queryset, value)
+        return queryset

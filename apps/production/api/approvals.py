@@ -148,8 +148,8 @@ class SignatureRoutes(RequestRoutes):
         """Required signatures: given, missing, who can sign, and changes since an earlier signature."""
         return self._slots(self.get_object())
 
-    @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True))
-    @action(detail=True, methods=["post"], url_path="withdraw-signature")
+    @extend_schema(request=WithdrawWriter, responses=SlotReader(many=True), filters=False)
+    @action(detail=True, methods=["post"], url_path="withdraw-signature", pagination_class=None)
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Withdraw your own signature while others are missing. Requires a reason."""
         wanted = self.get_object()

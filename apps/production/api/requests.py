@@ -1,8 +1,10 @@
 """Requests in the API: read, write and move."""
 
+from datetime import date
 from typing import Any
 
 from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import mixins, status
@@ -64,10 +66,13 @@ class RequestViewSet(
 ):
     pagination_class = NewestFirst
     filterset_class = RequestFilter
+    orderings = {"created_at": "created_at", "deadline": "due"}
 
     def get_queryset(self) -> QuerySet[Request]:
         visible = Request.objects.visible_to(self.request.user)
-        return with_people(visible) if self.action == "list" else with_stages(visible)
+        if self.action != "list":
+            return with_stages(visible)
+        return with_people(visible).annotate(due=Coalesce("deadline", date.max))  # without a deadline: last
 
     def get_serializer_class(self) -> type[RequestRow]:
         return RequestRow if self.action == "list" else RequestReader

@@ -78,6 +78,7 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
     queryset = Incident.objects.select_related("service", "source").prefetch_related("changes")
     serializer_class = IncidentSerializer
     filterset_class = IncidentFilter
+    orderings = {"started_at": "started_at"}
 
     @command(NewIncidentSerializer, IncidentSerializer, code=201)
     def create(self, **given: Any) -> Incident:
@@ -98,6 +99,7 @@ class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[Do
 
     queryset = DowntimeWindow.objects.prefetch_related("services")
     serializer_class = WindowSerializer
+    orderings = {"starts_at": "starts_at"}
 
     @command(NewWindowSerializer, WindowSerializer, code=201)
     def create(self, **given: Any) -> DowntimeWindow:
@@ -112,6 +114,7 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
     """Announcements visible to you, including withdrawn ones, most recently posted first."""
 
     serializer_class = AnnouncementSerializer
+    orderings = {"starts_at": "starts_at"}
 
     def get_queryset(self) -> QuerySet[Announcement]:
         return Announcement.objects.visible_to(self.request.user).prefetch_related("services", "experiments")
