@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from io import BytesIO
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -13,7 +14,7 @@ from django.utils import timezone
 from django.utils.cache import get_conditional_response, patch_cache_control
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import quote_etag
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, ParseError
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -21,7 +22,8 @@ from apps.accounts.models import User
 from apps.api.domain import Call, CallInProgress, KeyReused, key_of
 from apps.api.schema import operations, path_of, resolved
 from apps.core.api.conditional import SAFE
-from apps.core.errors import NotAllowed
+from apps.core.api.input import JSONParser
+from apps.core.errors import InvalidFields, NotAllowed
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 #: Headers that make calls differ.
@@ -122,8 +124,8 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
 def _body_of(request: HttpRequest) -> Any:
     """Return the JSON of the body; None if it cannot be read, which the view reports."""
     try:
-        return json.loads(request.body)
-    except (RequestDataTooBig, OSError, ValueError, RecursionError):
+        return JSONParser().parse(BytesIO(request.body))
+    except (RequestDataTooBig, OSError, ParseError, InvalidFields):
         return None
 
 

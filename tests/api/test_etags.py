@@ -121,5 +121,5 @@ def test_what_has_no_version_is_compared_as_a_whole(client, shifter, db):
 def test_no_condition_passes_unheeded(as_liaison, obj, shifter):
     """Where a route cannot compare, it changes nothing."""
     for address in ("/api/v1/requests/", "/api/v1/holds/", url(obj, "stages/1/located/"), "/api/v1/requests/import/"):
-        assert send(as_liaison, address, {"experiment": "NOVA", "reason": "x"}, '"1-x"').status_code == 412, address
+        assert send(as_liaison, address, {}, '"1-x"').status_code == 412, address
     assert (Request.objects.count(), Hold.objects.count()) == (1, 0)

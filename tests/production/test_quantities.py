@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.production.domain.types.quantities import (
+    COUNT_HELP,
     format_count,
     format_duration,
     format_size,
@@ -12,7 +13,9 @@ from apps.production.domain.types.quantities import (
     parse_duration,
     parse_size,
 )
+from tests.factories.requests import draft
 
+JSON = "application/json"
 WHOLE = st.integers(min_value=0, max_value=10**14)
 
 
@@ -97,3 +100,30 @@ def answer(parse, text: str) -> str:
         return str(parse(text))
     except ValueError as error:
         return str(error)
+
+
+@pytest.mark.parametrize("method", ["create", "change", "check"])
+def test_api_takes_the_quantities_of_the_form_and_of_yaml(method, nova, liaison, client):
+    client.force_login(liaison)
+    made = draft(liaison, nova)
+    stages = [{"name": "a", "events": "20 M", "memory_bytes": "4 GB", "wall_seconds": "1 h 30 min", "jobs": 40}]
+    if method == "create":
+        answer = client.post("/api/v1/requests/", {"experiment": "NOVA", "stages": stages}, content_type=JSON)
+    elif method == "change":
+        answer = client.patch(f"/api/v1/requests/{made.key}/", {"version": 1, "stages": stages}, content_type=JSON)
+    else:
+        answer = client.post(f"/api/v1/requests/{made.key}/check/", {"stages": stages}, content_type=JSON)
+        assert answer.status_code == 200
+        return
+    assert answer.status_code in {200, 201}
+    stage = answer.json()["stages"][0]
+    assert [stage[name] for name in ("events", "memory_bytes", "wall_seconds", "jobs")] == [
+        20_000_000,
+        4_000_000_000,
+        5_400,
+        40,
+    ]
+    wrong = {"version": 2, "title": "x" * 300, "stages": [{"events": "20 milion", "services": ["nfs"]}]}
+    told = client.patch(f"/api/v1/requests/{made.key}/", wrong, content_type=JSON).json()
+    assert list(told) == ["title", "stages.0.services", "stages.0.events"]
+    assert told["stages.0.events"] == [COUNT_HELP]

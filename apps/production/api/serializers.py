@@ -1,15 +1,19 @@
 """Requests in the API: readers and writers. Writers only parse; domain functions save."""
 
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
+from django.utils import timezone
+from drf_spectacular.drainage import set_override
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
-from apps.production.domain.checks.rules.shape import unknown_service
-from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent, StageContent, without_nulls
+from apps.core.errors import InvalidFields
+from apps.production.domain.checks.facts import basic_facts
+from apps.production.domain.checks.report import check_shape
+from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent
+from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
@@ -18,7 +22,6 @@ from apps.production.domain.types.versions import newest_versions, visible_types
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
 from apps.production.permissions import visible_experiments
-from apps.statusboard.models import Service
 
 
 class StageReader(serializers.ModelSerializer[Stage]):
@@ -96,77 +99,58 @@ class RequestReader(RequestRow):
 
 
 def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:
-    """Return the serializer field of a common argument of requests or stages."""
-    match argument.type:
-        case "count" | "size" | "duration":
-            return serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=argument.most)
-        case "choice":
-            return serializers.ChoiceField(required=False, choices=argument.choices)
-        case "date":
-            return serializers.DateField(required=False, allow_null=True)
-        case "services":
-            slug = serializers.CharField(max_length=64)
-            return serializers.ListField(child=slug, required=False, max_length=100, help_text="Slugs of services.")
-    return serializers.CharField(required=False, allow_blank=True, max_length=argument.most)
+    """Return the field of a common argument of requests or stages, which `read_plain` parses and checks."""
+    schema = argument.schema()
+    if not argument.kind.is_text and "type" in schema and schema["type"] != "array":
+        schema["oneOf"] = [{"type": schema.pop("type")}, {"type": "string"}]
+    return _as_sent({**schema, "nullable": True})
 
 
-def _arguments() -> serializers.DictField:
-    return serializers.DictField(
-        child=serializers.JSONField(allow_null=True),
-        required=False,
-        help_text="Arguments of the workflow type; see `/api/v1/workflow-types/` for their schema.",
-    )
+class _AsSent(serializers.JSONField):
+    def to_internal_value(self, data: Any) -> Any:
+        value: Any = super().to_internal_value(data)
+        return value.strip() if isinstance(value, str) else value
+
+
+def _as_sent(schema: dict[str, Any]) -> _AsSent:
+    field = _AsSent(required=False, allow_null=True)
+    set_override(field, "field", schema)
+    return field
+
+
+_ARGUMENTS = {
+    "type": "object",
+    "additionalProperties": {},
+    "description": "Arguments of the workflow type; see `/api/v1/workflow-types/` for their schema.",
+}
 
 
 class StageWriter(serializers.Serializer[Any]):
     """A stage; without `input_dataset` it reads the output of the previous stage."""
 
-    kind = serializers.CharField(
-        required=False,
-        max_length=40,
-        help_text="Key of a stage of the workflow type. Default: the first.",
-    )
-    arguments = _arguments()
-
     def get_fields(self) -> Any:
-        return {**super().get_fields(), **{name: _field(argument) for name, argument in CORE.items()}}
-
-    def validate_services(self, slugs: list[str]) -> list[str]:
-        """Check services here, so that unknown ones are reported together with other problems."""
-        root = cast(RequestWriter, self.root)
-        if unknown := [slug for slug in slugs if slug not in root.known_services]:
-            raise serializers.ValidationError([unknown_service(slug) for slug in unknown])
-        return slugs
+        kind = {"type": "string", "description": "Key of a stage of the workflow type. Default: the first."}
+        own = {"kind": _as_sent(kind), "arguments": _as_sent(_ARGUMENTS)}
+        return {**own, **{name: _field(argument) for name, argument in CORE.items()}}
 
 
 class RequestWriter(serializers.Serializer[Any]):
     """A draft, which may be incomplete until it is submitted. `stages` replaces all stages."""
 
-    arguments = _arguments()
     stages = StageWriter(many=True, required=False, max_length=MAX_STAGES)  # type: ignore[call-arg]
 
     def get_fields(self) -> Any:
-        return {**super().get_fields(), **{name: _field(argument) for name, argument in REQUEST.items()}}
-
-    @cached_property
-    def known_services(self) -> frozenset[str]:
-        return frozenset(Service.objects.values_list("slug", flat=True))
+        own = {**super().get_fields(), "arguments": _as_sent(_ARGUMENTS)}
+        return {**own, **{name: _field(argument) for name, argument in REQUEST.items()}}
 
     def content(self, base: RequestContent | None = None) -> RequestContent:
-        """Return the content sent, with the fields of `base` where nothing was sent."""
-        kept = base or RequestContent()
+        """Return the content sent, with the fields of `base` where nothing was sent. Raises `InvalidFields`."""
         sent = {name: value for name, value in self.validated_data.items() if name not in {"experiment", "version"}}
-        kind = sent.get("workflow", kept.workflow).stages[0].key
-        if "arguments" in sent:
-            sent["arguments"] = without_nulls(sent["arguments"])
-        if "stages" in sent:
-            sent["stages"] = tuple(_stage({"kind": kind, **stage}) for stage in sent["stages"])
-        return replace(kept, **sent)
-
-
-def _stage(values: dict[str, Any]) -> StageContent:
-    services, arguments = tuple(values.get("services", ())), without_nulls(values.get("arguments", {}))
-    return StageContent(**{**values, "services": services, "arguments": arguments})
+        workflow = sent.pop("workflow", None) or (base or RequestContent()).workflow
+        read, problems = read_plain(sent, workflow)
+        if problems:
+            raise InvalidFields({**check_shape(read, basic_facts(timezone.now())), **problems})
+        return replace(base or RequestContent(workflow=workflow), **{name: getattr(read, name) for name in sent})
 
 
 class ExperimentField(serializers.SlugRelatedField[Experiment]):
