@@ -58,6 +58,9 @@ class ExperimentAdmin(PortalAdmin):
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
 
+    def save_model(self, request: HttpRequest, obj: Experiment, form: Any, change: bool) -> None:
+        domain.save_experiment(experiment=obj, by=user_of(request), at=timezone.now())
+
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
         """The key of an experiment in use is fixed: it is part of request keys and of job environments."""
         return ["key"] if obj and _is_used(obj) else []

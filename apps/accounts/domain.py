@@ -36,6 +36,14 @@ def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Ex
 
 
 @transaction.atomic
+def save_experiment(*, experiment: Experiment, by: Principal, at: datetime) -> None:
+    """Store a new or changed experiment."""
+    created = experiment.pk is None
+    experiment.save()
+    publish(kind="experiment.created" if created else "experiment.changed", target=experiment, by=by, at=at)
+
+
+@transaction.atomic
 def ensure_user(*, username: str, password_hash: str, by: Principal, at: datetime, **fields: Any) -> User:
     """Return the user of this name; create it with this hash of a password and other `fields` if missing."""
     user, created = User.objects.get_or_create(username=username, defaults={"password": password_hash, **fields})

@@ -4,6 +4,7 @@ from apps.core.domain.event_kinds import EventKind, declare
 
 declare(
     EventKind("experiment.created", "created the experiment", "was created"),
+    EventKind("experiment.changed", "changed the experiment", "was changed"),
     EventKind("user.created", "created the user", "was created"),
     EventKind("membership.granted", "granted a role for {experiment}", "was granted a role"),
     EventKind("membership.revoked", "revoked a role for {experiment}", "had a role revoked"),

@@ -9,6 +9,7 @@ declare(
     EventKind("archive.unpinned", "unpinned the job", "was unpinned"),
     EventKind("archive.expired", "deleted expired jobs", "had expired jobs deleted"),
     EventKind("archive.retention_changed", "changed the retention rule", "was changed"),
+    EventKind("cluster.removed", "removed the cluster with its jobs and scripts", "was removed"),
     EventKind("capture_host.created", "created the capture host", "was created"),
     EventKind("capture_host.changed", "changed the clusters of the capture host", "has other clusters"),
     EventKind("capture_host.token_added", "added a token", "has a new token"),

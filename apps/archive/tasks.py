@@ -44,7 +44,9 @@ def describe_captured() -> None:
 
 @shared_task
 def describe_cluster(*, cluster_id: int) -> None:
-    cluster = Cluster.objects.get(pk=cluster_id)
+    cluster = Cluster.objects.filter(pk=cluster_id).first()
+    if cluster is None:
+        return
     try:
         links.describe_jobs(cluster=cluster, at=timezone.now())
     except SchedulerError as error:  # what is missing comes with accounting, or a minute later
@@ -68,5 +70,5 @@ def read_queues() -> None:
 @shared_task
 def read_queue(*, cluster_id: int) -> None:
     """Ask a cluster what waits and runs; which requests the jobs are for, was captured with them."""
-    cluster = Cluster.objects.get(pk=cluster_id)
-    queue.read_queue(cluster=cluster, origins_of=links.captured_origins, at=timezone.now())
+    if cluster := Cluster.objects.filter(pk=cluster_id).first():
+        queue.read_queue(cluster=cluster, origins_of=links.captured_origins, at=timezone.now())

@@ -4,6 +4,7 @@ from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
 from apps.diagnosis.domain.harvest import queue_harvests
 from apps.diagnosis.domain.verdicts import assign_experiments
+from apps.jobs.enums import Proof
 from apps.jobs.models import Job
 from apps.production.models import Request
 
@@ -21,13 +22,13 @@ def on_jobs_linked(event: Event) -> None:
     queue_harvests(job_ids=jobs.values_list("pk", flat=True), at=event.at)
 
 
-@subscribe("diagnosis.assign_experiments", "account.mapped")
-def on_account_mapped(event: Event) -> None:
-    assign_experiments()
+@subscribe("diagnosis.assign_experiments", "jobs.claimed")
+def on_jobs_claimed(event: Event) -> None:
+    assign_experiments(jobs=Job.objects.filter(experiment=int(event.target_id)))
 
 
 @subscribe("diagnosis.follow_claims", "claims.accepted", "claims.withdrawn")
 def on_claims_decided(event: Event) -> None:
     request = Request.objects.filter(pk=event.target_id).first()
     if request is not None:
-        assign_experiments(claimed_key=request.key)
+        assign_experiments(jobs=Job.objects.filter(claimed_key=request.key, proof__in=[Proof.CLAIMED, Proof.ACCEPTED]))

@@ -44,7 +44,7 @@ class HourlyTotalsAdmin(ReadOnlyAdmin):
 
 @admin.register(AccountMap)
 class AccountMapAdmin(PortalAdmin):
-    """Experiments of accounts and users; existing jobs without an experiment get theirs at once."""
+    """Experiments of accounts and users; existing jobs without an experiment get theirs in the background."""
 
     list_display = ["account", "kind", "cluster", "experiment"]
     never = ("change",)

@@ -4,6 +4,7 @@ from apps.core.domain.event_kinds import EventKind, declare
 
 declare(
     EventKind("account.mapped", "mapped the account {new} to the experiment", "has a new account: its jobs count here"),
+    EventKind("jobs.claimed", "gave the experiment {jobs} earlier jobs", "has earlier jobs by account or user"),
     EventKind("claims.accepted", "accepted {jobs} jobs that claim to belong to the request", "has more jobs"),
     EventKind("claims.withdrawn", "withdrew the acceptance of {jobs} claimed jobs", "has fewer jobs"),
     EventKind("jobs.collected", "collected jobs from accounting", "had jobs collected from accounting"),

@@ -9,7 +9,9 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from apps.archive.domain.links import describe_jobs, link_jobs
+from apps.accounts.domain import save_experiment
+from apps.accounts.models import Experiment
+from apps.archive.domain.links import claim_archived, describe_jobs, link_jobs
 from apps.archive.domain.store.contents import archived_job_for
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
@@ -19,6 +21,7 @@ from apps.clusters.schedulers.base import JobState, Submission
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
+from apps.jobs.domain.origin import claim_jobs, map_account
 from apps.jobs.models import MaskingRule
 from tests.factories import archive, clusters, jobs
 from tests.factories.archive import START, captured_job
@@ -254,3 +257,31 @@ def test_job_stored_and_collected_at_the_same_time_is_tied(transactional_db):
     linking.join(10)
 
     assert ArchivedJob.objects.get().user == "alice"
+
+
+def test_archived_jobs_follow_an_account_map_and_a_new_experiment(nova):
+    """By accounting, and without that by their request: as if they had been stored afterwards."""
+    store(captured_job(1), captured_job(2, request_key="SBND-0004"), captured_job(3, request_key="SBND-X-0004"))
+    job = collect("1", account="pool")
+    collect("2", spool_id="2", account="theirs")
+    assert job.experiment is None
+
+    map_account(account="pool", experiment=nova, cluster=None, by="test", at=START)
+    assert claim_jobs(experiment=nova, at=START) == 1
+    deliver_all()
+    assert experiments() == {"1": "NOVA", "2": None, "3": None}
+
+    save_experiment(experiment=Experiment(key="SBND", name="SBND"), by="test", at=START)
+    claim_jobs(experiment=Experiment.objects.get(key="SBND"), at=START)
+    deliver_all()
+    assert experiments() == {"1": "NOVA", "2": "SBND", "3": None}
+    assert claim_archived(experiment=nova) == claim_archived(experiment=Experiment.objects.get(key="SBND")) == 0
+
+    map_account(account="theirs", experiment=nova, cluster=None, by="test", at=START)
+    claim_jobs(experiment=nova, at=START)
+    deliver_all()
+    assert experiments() == {"1": "NOVA", "2": "NOVA", "3": None}  # accounting counts more than the environment
+
+
+def experiments():
+    return dict(ArchivedJob.objects.values_list("job_id", "experiment__key"))

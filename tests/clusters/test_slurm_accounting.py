@@ -69,12 +69,14 @@ def row(job_id: str = "5", **values: str) -> dict[str, str]:
     return defaults | values
 
 
-def make_slurm(tmp_path: Path, rows: list[dict[str, str]], fields: list[str] = FIELDS) -> Slurm:
+def make_slurm(
+    tmp_path: Path, rows: list[dict[str, str]], fields: list[str] = FIELDS, *, options: dict[str, str] | None = None
+) -> Slurm:
     config, program = tmp_path / "config.json", tmp_path / "sacct"
     config.write_text(json.dumps({"rows": rows, "fields": fields}))
     program.write_text(FAKE_SACCT.format(python=sys.executable, config=config))
     program.chmod(0o755)
-    return Slurm("c1", {"bin": str(tmp_path)})
+    return Slurm("c1", {"bin": str(tmp_path), **(options or {})})
 
 
 def collect(slurm: Slurm) -> list[JobRecord]:
@@ -200,7 +202,7 @@ def test_row_that_is_not_whole_yet_is_held_back_for_a_while(tmp_path: Path) -> N
 
     def found(settled_before: int) -> list[str]:
         before = SINCE + timedelta(seconds=settled_before)
-        records = finished_jobs(slurm._sacct, since=SINCE, until=UNTIL, settled_before=before)
+        records = finished_jobs(slurm._sacct, cluster="c1", since=SINCE, until=UNTIL, settled_before=before)
         return [record.job_id for record in records]
 
     assert found(settled_before=60) == ["6"]
@@ -371,3 +373,23 @@ def test_every_job_of_a_real_slurm_is_read() -> None:
     }
     timed_out = next(record for record in records if record.job_id == "83")
     assert (timed_out.state, timed_out.wall_seconds, timed_out.host) == (JobState.TIMEOUT, 76, "wn1")
+
+
+@pytest.mark.parametrize(
+    ("options", "own_name", "refused"),
+    [
+        ({}, "c1", False),
+        ({}, "C1", False),
+        ({}, "", False),
+        ({}, "alps", True),
+        ({"cluster_name": "alps"}, "alps", False),
+        ({"cluster_name": "jura"}, "alps", True),
+    ],
+)
+def test_jobs_of_a_cluster_with_another_name_are_not_collected_again(tmp_path, options, own_name, refused):
+    slurm = make_slurm(tmp_path, [row("5", Cluster=own_name)], options=options)
+    if refused:
+        with pytest.raises(SchedulerError, match=r"Slurm calls this cluster “alps”, but here it is “(c1|jura)”"):
+            collect(slurm)
+    else:
+        assert [job.job_id for job in collect(slurm)] == ["5"]

@@ -312,6 +312,7 @@ def test_verdict_follows_the_experiment_that_its_job_gets_later(make_job, at, no
     harvest(job, at)
     recount_dirty_hours()
     Job.objects.update(experiment=nova)
-    assert assign_experiments() == 1
+    assert assign_experiments(jobs=Job.objects.filter(experiment=nova)) == 1
+    assert assign_experiments(jobs=Job.objects.all()) == 0
     assert recount_dirty_hours() == 1
     assert (Verdict.objects.get().experiment, CauseTotals.objects.get().experiment) == (nova, nova)

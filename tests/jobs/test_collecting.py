@@ -1,18 +1,23 @@
 """The collector: nothing lost, nothing doubled, one bad cluster or record stops no other."""
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
 from django.db import connection
 
+from apps.accounts.domain import save_experiment
+from apps.accounts.models import Experiment
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState, SchedulerError
 from apps.core.domain.locks import exclusive_lock
 from apps.core.models import Event
+from apps.core.tasks import deliver_waiting
 from apps.jobs.domain import collection as collection_module
 from apps.jobs.domain.collection import _COLLECTOR_LOCK, collect_again, collect_finished_jobs, store_records
-from apps.jobs.domain.origin import locate_log, map_account
+from apps.jobs.domain.origin import claim_jobs, locate_log, map_account
+from apps.jobs.domain.proof import Membership
 from apps.jobs.domain.records import record_of
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
 from tests.factories import clusters
@@ -211,10 +216,56 @@ def test_map_account_gives_older_jobs_their_experiment(alps, nova, dune, admin):
     old, own = store(alps, record(1, account="pool"), record(2, account="dune"))
     DirtyHour.objects.all().delete()
     map_account(account="pool", experiment=nova, cluster=None, by=admin, at=AT)
+    deliver_waiting()
     old.refresh_from_db()
     own.refresh_from_db()
     assert (old.experiment, own.experiment) == (nova, dune)
     assert DirtyHour.objects.count() == 1
+
+
+def test_earlier_jobs_are_claimed_once_and_only_where_the_map_counts(alps, jura, nova, dune, admin):
+    here, there = (store(cluster, record(1, account="pool"))[0] for cluster in (alps, jura))
+    map_account(account="pool", experiment=dune, cluster=jura, by=admin, at=AT)
+    AccountMap.objects.create(cluster=alps, account="pool", experiment=nova)
+    map_account(account="pool", experiment=dune, cluster=None, by=admin, at=AT)  # alps has its own
+    claim_jobs(experiment=dune, at=AT)
+    assert (Job.objects.get(pk=here.pk).experiment, Job.objects.get(pk=there.pk).experiment) == (None, dune)
+    DirtyHour.objects.all().delete()
+    assert (claim_jobs(experiment=nova, at=AT), claim_jobs(experiment=nova, at=AT)) == (1, 0)
+    assert Job.objects.get(pk=here.pk).experiment == nova
+    assert list(DirtyHour.objects.values_list("hour", flat=True)) == [here.ended_at.replace(minute=0)]
+
+
+def test_new_experiment_gets_the_jobs_of_the_account_with_its_key(alps, nova, admin):
+    own, other = store(alps, record(1, account="sbnd"), record(2, account="icarus"))
+    save_experiment(experiment=Experiment(key="SBND", name="SBND"), by=admin, at=AT)
+    deliver_waiting()
+    assert [Job.objects.get(pk=job.pk).experiment for job in (own, other)] == [Experiment.objects.get(key="SBND"), None]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, monkeypatch):
+    """The collector has read the experiments, and stores its jobs after the new one has looked for its own."""
+    read, claimed = threading.Event(), []
+
+    class Slow(Membership):
+        def __init__(self, cluster):
+            super().__init__(cluster)
+            read.set()
+            time.sleep(0.5)
+
+    def claim():
+        read.wait()
+        experiment = Experiment.objects.create(key="SBND", name="SBND")
+        claimed.append(claim_jobs(experiment=experiment, at=AT))
+        connection.close()
+
+    monkeypatch.setattr("apps.jobs.domain.collection.Membership", Slow)
+    creating = threading.Thread(target=claim)
+    creating.start()
+    store(alps, record(1, account="sbnd"))
+    creating.join()
+    assert claimed == [1]
 
 
 def test_locate_log_stores_path_and_how_it_is_known(alps):

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.clusters.models import Cluster
+from apps.core.tasks import deliver_waiting
 from apps.jobs import tasks
 from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job
 from tests.factories.jobs import record, store
@@ -78,5 +79,6 @@ def test_admin_maps_an_account(alps, nova, admin, client):
         reverse("admin:jobs_accountmap_add"),
         {"account": "pool", "kind": "account", "experiment": nova.pk, "cluster": ""},
     )
+    deliver_waiting()
     job.refresh_from_db()
     assert (AccountMap.objects.get().experiment, job.experiment) == (nova, nova)

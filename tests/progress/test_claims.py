@@ -9,7 +9,7 @@ from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.jobs.domain.claims import accept_claims, claims_of, withdraw_claims
-from apps.jobs.domain.origin import attach_origin, map_account, record_array
+from apps.jobs.domain.origin import attach_origin, claim_jobs, map_account, record_array
 from apps.jobs.domain.queue import Origin, store_queue
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.domain.totals import stage_sums
@@ -72,6 +72,7 @@ def test_account_that_htcondor_lets_users_choose_proves_nothing_but_a_mapped_use
     (job,) = ran(condor, queued, record(1, **{**STRANGER, "account": "nova"}))
     assert (job.proof, counted(queued)) == (Proof.CLAIMED, (0, "queued"))
     map_account(account="mallory", kind=MappedName.USER, experiment=nova, cluster=condor, by=admin, at=END)
+    claim_jobs(experiment=nova, at=END)
     assert (proof(job), counted(queued)) == (Proof.ACCOUNT, (1, "running"))
 
 

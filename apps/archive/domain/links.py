@@ -1,13 +1,15 @@
 """Tying archived jobs to those of accounting, and to what the scheduler itself knows: whichever comes first."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
+from apps.accounts.models import Experiment
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, archived_jobs_for
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
@@ -97,16 +99,19 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
     worth more than the environment's; so do state, and where the spool did not have them, user, account, name and
     arguments.
     """
-    # Wait for the transactions that store jobs now; those that begin later see the jobs that are to be tied. Else a
-    # job that is stored and collected at the same time would be tied by neither.
-    with connection.cursor() as cursor:
-        for function in ("pg_advisory_lock", "pg_advisory_unlock"):
-            cursor.execute(f"SELECT {function}(hashtext(%s))", [_STORING_LOCK])
+    _wait_for_storing()  # else a job that is stored and collected at the same time would be tied by neither
     captured = archived_jobs_for(jobs)
     origins = {pk: (row.request_key, row.stage) for pk, row in captured.items() if row.request_key}
     attach_origin(origins=origins, at=at)
     take_facts(archived={row.pk for row in captured.values()})
     return set(captured)
+
+
+def _wait_for_storing() -> None:
+    """Wait for the transactions that store jobs now; those that begin later see what the caller goes by."""
+    with connection.cursor() as cursor:
+        for function in ("pg_advisory_lock", "pg_advisory_unlock"):
+            cursor.execute(f"SELECT {function}(hashtext(%s))", [_STORING_LOCK])
 
 
 @transaction.atomic
@@ -131,6 +136,21 @@ def take_facts(*, archived: Iterable[int]) -> int:
         values |= _missing(row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments)
         changes[row] = values
     return _save(changes)
+
+
+@transaction.atomic
+def claim_archived(*, experiment: Experiment) -> int:
+    """Give an experiment the archived jobs that are its own, by accounting or else by the key of their request.
+
+    Return how many have changed. Running it again changes nothing.
+    """
+    _wait_for_storing()
+    named = ArchivedJob.objects.filter(experiment=None, request_key__iregex=rf"^{re.escape(experiment.key)}-[^-]*$")
+    claimed = named.update(experiment=experiment)
+    of_it = Job.objects.filter(cluster=OuterRef("cluster"), spool_id=OuterRef("job_id"), experiment=experiment)
+    others = ArchivedJob.objects.filter(Exists(of_it)).exclude(experiment=experiment)
+    ids = list(others.values_list("pk", flat=True))
+    return claimed + sum(take_facts(archived=ids[first : first + _BATCH]) for first in range(0, len(ids), _BATCH))
 
 
 def captured_origins(cluster: Cluster, spool_ids: Sequence[str]) -> dict[str, list[Origin]]:

@@ -135,14 +135,14 @@ def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
         pinless = ArchivedJob.objects.filter(cluster=cluster, pin=None).order_by("submitted_at", "pk")
         old = pinless.filter(_too_old(rule, at))
         why = f"submitted more than {rule.max_age_days} days ago"
-        while batches and (expired := _delete_batch(cluster, old, reason=why, by=by, at=at)):
+        while batches and (expired := delete_batch(cluster, old, reason=why, by=by, at=at)):
             deleted, batches = deleted + expired[0], batches - 1
         if rule.max_bytes is None or not batches:
             continue
         size = content_size(cluster=cluster)
         why = f"contents of more than {rule.max_bytes} bytes"
         while batches and size > rule.max_bytes:
-            expired = _delete_batch(cluster, pinless, reason=why, by=by, at=at)
+            expired = delete_batch(cluster, pinless, reason=why, by=by, at=at)
             if expired is None:
                 break
             deleted, batches, size = deleted + expired[0], batches - 1, size - expired[1]
@@ -163,7 +163,7 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
 
 
 @transaction.atomic
-def _delete_batch(
+def delete_batch(
     cluster: Cluster, jobs: QuerySet[ArchivedJob], *, reason: str, by: Principal, at: datetime
 ) -> tuple[int, int] | None:
     """Delete the first of `jobs`; return how many, and the bytes freed of the cluster's contents. None without jobs."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import F, QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import Principal
@@ -16,7 +17,6 @@ from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.wording import headline
 from apps.jobs.domain.records import hour_of
-from apps.jobs.enums import Proof
 from apps.jobs.models import Job
 
 
@@ -91,17 +91,11 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
 
 
 @transaction.atomic
-def assign_experiments(*, claimed_key: str = "") -> int:
-    """Set the experiment of verdicts whose job was assigned to one meanwhile; return how many.
-
-    With `claimed_key`, of jobs that name this request, whose experiment may have changed either way.
-    """
-    verdicts_of = Verdict.objects.select_for_update(of=("self",)).select_related("job")
-    if claimed_key:
-        named = verdicts_of.filter(job__claimed_key=claimed_key, job__proof__in=[Proof.CLAIMED, Proof.ACCEPTED])
-        verdicts = [verdict for verdict in named if verdict.experiment_id != verdict.job.experiment_id]
-    else:
-        verdicts = list(verdicts_of.filter(experiment=None, job__experiment__isnull=False))
+def assign_experiments(*, jobs: QuerySet[Job]) -> int:
+    """Give the verdicts on these jobs the experiment that their jobs have now; return how many have changed."""
+    rows = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
+    differing = rows.exclude(experiment=F("job__experiment"))  # or neither has one
+    verdicts = [verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id]
     for verdict in verdicts:
         verdict.experiment_id = verdict.job.experiment_id
     Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)

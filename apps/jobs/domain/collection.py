@@ -17,8 +17,9 @@ from apps.clusters.schedulers.base import JobRecord, Scheduler, SchedulerError
 from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.domain.masking import Masker, Rule
+from apps.core.errors import InvalidTransition
 from apps.jobs.domain.masking_rules import current_rules
-from apps.jobs.domain.proof import Membership, prove_jobs
+from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
 from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, values_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.models import Collection, Job
@@ -101,6 +102,21 @@ def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collect
     return collection
 
 
+def remove_jobs(*, cluster: Cluster) -> None:
+    """Delete all jobs of a cluster, by batches, each with the notes of its hours. Collection must be turned off.
+
+    Raises `InvalidTransition` while another process collects from it.
+    """
+    with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
+        if not alone:
+            raise InvalidTransition(f"{cluster} is being collected now. Retry in a moment.")
+        jobs = Job.objects.filter(cluster=cluster)
+        while rows := list(jobs.values_list("pk", "ended_at")[:CHUNK]):
+            with transaction.atomic():
+                Job.objects.filter(pk__in=[pk for pk, _ in rows]).delete()
+                mark_dirty({hour_of(ended_at) for _, ended_at in rows})
+
+
 def _slices(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
     while since < until:
         end = min(since + SLICE, until)
@@ -143,6 +159,7 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
         for key, record in wanted.items()
         if key not in known or known[key].record_digest != digests[key]
     }
+    lock_proofs(shared=True)
     membership = Membership(cluster)
     new = [
         Job(

@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.accounts.models import Experiment, Principal
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import LogPaths, SchedulerError
 from apps.core.domain.events import publish
-from apps.jobs.domain.proof import lock_proofs, prove_jobs
-from apps.jobs.domain.records import clean_text, hour_of, record_of
+from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
+from apps.jobs.domain.records import clean_text, record_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import MappedName, Proof
 from apps.jobs.models import AccountMap, Job, SubmittedArray
@@ -31,21 +32,36 @@ def map_account(
     at: datetime,
     kind: MappedName = MappedName.ACCOUNT,
 ) -> AccountMap:
-    """Assign the jobs of an account or user to an experiment, including existing ones without one and claims."""
-    lock_proofs(shared=False)
+    """Assign the jobs of an account or user to an experiment; `claim_jobs` follows for existing ones."""
     account_map, _ = AccountMap.objects.update_or_create(
         cluster=cluster, kind=kind, account=account, defaults={"experiment": experiment}
     )
-    of_account = Job.objects.filter(**{kind.value: account})
-    if cluster is not None:
-        of_account = of_account.filter(cluster=cluster)
-    jobs = of_account.filter(experiment=None)
-    hours = {hour_of(ended_at) for ended_at in jobs.select_for_update().values_list("ended_at", flat=True)}
-    jobs.update(experiment=experiment)
-    mark_dirty(hours)
-    prove_jobs(of_account.filter(proof=Proof.CLAIMED), at=at)
     publish(kind="account.mapped", target=experiment, by=by, at=at, new=account[:64])
     return account_map
+
+
+@transaction.atomic
+def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
+    """Give an experiment the existing jobs without one that are its own by account or user; return how many.
+
+    Claims of requests are proven again. The lock waits for collectors that know fewer maps or experiments; those that
+    begin later know all. Running it again changes nothing.
+    """
+    lock_proofs(shared=False)
+    claimed = 0
+    for cluster in Cluster.objects.all():
+        membership = Membership(cluster)
+        undecided = Job.objects.filter(Q(experiment=None) | Q(proof=Proof.CLAIMED), cluster=cluster)
+        for account, user in undecided.order_by().values_list("account", "user").distinct():
+            jobs = undecided.filter(account=account, user=user)
+            if membership.experiment_of(account, user) == experiment.pk:
+                without = jobs.filter(experiment=None)
+                mark_dirty(without.datetimes("ended_at", "hour", tzinfo=UTC))
+                claimed += without.update(experiment=experiment)
+            if membership.proves(account, user, experiment.pk):
+                prove_jobs(jobs.filter(proof=Proof.CLAIMED), at=at)
+    publish(kind="jobs.claimed", target=experiment, by="collector", at=at, data={"jobs": claimed})
+    return claimed
 
 
 @transaction.atomic
@@ -54,13 +70,13 @@ def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> in
 
     `origins` maps the ID of a job to both. A job counts for the request only if that is proven; see `proof`.
     """
+    lock_proofs(shared=True)  # before the rows, as `claim_jobs` does
     jobs = Job.objects.select_for_update().filter(pk__in=origins, claimed_key="").order_by("pk")
     named = [job for job in jobs if _REQUEST_KEY.fullmatch(origins[job.pk][0])]
     for job in named:
         job.claimed_key, stage = origins[job.pk]
         job.stage = clean_text(stage.strip(), 64)
     Job.objects.bulk_update(named, ["claimed_key", "stage"], batch_size=500)
-    lock_proofs(shared=True)
     prove_jobs(Job.objects.filter(pk__in=[job.pk for job in named]), at=at)
     return len(named)
 

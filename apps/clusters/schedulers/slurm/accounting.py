@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
-from apps.clusters.schedulers.base import JobRecord
+from apps.clusters.schedulers.base import JobRecord, SchedulerError
 from apps.clusters.schedulers.slurm.records import FIELDS, Attempt, BadRow, JobRows, Row, group_rows, read_records
 from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 
@@ -21,8 +21,13 @@ _JOBS_A_QUERY = 500
 Attempts = dict[tuple[str, str], Attempt]
 
 
-def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime, settled_before: datetime) -> Iterator[JobRecord]:
+def finished_jobs(
+    sacct: Sacct, *, cluster: str, since: datetime, until: datetime, settled_before: datetime
+) -> Iterator[JobRecord]:
     """Yield every attempt that ended in [since, until). A row that cannot be read is logged and left out.
+
+    Raises `SchedulerError` if the jobs are those of a cluster that accounting calls otherwise than `cluster`: under a
+    mistyped name all jobs of another one would be collected again.
 
     The end of a quick job may reach the database before its start does: for a while the row has neither name,
     directory nor array. Such a row is held back until it is whole, or ended before `settled_before`.
@@ -31,6 +36,13 @@ def finished_jobs(sacct: Sacct, *, since: datetime, until: datetime, settled_bef
     jobs = group_rows(sacct.rows(FIELDS, f"--state={_ENDED}", *times))
     due = []
     for rows in jobs:
+        own_name = rows.job["Cluster"] or cluster
+        if own_name.casefold() != cluster.casefold():
+            raise SchedulerError(
+                f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing was collected. Correct"
+                " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with `manage.py cluster remove`, or,"
+                f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
+            )
         ended_at = read_time(rows.job["End"])  # a row without an end is let through, to be reported
         if ended_at is None or (since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)):
             due.append(rows)

@@ -20,7 +20,7 @@ from apps.clusters.schedulers.slurm.sacct import (
 FIELDS = [
     *("JobID", "JobIDRaw", "State", "ExitCode", "Reason", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw"),
     *("NodeList", "AllocCPUS", "TotalCPU", "MaxRSS", "ReqMem", "Partition", "Account", "User", "UID"),
-    *("JobName", "Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr"),
+    *("JobName", "Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr", "Cluster"),
 ]
 
 _JOB_ID = re.compile(r"(?P<array>\d+)_(?P<task>\d+|\[[^\]]+\])|\d+\+\d+|\d+")

@@ -21,7 +21,7 @@ from apps.clusters.schedulers.slurm.queue import current_jobs, known_submissions
 from apps.clusters.schedulers.slurm.sacct import Sacct
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
-_OPTIONS = ("conf", "bin", "timeout_seconds")
+_OPTIONS = ("conf", "bin", "timeout_seconds", "cluster_name")
 SETTLING = timedelta(minutes=10)  # how long accounting may take to complete a row
 
 
@@ -29,7 +29,7 @@ class Slurm:
     """One Slurm cluster.
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
-    command.
+    command, `cluster_name` (Slurm's own ClusterName where the portal's name differs).
     """
 
     name = "slurm"
@@ -41,6 +41,7 @@ class Slurm:
             raise ValueError(f"unknown options of the slurm adapter: {', '.join(sorted(unknown))}")
         self.cluster = cluster
         given = command_options(options, _OPTIONS)
+        self._own_name = given.get("cluster_name", cluster)
         # Whatever the caller's own settings are: times as seconds since 1970, whole array expressions.
         variables = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
         self._commands = Commands(
@@ -58,7 +59,11 @@ class Slurm:
         """Yield every attempt that ended in [since, until), by sacct. Raises `SchedulerError`."""
         settled_before = datetime.now(UTC) - SETTLING
         return accounting.finished_jobs(
-            self._sacct, since=since.astimezone(UTC), until=until.astimezone(UTC), settled_before=settled_before
+            self._sacct,
+            cluster=self._own_name,
+            since=since.astimezone(UTC),
+            until=until.astimezone(UTC),
+            settled_before=settled_before,
         )
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
