@@ -33,6 +33,7 @@ class Advice(models.TextChoices):
     DEBUG = "debug", "Debug"
     HOLD = "hold", "Hold"
     ESCALATE = "escalate", "Escalate"
+    NONE = "none", "Nothing to do"
 
 
 class VerdictKind(models.TextChoices):

@@ -4,10 +4,11 @@ from typing import Any
 
 import django_filters
 from django import forms
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
 from apps.diagnosis.enums import VerdictKind
@@ -55,12 +56,20 @@ class FailedJobs(_OfExperiment):
         label="Cluster",
     )
     request = django_filters.CharFilter(field_name="job__request_key", label="Request", max_length=64)
+    since = django_filters.ChoiceFilter(
+        choices=[("succeeded", "Succeeded"), ("open", "Not succeeded")], method="since_then", label="Since then"
+    )
     start = MomentFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
     end = MomentFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)
 
     class Meta:
         model = Verdict
-        fields = ["verdict", "cause", "service", "experiment", "cluster", "request", "start", "end"]
+        fields = ["verdict", "cause", "service", "experiment", "cluster", "request", "since", "start", "end"]
+
+    def since_then(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Keep verdicts on jobs of which a later attempt completed, or the others."""
+        succeeded = Q(later_state=JobState.COMPLETED)
+        return rows.filter(succeeded if value == "succeeded" else ~succeeded)
 
     def exactly(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(**{name: "" if value == NONE else value})

@@ -7,6 +7,7 @@ from django.db import models
 from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import Advice, Category, Confidence, HarvestState, Role, Stream, VerdictKind
+from apps.jobs.enums import STATE_CHOICES
 from apps.jobs.models import Job
 
 
@@ -91,6 +92,7 @@ class Verdict(models.Model):
     """Why a job failed, what to do, and the reasons.
 
     `verdict` and `advice` are the effective ones. After an override, `machine_verdict` keeps the automatic verdict.
+    Once the job has a later attempt, nothing is left to do about this one.
     `experiment` and `ended_at` copy the job's, for fast lists.
     """
 
@@ -101,6 +103,10 @@ class Verdict(models.Model):
     ended_at = models.DateTimeField()
     verdict = models.CharField(max_length=16, choices=VerdictKind)
     advice = models.CharField(max_length=16, choices=Advice)
+    later_attempt = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The later attempt of the job that completed, else the last one, if any."
+    )
+    later_state = models.CharField(max_length=16, blank=True, choices=STATE_CHOICES)
     machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
     category = models.CharField(max_length=16, choices=Category)
     confidence = models.CharField(max_length=8, choices=Confidence)
@@ -150,6 +156,9 @@ class CauseTotals(models.Model):
     service = models.CharField(max_length=64, blank=True)
     jobs = models.PositiveIntegerField()
     wall_seconds = models.BigIntegerField()
+    succeeded = models.PositiveIntegerField(
+        default=0, help_text="Number of the jobs that completed at a later attempt."
+    )
 
     objects = ExperimentQuerySet.as_manager()
 

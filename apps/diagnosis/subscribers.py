@@ -1,7 +1,9 @@
 """Events that diagnosis subscribes to."""
 
+from apps.clusters.models import Cluster
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
+from apps.diagnosis.domain.attempts import follow_attempts
 from apps.diagnosis.domain.harvest import queue_harvests
 from apps.diagnosis.domain.verdicts import assign_experiments
 from apps.jobs.enums import Proof
@@ -11,11 +13,15 @@ from apps.production.models import Request
 
 @subscribe("diagnosis.queue_harvests", "jobs.linked")
 def on_jobs_linked(event: Event) -> None:
-    """Analyse the logs of collected jobs; re-analyse those whose script was archived after the job was collected.
+    """Update the advice on earlier attempts of collected jobs, and analyse the logs of these jobs.
+
+    A log is analysed again when the job's script was archived after the job was collected.
 
     The script names the services that the job needs and its log paths. A script that is archived first starts no
     harvest: its job gets one when it is collected.
     """
+    if cluster := Cluster.objects.filter(pk=event.target_id).first():
+        follow_attempts(cluster=cluster, job_ids=event.data["jobs"])
     jobs = Job.objects.filter(pk__in=event.data["jobs"])
     if event.data["after"] == "archive.stored":
         jobs = jobs.filter(harvest__isnull=False)

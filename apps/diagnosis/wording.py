@@ -11,6 +11,7 @@ from apps.diagnosis.enums import Category, Overlap, Stream, VerdictKind
 
 if TYPE_CHECKING:
     from apps.diagnosis.engine.base import Block, Hit, JobFacts, Outage
+    from apps.diagnosis.models import Verdict
 
 
 class Wording(NamedTuple):
@@ -45,10 +46,10 @@ END_STATES = {
     ),
     JobState.DEADLINE: Wording("Killed when it reached its deadline", "Set a later deadline, or submit a shorter job."),
     JobState.OUT_OF_MEMORY: Wording(OVER_MEMORY, "Request more memory."),
-    JobState.NODE_FAIL: Wording("The node failed", "Retry: the node failed."),
-    JobState.BOOT_FAIL: Wording("The node failed to boot", "Retry: the node failed to boot."),
-    JobState.PREEMPTED: Wording("Preempted by a higher-priority job", "Retry: the job was preempted."),
-    JobState.REQUEUED: Wording("Requeued by the scheduler", "No action needed: the scheduler restarts the job."),
+    JobState.NODE_FAIL: Wording("The node failed", "The node failed while the job ran."),
+    JobState.BOOT_FAIL: Wording("The node failed to boot", "The node did not boot for the job."),
+    JobState.PREEMPTED: Wording("Preempted by a higher-priority job", "The job made room for one of higher priority."),
+    JobState.REQUEUED: Wording("Requeued by the scheduler", "The scheduler starts the job again."),
 }
 EXIT_CODES = {
     124: Wording("Exit code 124: timeout(1) killed a command", "A time limit inside the job was exceeded."),
@@ -68,9 +69,26 @@ NEVER_STARTED = "Job never started, so it has no log"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
 
-def headline(kind: VerdictKind) -> str:
+def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:
+    """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt."""
+    return "succeeded since, nothing to do" if jobs and jobs == succeeded else NEXT_STEPS[kind]
+
+
+def headline(kind: VerdictKind, step: str = "") -> str:
     """Return verdict and next step in one line: `Resource limit exceeded: request more`."""
-    return f"{kind.label}: {NEXT_STEPS[kind]}"
+    return f"{kind.label}: {step or NEXT_STEPS[kind]}"
+
+
+def headline_of(verdict: "Verdict") -> str:
+    """Return the headline of one verdict, which says what a later attempt came to."""
+    step = (
+        f"attempt {verdict.later_attempt} {verdict.later_state.replace('_', ' ')} since"
+        if verdict.later_attempt
+        else ""
+    )
+    if verdict.later_state == JobState.COMPLETED:
+        step = f"succeeded at attempt {verdict.later_attempt}, nothing to do"
+    return headline(VerdictKind(verdict.verdict), step)
 
 
 def end_state(facts: "JobFacts") -> str:

@@ -35,7 +35,7 @@ def verdict_on(record: JobRecord, logs: Path) -> str:
     if not record.stdout_path:
         return diagnose(facts, [], classifiers=classifiers()).verdict.verdict.value
     with open_log(Path(record.stdout_path), LogAccess((logs,), uid=os.getuid())) as descriptor:
-        block = read_log(descriptor, os.fstat(descriptor).st_size)
+        block = read_log(descriptor)
     return diagnose(facts, [block], classifiers=classifiers()).verdict.verdict.value
 
 

@@ -62,7 +62,7 @@ def test_reading_and_diagnosing_a_log(tmp_path: Path, text):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with within(what="read"):
-            whole = read_log(descriptor, path.stat().st_size)
+            whole = read_log(descriptor)
             read_back(descriptor, lines=500)
             read_around(descriptor, BYTES // 2, lines=500)
         with within(what="diagnose"):

@@ -4,6 +4,7 @@ from rest_framework import serializers
 
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Evidence, Verdict
+from apps.jobs.enums import STATE_CHOICES
 
 
 class EvidenceSerializer(serializers.ModelSerializer):
@@ -33,6 +34,7 @@ class VerdictSerializer(serializers.ModelSerializer):
     attempt = serializers.IntegerField(source="job.attempt")
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
     reasons = VerdictReasonSerializer(many=True)
+    later_state = serializers.ChoiceField(choices=STATE_CHOICES, read_only=True, allow_blank=True)
 
     class Meta:
         model = Verdict
@@ -54,6 +56,8 @@ class VerdictSerializer(serializers.ModelSerializer):
             "reasons",
             "catalogue_version",
             "decided_at",
+            "later_attempt",
+            "later_state",
             "overridden_by",
             "overridden_at",
             "override_reason",

@@ -5,20 +5,28 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Count, Max, QuerySet, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Verdict
+from apps.diagnosis.wording import next_step
 
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """Failures by one cause in a period."""
+    """Failures by one cause in a period; of `jobs`, `succeeded` completed at a later attempt."""
 
     verdict: str
     cause: str
     service: str
     jobs: int
     wall_seconds: int
+    succeeded: int
+
+    @property
+    def next_step(self) -> str:
+        return next_step(VerdictKind(self.verdict), self.jobs, self.succeeded)
 
 
 def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
@@ -26,7 +34,7 @@ def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
     rows = (
         totals.order_by()
         .values_list("verdict", "cause", "service")
-        .annotate(all_jobs=Sum("jobs"), wall=Sum("wall_seconds"))
+        .annotate(all_jobs=Sum("jobs"), wall=Sum("wall_seconds"), later=Sum("succeeded"))
         .order_by("-all_jobs", "verdict", "cause", "service")
     )
     return [CauseRow(*row) for row in rows]
@@ -68,9 +76,13 @@ def recount_hour(*, hour: datetime) -> None:
         Verdict.objects.between(hour, hour + timedelta(hours=1))
         .order_by()
         .values_list(*groups)
-        .annotate(jobs=Count("pk"), wall=Sum("job__wall_seconds"))
+        .annotate(
+            jobs=Count("pk"),
+            wall=Sum("job__wall_seconds"),
+            later=Count("pk", filter=Q(later_state=JobState.COMPLETED)),
+        )
     )
-    names = ("cluster_id", "experiment_id", "verdict", "cause", "service", "jobs", "wall_seconds")
+    names = ("cluster_id", "experiment_id", "verdict", "cause", "service", "jobs", "wall_seconds", "succeeded")
     totals = [CauseTotals(hour=hour, **dict(zip(names, row, strict=True))) for row in counted]
     CauseTotals.objects.filter(hour=hour).delete()
     CauseTotals.objects.bulk_create(totals)

@@ -1,12 +1,10 @@
 """Harvest the logs of failed jobs: read them, and store excerpts, evidence and verdict."""
 
 import logging
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from django.db import DatabaseError, transaction
 
@@ -17,14 +15,16 @@ from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed, StaleState
 from apps.diagnosis import wording
+from apps.diagnosis.domain.attempts import attempts_of, note_later_attempt, open_own_log
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
-from apps.diagnosis.domain.log_access import locate_logs, log_access
+from apps.diagnosis.domain.log_access import locate_logs
+from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.engine.tail import LogError, LogMissing, LogRefused, open_log
+from apps.diagnosis.engine.tail import LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import TRANSITIONS, Category, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
@@ -96,8 +96,8 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         move(harvest, to=HarvestState.RUNNING, transitions=TRANSITIONS, attempts=attempt, due_at=due_at)
         if attempt > ATTEMPTS:
             raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
-        read = [_read(harvest.job, stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
-        errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused)]
+        read = [_read(harvest, stream, path) for stream, path in locate_logs(job=harvest.job, at=at)]
+        errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused | LogOverwritten)]
         if errors and harvest.job.started_at and attempt <= len(BACK_OFF_SECONDS):
             return _reschedule(harvest, errors, at)
         return _store(harvest, read, at)
@@ -112,12 +112,16 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         return None
 
 
-def _read(job: Job, stream: Stream, path: str) -> ReadResult:
+def _read(harvest: LogHarvest, stream: Stream, path: str) -> ReadResult:
+    """Read a log, or its stored excerpt if a later attempt of the job has written to the file since."""
     try:
-        with open_log(Path(path), log_access(job)) as descriptor:
-            block = read_log(descriptor, os.fstat(descriptor).st_size)
+        with open_own_log(harvest.job, stream, path) as (descriptor, part):
+            block = read_log(descriptor, part)
     except LogError as error:
-        return ReadResult(stream, path, error=error)
+        excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
+        if excerpt is None or not isinstance(error, LogOverwritten):
+            return ReadResult(stream, path, error=error)
+        block = block_of(excerpt)
     return ReadResult(stream, path, block=replace(block, stream=stream))
 
 
@@ -187,7 +191,7 @@ def _state_of(read: list[ReadResult]) -> HarvestState:
     kinds = [type(one.error) for one in read]
     if LogRefused in kinds:
         return HarvestState.PATH_NOT_ALLOWED
-    return HarvestState.LOG_NOT_FOUND if all(kind is LogMissing for kind in kinds) else HarvestState.FAILED
+    return HarvestState.LOG_NOT_FOUND if all(issubclass(kind, LogMissing) for kind in kinds) else HarvestState.FAILED
 
 
 def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
@@ -231,11 +235,12 @@ def _store_verdict(job: Job, found: Diagnosis, at: datetime) -> None:
     """Store the verdict; an override by a user stays effective, everything else is updated."""
     decided = found.verdict
     old = Verdict.objects.select_for_update().filter(job=job).first()
-    effective = {} if old and old.is_overridden else {"verdict": decided.verdict, "advice": decided.advice}
+    new = Verdict(job=job, verdict=old.verdict if old and old.is_overridden else decided.verdict)
+    note_later_attempt(new, attempts_of(job))
     verdict, _ = Verdict.objects.update_or_create(
         job=job,
         defaults={
-            **effective,
+            **{name: getattr(new, name) for name in ("verdict", "advice", "later_attempt", "later_state")},
             "experiment_id": job.experiment_id,
             "ended_at": job.ended_at,
             "machine_verdict": decided.verdict,

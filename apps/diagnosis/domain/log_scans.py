@@ -1,16 +1,15 @@
 """Scan the logs of single jobs for known errors without storing a verdict, for data quality."""
 
-import os
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
+from apps.diagnosis.domain.attempts import open_own_log
 from apps.diagnosis.domain.facts import facts_of
-from apps.diagnosis.domain.log_access import locate_logs, log_access
+from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.engine.base import Block, Hit
 from apps.diagnosis.engine.diagnose import diagnose
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.engine.tail import BUDGET_BYTES, LogError, open_log, read_back
+from apps.diagnosis.engine.tail import LogError, read_back
 from apps.diagnosis.enums import Role, Stream
 from apps.jobs.models import Job
 
@@ -34,8 +33,7 @@ def scan_logs(*, job: Job, at: datetime) -> LogScan:
 
 def _read(job: Job, stream: Stream, path: str) -> Block | None:
     try:
-        with open_log(Path(path), log_access(job)) as descriptor:
-            block = read_back(descriptor, budget_bytes=min(BUDGET_BYTES, max(1, os.fstat(descriptor).st_size)))
+        with open_own_log(job, stream, path) as (descriptor, part):
+            return replace(read_back(descriptor, part), stream=stream)
     except LogError:
         return None
-    return replace(block, stream=stream)

@@ -1,13 +1,12 @@
 """Windows into a job's logs: the last lines, earlier lines or lines around an offset, with known errors marked."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from apps.diagnosis.domain.attempts import open_own_log
 from apps.diagnosis.domain.facts import log_paths
-from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
 from apps.diagnosis.engine.catalogue import built_in
-from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, open_log, read_around, read_back
+from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, read_around, read_back
 from apps.diagnosis.engine.verdict import WEIGHT
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import LogExcerpt, Verdict
@@ -56,13 +55,13 @@ def log_view(
     chosen = stream or _default_stream(job, streams)
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)
-    block, problem = _window(job, excerpt, paths.get(chosen, ""), lines, before, at)
+    block, problem = _window(view, excerpt, paths.get(chosen, ""), before)
     if excerpt is None and job.started_at is None:
         problem = "It never ran, so it wrote none."
     if block is None:
         return replace(view, problem=problem)
     shown = _mark_lines(block)
-    earlier = block.offset if block.offset > 0 and block.data else None
+    earlier = block.offset if block.offset > block.begin and block.data else None
     return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
 
 
@@ -76,24 +75,23 @@ def _default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
     return streams[0] if streams else Stream.STDOUT
 
 
-def _window(
-    job: Job, excerpt: LogExcerpt | None, path: str, lines: int, before: int | None, at: int | None
-) -> tuple[Block | None, str]:
+def _window(view: LogView, excerpt: LogExcerpt | None, path: str, before: int | None) -> tuple[Block | None, str]:
+    lines, at = view.wanted, view.at
     stored = _stored_window(excerpt, lines, before, at) if excerpt else None
     if stored is not None:
         return stored, ""
     if not path:
         return None, "Log path unknown."
     try:
-        with open_log(Path(path), log_access(job)) as descriptor:
+        with open_own_log(view.job, view.stream, path) as (descriptor, part):
             if at is not None:
-                return read_around(descriptor, at, lines=lines, budget_bytes=WINDOW_BYTES), ""
-            return read_back(descriptor, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
+                return read_around(descriptor, at, part, lines=lines, budget_bytes=WINDOW_BYTES), ""
+            return read_back(descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
     except LogError as error:
-        return (_block_of(excerpt), f"{error}. Showing the stored excerpt.") if excerpt else (None, str(error))
+        return (block_of(excerpt), f"{error}. Showing the stored excerpt.") if excerpt else (None, str(error))
 
 
-def _block_of(excerpt: LogExcerpt) -> Block:
+def block_of(excerpt: LogExcerpt) -> Block:
     return Block(
         bytes(excerpt.data), excerpt.first_offset, excerpt.size_bytes, excerpt.first_line_number, Stream(excerpt.stream)
     )
@@ -101,7 +99,7 @@ def _block_of(excerpt: LogExcerpt) -> Block:
 
 def _stored_window(excerpt: LogExcerpt, lines: int, before: int | None, at: int | None) -> Block | None:
     """Return the window from the excerpt; None if it reaches beyond the excerpt."""
-    block = _block_of(excerpt)
+    block = block_of(excerpt)
     end = len(block.data)
     if before is not None:
         end = before - block.offset

@@ -12,10 +12,10 @@ from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
-from apps.diagnosis.enums import ADVICE_OF, HarvestState, Stream, VerdictKind
+from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
-from apps.diagnosis.wording import headline
+from apps.diagnosis.wording import headline_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
@@ -63,7 +63,7 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "")
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
-    return JobDiagnosis(job, verdict, harvest, headline(VerdictKind(verdict.verdict)), reasons)
+    return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons)
 
 
 @transaction.atomic
@@ -80,7 +80,7 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
     if old is None:
         raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
-    old.verdict, old.advice = verdict, ADVICE_OF[verdict]
+    old.verdict, old.advice = verdict, Advice.NONE if old.later_attempt else ADVICE_OF[verdict]
     old.overridden_by, old.overridden_at, old.override_reason = str(by)[:150], at, reason.strip()
     old.save(
         update_fields=["verdict", "advice", "overridden_by", "overridden_at", "override_reason"],

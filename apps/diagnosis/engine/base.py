@@ -33,7 +33,8 @@ class JobFacts:
 class Block:
     """A block of whole lines of a log: their bytes and their position in the file.
 
-    `first_line` is the number of the first line, counted from 1, or None if the file is too large to count.
+    The log is [begin, file_bytes) of the file. `first_line` is the number of the first line, counted from 1, or None
+    if the file is too large to count.
     """
 
     data: bytes
@@ -41,10 +42,11 @@ class Block:
     file_bytes: int
     first_line: int | None
     stream: Stream = Stream.STDOUT
+    begin: int = 0
 
     @property
     def is_whole(self) -> bool:
-        return self.offset == 0 and len(self.data) >= self.file_bytes
+        return self.offset <= self.begin and len(self.data) >= self.file_bytes - self.begin
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Diagnose a job: run the log classifiers and decide the verdict from their findings and the scheduler's facts."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
-from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE_BYTES, read_back
+from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import ReasonKind
 
@@ -21,9 +22,10 @@ class Diagnosis:
     hits: tuple[Hit, ...]
 
 
-def read_log(descriptor: int, file_bytes: int) -> Block:
+def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
     """Read a log: whole up to 64 MB, else the last 4 MB."""
-    return read_back(descriptor, budget_bytes=max(file_bytes, 1) if file_bytes <= WHOLE_BYTES else BUDGET_BYTES)
+    length = part.size_in(os.fstat(descriptor).st_size) - part.start
+    return read_back(descriptor, part, budget_bytes=max(length, 1) if length <= WHOLE_BYTES else BUDGET_BYTES)
 
 
 def diagnose(

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from apps.clusters.schedulers.user_files import READ, SEARCH, opened_directory, opened_file
@@ -32,12 +32,31 @@ class LogMissing(LogError):
     """The file does not exist, yet or any more."""
 
 
+class LogOverwritten(LogMissing):
+    """The file holds the log of another attempt of the job, or lines of several that cannot be told apart."""
+
+
 class LogRefused(LogError):
     """The path must not be read: outside the roots, through a symlink, not a regular file, or not the job's own."""
 
 
 class LogUnreadable(LogError):
     """The file system failed or denied access; it may work later."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """The bytes [start, end) of a file that are a job's log; None as end means that of the file."""
+
+    start: int = 0
+    end: int | None = None
+
+    def size_in(self, file_bytes: int) -> int:
+        """Return the offset of the end in a file of this size."""
+        return file_bytes if self.end is None else min(self.end, file_bytes)
+
+
+WHOLE = LogPart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +151,21 @@ def _split(path: Path, roots: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
 
 
 def read_back(
-    descriptor: int, *, end: int | None = None, lines: int | None = None, budget_bytes: int = BUDGET_BYTES
+    descriptor: int,
+    part: LogPart = WHOLE,
+    *,
+    end: int | None = None,
+    lines: int | None = None,
+    budget_bytes: int = BUDGET_BYTES,
 ) -> Block:
-    """Read whole lines backwards from `end` (default: end of file) until `lines` or the budget is reached.
+    """Read whole lines of a part backwards from `end` (default: its end) until `lines` or the budget is reached.
 
     A first line cut by the budget is left out, unless it is the only one. If the file shrinks meanwhile, the
     remaining part is returned.
     """
-    size = os.fstat(descriptor).st_size
-    stop = size if end is None else max(0, min(end, size))
-    floor = max(0, stop - budget_bytes)
+    size = part.size_in(os.fstat(descriptor).st_size)
+    stop = size if end is None else max(part.start, min(end, size))
+    floor = max(part.start, stop - budget_bytes)
     steps: list[bytes] = []
     start, newlines = stop, 0
     while start > floor and (lines is None or newlines <= lines):
@@ -153,15 +177,17 @@ def read_back(
         newlines += data.count(b"\n")
         start = begin
     whole = b"".join(reversed(steps))
-    skip = _front(whole, at_start=start == 0, lines=lines)
+    skip = _front(whole, at_start=start == part.start, lines=lines)
     offset = start + skip
-    return Block(whole[skip:], offset, size, _line_number(descriptor, offset, size))
+    return Block(whole[skip:], offset, size, _line_number(descriptor, offset, size), begin=part.start)
 
 
-def read_around(descriptor: int, offset: int, *, lines: int, budget_bytes: int = BUDGET_BYTES) -> Block:
+def read_around(
+    descriptor: int, offset: int, part: LogPart = WHOLE, *, lines: int, budget_bytes: int = BUDGET_BYTES
+) -> Block:
     """Read about `lines` whole lines around the one at `offset`, half of them after it."""
-    size = os.fstat(descriptor).st_size
-    offset = max(0, min(offset, size))
+    size = part.size_in(os.fstat(descriptor).st_size)
+    offset = max(part.start, min(offset, size))
     after = _pread(descriptor, offset, min(size, offset + budget_bytes // 2))
     end = 0
     for _ in range(lines // 2 + 1):
@@ -170,8 +196,8 @@ def read_around(descriptor: int, offset: int, *, lines: int, budget_bytes: int =
             end = len(after)
             break
         end = newline + 1
-    before = read_back(descriptor, end=offset, lines=lines // 2, budget_bytes=budget_bytes // 2)
-    return Block(before.data + after[:end], before.offset, size, before.first_line)
+    before = read_back(descriptor, part, end=offset, lines=lines // 2, budget_bytes=budget_bytes // 2)
+    return replace(before, data=before.data + after[:end])
 
 
 def _pread(descriptor: int, begin: int, end: int) -> bytes:

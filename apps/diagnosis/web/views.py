@@ -24,7 +24,7 @@ from apps.diagnosis.filters import FailedJobs, Failures
 from apps.diagnosis.models import CauseTotals, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
-from apps.diagnosis.wording import headline
+from apps.diagnosis.wording import headline, next_step
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
@@ -96,6 +96,7 @@ class Group:
     jobs: int
     wall_seconds: int
     query: str
+    succeeded: int
     causes: list[tuple[CauseRow, str]]
 
 
@@ -119,7 +120,9 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
             if row.verdict == kind
         ]
         jobs, wall = sum(row.jobs for row, _ in causes), sum(row.wall_seconds for row, _ in causes)
-        groups.append(Group(kind.value, headline(kind), jobs, wall, "?" + urlencode(of_kind), causes))
+        succeeded = sum(row.succeeded for row, _ in causes)
+        words = headline(kind, next_step(kind, jobs, succeeded))
+        groups.append(Group(kind.value, words, jobs, wall, "?" + urlencode(of_kind), succeeded, causes))
     context = {
         "filter": chosen,
         "groups": sorted((group for group in groups if group.jobs), key=lambda group: -group.jobs),

@@ -21,11 +21,10 @@ def jobs_for_list(user: User) -> QuerySet[Job]:
 
 
 def other_attempts(job: Job) -> list[Job]:
-    """Return the other attempts of a job, for users who can see this one."""
-    attempts = Job.objects.filter(
-        cluster=job.cluster_id, job_id=job.job_id, raw_id=job.raw_id, user=job.user, experiment=job.experiment
-    )
-    return list(attempts.exclude(pk=job.pk).order_by("attempt", "pk")[:RELATED])
+    """Return the other attempts of a job, for users who can see this one. IDs are recycled, first submissions not."""
+    same = Job.objects.filter(cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at)
+    attempts = same.filter(user=job.user, experiment=job.experiment).exclude(pk=job.pk)
+    return list(attempts.order_by("attempt")[:RELATED])
 
 
 def array_siblings(job: Job) -> list[Job]:

@@ -17,7 +17,6 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
-from apps.diagnosis.wording import NEXT_STEPS
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.totals import wasted_hours
@@ -126,4 +125,4 @@ def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: dateti
     name = names.get(row.service, row.service)
     label = f"{name} · {row.cause}" if name and row.cause else row.cause or name or kind.label
     url = _failed_jobs(start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-")
-    return Cause(label, row.jobs, NEXT_STEPS[kind], _SIGNS[kind], url)
+    return Cause(label, row.jobs, row.next_step, _SIGNS[kind], url)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ class Command(BaseCommand):
         )
         try:
             with open_log(file, access=None) as descriptor:
-                block = read_log(descriptor, os.fstat(descriptor).st_size)
+                block = read_log(descriptor)
         except LogError as error:
             raise CommandError(str(error)) from None
         found = diagnose(facts, [block], classifiers=classifiers())

@@ -1,0 +1,156 @@
+"""Attempts of one job: which part of a log is an attempt's own, and what became of its job since.
+
+Attempts of a job write to the same file. The scheduler truncates it when an attempt starts, or appends to it.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.db import transaction
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.causes import mark_dirty
+from apps.diagnosis.domain.facts import submission_of
+from apps.diagnosis.domain.log_access import log_access
+from apps.diagnosis.engine.tail import WHOLE_BYTES, LogOverwritten, LogPart, open_log, read_back
+from apps.diagnosis.enums import ADVICE_OF, Advice, Stream, VerdictKind
+from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
+from apps.jobs.domain.records import hour_of
+from apps.jobs.models import Job
+
+#: End states after which the scheduler may start the job again.
+RESTARTED = frozenset({JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.PREEMPTED, JobState.REQUEUED})
+#: Clocks of file servers and schedulers differ, and what a job wrote last may reach the file late.
+SKEW = timedelta(seconds=10)
+SETTLED = timedelta(seconds=60)
+#: The line with which Slurm ends the log of an attempt that it starts again. Its time is local to the node.
+_MARKER = re.compile(
+    rb"^slurmstepd[^\n]{0,40}\*\*\* JOB [^\n]{0,200}CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) "
+    rb"DUE TO (?:NODE FAILURE|JOB REQUEUE|PREEMPTION)[^\n]*\n?",
+    re.MULTILINE,
+)
+#: Zones differ by quarters of an hour, so a marker is compared with the end of an attempt within one.
+_QUARTER_SECONDS, _MARKER_SECONDS = 900, 120
+
+
+@contextmanager
+def open_own_log(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
+    """Open a log of a job; yield its descriptor and the part that is this attempt's own.
+
+    Raises `LogError`: `LogOverwritten` if another attempt has written to the file and nothing tells the lines apart.
+    """
+    with open_log(Path(path), log_access(job)) as descriptor:
+        yield descriptor, own_part(job, stream, path, descriptor)
+
+
+def own_part(job: Job, stream: Stream, path: str, descriptor: int) -> LogPart:
+    """Return the part of a log that one attempt wrote, by times, sizes at the time, and the scheduler's markers."""
+    others = [other for other in attempts_of(job) if other.pk != job.pk and other.started_at and job.started_at]
+    others = [other for other in others if path in _paths(other) or not any(_paths(other))]
+    earlier = [other for other in others if other.attempt < job.attempt]
+    later = [other for other in others if other.attempt > job.attempt]
+    if not earlier and not later and job.state not in RESTARTED:
+        return LogPart()
+    markers = _markers(descriptor)
+    start = _start(job, earlier[-1], stream, path, descriptor, markers) if earlier else 0
+    next_starts = [other.started_at - SKEW for other in later if other.started_at]
+    next_start = min(next_starts, default=job.ended_at + SETTLED)
+    written_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
+    if written_at < next_start or not (later or job.state in RESTARTED):
+        return LogPart(start)
+    end = next((end for end in _ends(job, markers) if end > start), None)
+    if end is None:
+        who = f"attempt {later[0].attempt}" if later else "a later attempt"
+        raise LogOverwritten(f"{path}: {who} has written to this file, and nothing marks the lines of this attempt")
+    return LogPart(start, end)
+
+
+def _paths(job: Job) -> tuple[str, str]:
+    return job.log_path, job.error_log_path
+
+
+def _markers(descriptor: int) -> list[tuple[datetime, int]]:
+    """Return time and end of each marker, in order of the file; of a very large log those in its last 64 MB."""
+    block = read_back(descriptor, budget_bytes=WHOLE_BYTES)
+    return [(_time(found[1].decode()), block.offset + found.end()) for found in _MARKER.finditer(block.data)]
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:  # the job's own words
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _ends(job: Job, markers: Sequence[tuple[datetime, int]]) -> list[int]:
+    """Return the ends of the markers that may end an attempt, by their time."""
+    apart = [((at - job.ended_at).total_seconds() % _QUARTER_SECONDS, end) for at, end in markers]
+    return [end for seconds, end in apart if min(seconds, _QUARTER_SECONDS - seconds) <= _MARKER_SECONDS]
+
+
+def _start(
+    job: Job, before: Job, stream: Stream, path: str, descriptor: int, markers: Sequence[tuple[datetime, int]]
+) -> int:
+    """Return where an attempt starts to write: after what the attempt before left, or at 0 in a truncated log."""
+    if ends := _ends(before, markers):
+        return ends[-1]
+    left = LogExcerpt.objects.filter(harvest__job=before, stream=stream, path=path).first()
+    if left is not None:
+        data = bytes(left.data)
+        kept = os.pread(descriptor, len(data), left.first_offset)
+        return left.size_bytes if kept == data and left.size_bytes < os.fstat(descriptor).st_size else 0
+    script, environment = submission_of(job)
+    asked = job.submit_line.encode() + script + f"\n--open-mode={environment.get('SBATCH_OPEN_MODE', '')}".encode()
+    if re.search(rb"--open-mode[= ]a", asked):
+        raise LogOverwritten(
+            f"{path}: it is appended to, and nothing marks where attempt {before.attempt} ends and this one starts"
+        )
+    return 0
+
+
+def attempts_of(job: Job) -> list[Job]:
+    """Return all attempts of a job, in order. IDs are recycled: they have the same first submission."""
+    same = Job.objects.filter(cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at)
+    return list(same.order_by("attempt"))
+
+
+@transaction.atomic
+def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
+    """Note on verdicts what later attempts of their jobs came to; return how many changed.
+
+    `job_ids` are collected or corrected attempts of jobs of this cluster.
+    """
+    again = Job.objects.filter(pk__in=job_ids, attempt__gt=1)
+    keys = set(again.values_list("job_id", "submitted_at"))
+    if not keys:
+        return 0
+    jobs: dict[tuple[str, datetime], list[Job]] = {key: [] for key in keys}
+    for job in Job.objects.filter(cluster=cluster, job_id__in={job_id for job_id, _ in keys}).order_by("attempt"):
+        if (job.job_id, job.submitted_at) in jobs:
+            jobs[job.job_id, job.submitted_at].append(job)
+    attempts = {job.pk: same for same in jobs.values() for job in same}
+    # A harvest holds its row while it stores the verdict: either it sees these attempts, or its verdict is seen here.
+    list(LogHarvest.objects.select_for_update().filter(job__in=attempts).order_by("pk"))
+    verdicts = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=attempts)
+    changed = [row for row in verdicts.order_by("pk") if note_later_attempt(row, attempts[row.job_id])]
+    Verdict.objects.bulk_update(changed, ["advice", "later_attempt", "later_state"], batch_size=500)
+    mark_dirty({hour_of(row.ended_at) for row in changed})
+    return len(changed)
+
+
+def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
+    """Set advice and later attempt of a verdict, unsaved; return whether they changed.
+
+    Of several later attempts, a completed one counts, else the last.
+    """
+    later = [job for job in attempts if job.attempt > verdict.job.attempt]
+    best = max(later, key=lambda job: (job.state == JobState.COMPLETED, job.attempt), default=None)
+    before = verdict.advice, verdict.later_attempt, verdict.later_state
+    verdict.advice = ADVICE_OF[VerdictKind(verdict.verdict)] if best is None else Advice.NONE
+    verdict.later_attempt, verdict.later_state = (best.attempt, best.state) if best else (None, "")
+    return before != (verdict.advice, verdict.later_attempt, verdict.later_state)
