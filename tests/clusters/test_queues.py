@@ -163,7 +163,7 @@ def test_bytes_of_users_pass_in_pieces_of_any_size():
     text = text.replace(b"PBS_O_LANG=C", b"A=\xff\xfe\x07\x00")
     for size in (1, 7, len(text)):
         pieces = [text[first : first + size] for first in range(0, len(text), size)]
-        assert read_qstat(pieces) == {("7.server", str(SECONDS), QUEUED, "növa"): 1}
+        assert read_qstat(pieces) == {("7.server", SECONDS, QUEUED, "növa"): 1}
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_left_ou
         ["no ad"],
     ]
     assert read_condor_q([json.dumps(ads).encode()]) == {
-        (7, SECONDS, QUEUED, ""): 1,
-        (7, SECONDS, RUNNING, "/Expr(a.b)/"): 1,
+        ("7", SECONDS, QUEUED, ""): 1,
+        ("7", SECONDS, RUNNING, "/Expr(a.b)/"): 1,
     }
 
 

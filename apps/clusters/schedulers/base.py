@@ -6,9 +6,10 @@ entry point group `opsportal.schedulers`.
 """
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -136,6 +137,15 @@ class Spool(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LogPaths:
+    """Where a job's output lies; `source` says how it is known: `scheduler`, `accounting` or `derived`."""
+
+    stdout: Path
+    stderr: Path
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
 
@@ -176,14 +186,14 @@ class JobRecord:
     stderr_path: str = ""
     uid: int | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class LogPaths:
-    """Where a job's output lies; `source` says how it is known: `scheduler`, `accounting` or `derived`."""
-
-    stdout: Path
-    stderr: Path
-    source: str
+    def known_paths(self) -> LogPaths | None:
+        """Return the paths of its output that accounting has; both streams go to one file where it names one."""
+        if not self.stdout_path:
+            return None
+        stdout, stderr = (
+            Path(self.work_dir, path) for path in (self.stdout_path, self.stderr_path or self.stdout_path)
+        )
+        return LogPaths(stdout, stderr, "accounting")
 
 
 class Scheduler(Protocol):
@@ -277,6 +287,15 @@ class CurrentJobs:
     state: CurrentState
     jobs: int
     account: str = ""
+
+
+#: How many jobs have the same id in the spool, time of submission in seconds since 1970, state and account.
+QueueCounts = Counter[tuple[str, int, CurrentState, str]]
+
+
+def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
+    for (spool_id, submitted, state, account), jobs in counts.items():
+        yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), state, jobs, account)
 
 
 @runtime_checkable

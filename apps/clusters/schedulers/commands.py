@@ -139,9 +139,25 @@ def _read(process: subprocess.Popen[bytes], ends_at: float) -> Iterator[tuple[IO
                     waiting.unregister(stream)
 
 
-def command_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Take those of the options that have a value. Raises `ValueError` for a time limit that is none."""
-    given = {name: options[name] for name in names if options.get(name)}
-    if "timeout_seconds" in given and not 0 < float(given["timeout_seconds"]) <= 3600:
-        raise ValueError("option timeout_seconds: from above 0 to 3600")
-    return given
+class CommandScheduler:
+    """What adapters that run commands share: their options, among them `bin`, the directory of the commands, and
+    `timeout_seconds` of one command.
+    """
+
+    name: str
+    known_options: frozenset[str]
+
+    def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
+        """Raises `ValueError` for an unknown option or an invalid time limit."""
+        if unknown := options.keys() - self.known_options - {"bin", "timeout_seconds"}:
+            raise ValueError(f"unknown options of the {self.name} adapter: {', '.join(sorted(unknown))}")
+        self.cluster = cluster
+        self._options = {name: value for name, value in options.items() if value}
+        self._seconds = float(self._options.get("timeout_seconds", 60))
+        if not 0 < self._seconds <= 3600:
+            raise ValueError("option timeout_seconds: from above 0 to 3600")
+
+    def _commands_with(self, *, inherits: tuple[str, ...], most_bytes: int = 1 << 30, **variables: str) -> Commands:
+        """Return the commands, with those of `variables` that have a value; the other arguments as in `Commands`."""
+        given = {name: value for name, value in variables.items() if value}
+        return Commands(self._options.get("bin", ""), self._seconds, most_bytes, inherits, given)

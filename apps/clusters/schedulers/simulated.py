@@ -171,10 +171,7 @@ class Simulated:
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
         """Say where the output lies; accounting knows it for every job that started."""
-        if not record.stdout_path or record.started_at is None:
-            return None
-        stdout = Path(record.stdout_path)
-        return LogPaths(stdout, Path(record.stderr_path) if record.stderr_path else stdout, "accounting")
+        return record.known_paths() if record.started_at else None
 
 
 def _state(store: sqlite3.Connection, name: str) -> Any:

@@ -8,9 +8,8 @@ manual's "Job Status Codes".
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 
-from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, QueueCounts, SchedulerError, current_jobs_of
 from apps.clusters.schedulers.commands import Commands
 
 _ATTRIBUTES = "ClusterId,ProcId,JobStatus,QDate,AccountingGroup,HoldReasonCode"
@@ -24,18 +23,16 @@ _STATES = {
 }
 #: Held by the schedd itself while the files of the job come in.
 _SPOOLING = 16
-_Counts = Counter[tuple[int, int, CurrentState, str]]
 
 
 def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs]:
-    """Yield what has not ended by one command, by the cluster of jobs. Raises `SchedulerError`."""
+    """Return what has not ended by one command, by the cluster of jobs. Raises `SchedulerError`."""
     where = [*(("-pool", pool) if pool else ()), *(("-name", schedd) if schedd else ())]
     answer = commands.pieces("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
-    for (cluster, submitted, state, account), jobs in read_queue(answer).items():
-        yield CurrentJobs(str(cluster), datetime.fromtimestamp(submitted, UTC), state, jobs, account)
+    return current_jobs_of(read_queue(answer))
 
 
-def read_queue(pieces: Iterable[bytes]) -> _Counts:
+def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
     """Count the jobs in an answer. Raises `SchedulerError` where it is not whole, or no list of objects."""
     text = b"".join(pieces).decode(errors="replace")
     try:
@@ -44,14 +41,14 @@ def read_queue(pieces: Iterable[bytes]) -> _Counts:
         raise SchedulerError(f"condor_q: its answer cannot be read: {error}") from error
     if not isinstance(ads, list):
         raise SchedulerError("condor_q: its answer is no list of jobs")
-    counts: _Counts = Counter()
+    counts: QueueCounts = Counter()
     for ad in ads:
         if isinstance(ad, dict) and (found := _read({str(name).casefold(): value for name, value in ad.items()})):
             counts[found] += 1
     return counts
 
 
-def _read(ad: Mapping[str, object]) -> tuple[int, int, CurrentState, str] | None:
+def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str] | None:
     """Return cluster, time of submission, state and account of a job; None for one that has ended, or is none."""
     cluster, submitted, status = (_number(ad.get(name)) for name in ("clusterid", "qdate", "jobstatus"))
     state = _STATES.get(status)
@@ -60,7 +57,7 @@ def _read(ad: Mapping[str, object]) -> tuple[int, int, CurrentState, str] | None
     if state == CurrentState.HELD and _number(ad.get("holdreasoncode")) == _SPOOLING:
         state = CurrentState.QUEUED
     account = ad.get("accountinggroup")
-    return cluster, submitted, state, account if isinstance(account, str) else ""
+    return str(cluster), submitted, state, account if isinstance(account, str) else ""
 
 
 def _number(value: object) -> int:

@@ -39,10 +39,7 @@ def log_paths(
     except SchedulerError as error:
         logger.warning("log paths of job %s: %s", record.job_id, error)
         known = None
-    if known or not record.stdout_path:
-        return known or work_out_paths(record, script=script, environment=environment)
-    stdout, stderr = record.stdout_path, record.stderr_path or record.stdout_path
-    return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="accounting")
+    return known or record.known_paths() or work_out_paths(record, script=script, environment=environment)
 
 
 def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from apps.clusters.schedulers.base import CurrentJobs, CurrentState, Submission
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, QueueCounts, Submission, current_jobs_of
 from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.slurm.output_options import arguments_of_command
-from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_time, split_rows
+from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_number, read_time, split_rows
 
 # Id of the whole array or of the one job, time of submission, user, account, job name, command.
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
@@ -17,17 +17,15 @@ _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
-    """Yield what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
-    found: Counter[tuple[str, str, str, CurrentState]] = Counter()
-    for spool_id, submitted, account, state, reason in _rows(
-        commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}"
-    ):
+    """Return what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
+    found: QueueCounts = Counter()
+    rows = _rows(commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}")
+    for spool_id, submitted, account, state, reason in rows:
         waits = CurrentState.HELD if reason in _HELD_FOR or "HOLD" in state else CurrentState.QUEUED
         now = waits if state == "PENDING" or "HOLD" in state else CurrentState.RUNNING
-        found[spool_id, submitted, account, now] += 1
-    for (spool_id, submitted, account, now), jobs in found.items():
-        if submitted_at := read_time(submitted):
-            yield CurrentJobs(spool_id, submitted_at, now, jobs, account)
+        if seconds := read_number(submitted):
+            found[spool_id, seconds, now, account] += 1
+    return current_jobs_of(found)
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:

@@ -12,7 +12,7 @@ from apps.clusters.schedulers.base import (
     StoredCopy,
     Submission,
 )
-from apps.clusters.schedulers.commands import Commands, command_options
+from apps.clusters.schedulers.commands import CommandScheduler
 from apps.clusters.schedulers.slurm import accounting, submission
 from apps.clusters.schedulers.slurm.copies import stored_copies
 from apps.clusters.schedulers.slurm.log_paths import log_paths
@@ -21,11 +21,10 @@ from apps.clusters.schedulers.slurm.queue import current_jobs, known_submissions
 from apps.clusters.schedulers.slurm.sacct import Sacct
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 
-_OPTIONS = ("conf", "bin", "timeout_seconds", "cluster_name")
 SETTLING = timedelta(minutes=10)  # how long accounting may take to complete a row
 
 
-class Slurm:
+class Slurm(CommandScheduler):
     """One Slurm cluster.
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
@@ -33,22 +32,17 @@ class Slurm:
     """
 
     name = "slurm"
+    known_options = frozenset({"conf", "cluster_name"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` for an option that is unknown or no number."""
-        unknown = options.keys() - set(_OPTIONS)
-        if unknown:
-            raise ValueError(f"unknown options of the slurm adapter: {', '.join(sorted(unknown))}")
-        self.cluster = cluster
-        given = command_options(options, _OPTIONS)
-        self._own_name = given.get("cluster_name", cluster)
+        super().__init__(cluster, options)
+        self._own_name = self._options.get("cluster_name", cluster)
         # Whatever the caller's own settings are: times as seconds since 1970, whole array expressions.
-        variables = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-        self._commands = Commands(
-            given.get("bin", ""),
-            float(given.get("timeout_seconds", 60)),
+        self._commands = self._commands_with(
             inherits=("SLURM_CONF", "SLURM_JWT"),
-            variables=variables | ({"SLURM_CONF": given["conf"]} if "conf" in given else {}),
+            SLURM_TIME_FORMAT="%s",
+            SLURM_BITSTR_LEN="0",
+            SLURM_CONF=self._options.get("conf", ""),
         )
         self._sacct = Sacct(self._commands)
 

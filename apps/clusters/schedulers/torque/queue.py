@@ -10,13 +10,12 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from xml.etree.ElementTree import ParseError
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerError
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState, QueueCounts, SchedulerError, current_jobs_of
 from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.torque.records import spool_id_of
 
@@ -35,18 +34,15 @@ _STATES = {
 # An array has no script of its own to run: its tasks are counted.
 _JOB_ID = re.compile(r"[0-9]+(\[[0-9]+\])?(\..*)?")
 _EPOCH = re.compile(r"[1-9][0-9]{0,10}")
-_Counts = Counter[tuple[str, str, CurrentState, str]]
 
 
 def current_jobs(commands: Commands, server: str = "") -> Iterator[CurrentJobs]:
-    """Yield what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
+    """Return what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
     operand = [f"@{server}"] if server else []
-    counts = read_queue(commands.pieces("qstat", "-x", "-t", *operand))
-    for (spool_id, created, state, account), jobs in counts.items():
-        yield CurrentJobs(spool_id, datetime.fromtimestamp(int(created), UTC), state, jobs, account)
+    return current_jobs_of(read_queue(commands.pieces("qstat", "-x", "-t", *operand)))
 
 
-def read_queue(pieces: Iterable[bytes]) -> _Counts:
+def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
     """Count the jobs in an answer. Raises `SchedulerError` where it is not whole, or no XML; also for a DTD."""
     jobs = _Jobs()
     parser = DefusedXMLParser(encoding="utf-8", forbid_dtd=True, target=jobs)
@@ -68,7 +64,7 @@ class _Jobs:
     """Takes elements from the parser, and counts each `Job` at its end."""
 
     def __init__(self) -> None:
-        self.counts: _Counts = Counter()
+        self.counts: QueueCounts = Counter()
         self._path: list[str] = []
         self._job: dict[str, str] = {}
 
@@ -93,7 +89,7 @@ class _Jobs:
         job_id, created = (self._job.get(name, "").strip() for name in ("Job_Id", "ctime"))
         state = _state(self._job)
         if state and _JOB_ID.fullmatch(job_id) and _EPOCH.fullmatch(created):
-            self.counts[spool_id_of(job_id), created, state, self._job.get("Account_Name", "").strip()] += 1
+            self.counts[spool_id_of(job_id), int(created), state, self._job.get("Account_Name", "").strip()] += 1
 
 
 def _state(job: dict[str, str]) -> CurrentState | None:

@@ -7,16 +7,14 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
-from apps.clusters.schedulers.commands import Commands, command_options
+from apps.clusters.schedulers.commands import CommandScheduler
 from apps.clusters.schedulers.torque.accounting import SETTLING, Accounting
 from apps.clusters.schedulers.torque.logs import derived_paths, described_paths
 from apps.clusters.schedulers.torque.queue import current_jobs
 from apps.clusters.schedulers.torque.spool import TorqueSpool
 
-_OF_QSTAT = ("bin", "server", "timeout_seconds")
 
-
-class Torque:
+class Torque(CommandScheduler):
     """One Torque server.
 
     Options: `accounting` (directory of its accounting files), `jobs` (its spool, where log paths are read),
@@ -25,25 +23,18 @@ class Torque:
     """
 
     name = "torque"
+    known_options = frozenset({"accounting", "jobs", "time_zone", "server"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` for an option that is unknown, or no time zone or time limit."""
-        unknown = options.keys() - {"accounting", "jobs", "time_zone", *_OF_QSTAT}
-        if unknown:
-            raise ValueError(f"unknown options of the torque adapter: {', '.join(sorted(unknown))}")
-        self.cluster = cluster
-        self._jobs = Path(options["jobs"]) if options.get("jobs") else None
-        given = command_options(options, _OF_QSTAT)
-        self._server = given.get("server", "")
+        """Raises `ValueError` also for what is no time zone or no name of a server."""
+        super().__init__(cluster, options)
+        self._server, directory = self._options.get("server", ""), self._options.get("accounting")
         if self._server and not re.fullmatch(r"[A-Za-z0-9][\w.:-]*", self._server):
             raise ValueError(f"no name of a server: {self._server!r}")
         # Ended jobs are left out where the version can do that, and none of the queues.
-        variables = {"PBS_QSTAT_NO_COMPLETE": "1"}
-        limit = float(given.get("timeout_seconds", 60))
-        self._commands = Commands(given.get("bin", ""), limit, inherits=("PBS_DEFAULT",), variables=variables)
-        self._accounting = None
-        if options.get("accounting"):
-            self._accounting = Accounting(Path(options["accounting"]), _zone(options.get("time_zone", "")))
+        self._commands = self._commands_with(inherits=("PBS_DEFAULT",), PBS_QSTAT_NO_COMPLETE="1")
+        zone = _zone(self._options.get("time_zone", ""))
+        self._accounting = Accounting(Path(directory), zone) if directory else None
 
     def spool(self, directory: Path) -> TorqueSpool:
         return TorqueSpool(directory)
@@ -61,7 +52,8 @@ class Torque:
         """Read the paths in the job's description while it is there, else work them out. None for what never ran."""
         if record.started_at is None:
             return None
-        described = described_paths(self._jobs, record) if self._jobs else None
+        jobs = self._options.get("jobs")
+        described = described_paths(Path(jobs), record) if jobs else None
         return described or derived_paths(record, script=script, environment=environment)
 
 
