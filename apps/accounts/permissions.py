@@ -51,7 +51,7 @@ def scope_of(user: Anyone) -> Scope:
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return NOBODY
     if not hasattr(user, "_scope"):
-        user._scope = Scope(frozenset(user.memberships.values_list("role", "experiment_id")))
+        user._scope = Scope(frozenset((held.role, held.experiment_id) for held in user.memberships.all()))
     return user._scope
 
 

@@ -14,9 +14,9 @@ from apps.production.domain.approvals.requirements import (
     ApprovalFacts,
     Right,
     Rules,
-    Signer,
     approval_facts,
     possible_signers,
+    signer_at,
     slots_of,
 )
 from apps.production.enums import RequestState
@@ -74,7 +74,7 @@ def users_awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]
     slots = slots_of(request)
     missing = [slot for slot in slots if slot.signature is None] or slots
     found = possible_signers([slot.group for slot in missing], approval_facts(request), at)
-    people = {person.name for persons in found.values() for person in persons}
+    people = {right.user.username for rights in found.values() for right in rights}
     return [slot.group.name for slot in missing if slot.group], sorted(people)
 
 
@@ -104,7 +104,7 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
     live = Signature.objects.filter(request__in=signed, withdrawn_at=None).order_by()
     for request, group in live.values_list("request_id", "group_id"):
         signed[request].add(group)
-    rules, signer = Rules(), Signer(user, at)
+    rules, signer = Rules(), signer_at(user, at)
     known: dict[tuple[int, int, frozenset[int], frozenset[int | None]], list[Right]] = {}
     found = {}
     for pk, experiment, kind, author, submitter, editors in rows:

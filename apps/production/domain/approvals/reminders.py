@@ -15,7 +15,7 @@ from apps.production.domain.approvals.inbox import (
     waiting_in,
     waiting_since,
 )
-from apps.production.domain.approvals.requirements import Rules, approval_facts
+from apps.production.domain.approvals.requirements import Rules
 from apps.production.domain.holds import (
     event_target,
     hold_experiment_id,
@@ -41,7 +41,7 @@ def remind_of_waiting(*, at: datetime) -> int:
     reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
     count = 0
     for request in waiting:
-        moment, days = since.get(request.pk), rules.remind_after(approval_facts(request))
+        moment, days = since.get(request.pk), rules.remind_after(request.experiment_id, request.workflow.type_id)
         if moment is None or not days or at - moment < timedelta(days=days):
             continue
         if (request.pk, request.state, moment) not in reminded:
@@ -68,7 +68,7 @@ def remind_of_holds(*, at: datetime) -> int:
     """Publish reminders of active holds, after the days their rules set, and again after as many; return how many."""
     rules, count = Rules(), 0
     for hold in open_holds():
-        days = rules.remind_of_hold_after(hold_experiment_id(hold))
+        days = rules.remind_after(hold_experiment_id(hold))
         is_closed = hold.stage is not None and hold.stage.request.state in CLOSED
         if days and not is_closed and at - (hold.reminded_at or hold.at) >= timedelta(days=days):
             count += remind_of_hold(hold=hold, days=days, at=at)

@@ -3,16 +3,17 @@
 Reads only. A slot without a group stands for any approver, if no rule names groups.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.accounts.enums import OPG_ROLES, Role
-from apps.accounts.models import Membership, User
-from apps.accounts.permissions import Scope, scope_of
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
 from apps.production.domain.content.model import changes
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
@@ -39,56 +40,52 @@ class ApprovalFacts:
 class Right:
     """The right of a user to sign for a group (None: as an approver), possibly on behalf of `for_user`."""
 
+    user: User
     group: ApprovalGroup | None
     for_user: User | None = None
+
+    def __str__(self) -> str:
+        return f"{self.user} for {self.for_user}" if self.for_user else str(self.user)
 
 
 class Rules:
     """The enabled approval rules, read once for any number of requests."""
 
     def __init__(self) -> None:
-        rules = ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members")
-        self._rules = list(rules)
+        self._rules = list(ApprovalRule.objects.filter(enabled=True).prefetch_related("groups__members"))
 
     def groups_for(self, facts: ApprovalFacts) -> list[ApprovalGroup | None]:
         """Return the groups that must sign, sorted by name; [None] if one approver is enough."""
         groups = {
             group.pk: group
-            for rule in self._fitting(facts)
+            for rule in self._matching(facts.experiment_id, facts.type_id)
             for group in rule.groups.all()
             if group.experiment_id in (None, facts.experiment_id)
         }
-        return [groups[pk] for pk in sorted(groups, key=lambda pk: groups[pk].name)] if groups else [None]
+        return [*sorted(groups.values(), key=lambda group: group.name)] or [None]
 
-    def remind_after(self, facts: ApprovalFacts) -> int:
-        """Return after how many days to send a reminder, the fewest of all matching rules; 0 for never."""
-        return _shortest(self._fitting(facts))
+    def remind_after(self, experiment_id: int | None, type_id: int | None = None) -> int:
+        """Return after how many days to send a reminder, the fewest of all matching rules; 0 for never.
 
-    def remind_of_hold_after(self, experiment_id: int | None) -> int:
-        """Return the same for a hold of an experiment or of all production, by rules for every type."""
-        fitting = (rule for rule in self._rules if rule.workflow_id is None)
-        return _shortest([rule for rule in fitting if rule.experiment_id in (None, experiment_id)])
+        Without a type, as for a hold, only rules for every type match.
+        """
+        days = [rule.remind_after_days for rule in self._matching(experiment_id, type_id)]
+        return min(filter(None, days), default=0) if days else REMIND_AFTER_DAYS
 
-    def _fitting(self, facts: ApprovalFacts) -> list[ApprovalRule]:
+    def _matching(self, experiment_id: int | None, type_id: int | None) -> list[ApprovalRule]:
         return [
             rule
             for rule in self._rules
-            if rule.workflow_id in (None, facts.type_id) and rule.experiment_id in (None, facts.experiment_id)
+            if rule.workflow_id in (None, type_id) and rule.experiment_id in (None, experiment_id)
         ]
 
 
-def _shortest(rules: Sequence[ApprovalRule]) -> int:
-    days = [rule.remind_after_days for rule in rules]
-    return min((day for day in days if day), default=0) if days else REMIND_AFTER_DAYS
-
-
 class Signer:
-    """A user with the delegations in force at a time."""
+    """A user with the delegations to them that are in force."""
 
-    def __init__(self, user: User | None, at: datetime | None) -> None:
+    def __init__(self, user: User | None, delegations: Iterable[Delegation]) -> None:
         self.user = user
-        has_roles = bool(scope_of(user).roles)
-        self._given = delegations_in_force(at, to_user=user) if at is not None and has_roles else []
+        self._given = list(delegations)
 
     @property
     def people(self) -> frozenset[int]:
@@ -96,27 +93,34 @@ class Signer:
         own = {self.user.pk} if self.user else set()
         return frozenset(own | {given.from_user_id for given in self._given})
 
+    def rights(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> list[Right]:
+        """Return the user's own right to sign for a group, else those by delegation; no one signs their own request."""
+        user = self.user
+        if not user or user.pk in facts.requesters or not scope_of(user).sees(facts.experiment_id):
+            return []
+        if is_in_group(user, group, facts):
+            return [Right(user, group)]
+        return [
+            Right(user, group, given.from_user)
+            for given in self._given
+            if given.from_user_id not in facts.requesters and _covers(given, group, facts)
+        ]
+
     def right(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> Right | None:
-        """Return the right to sign for a group, or None; no one signs their own request."""
-        if not self.user or not scope_of(self.user).sees(facts.experiment_id) or self.user.pk in facts.requesters:
-            return None
-        if is_in_group(self.user, group, facts):
-            return Right(group)
-        for given in self._given:
-            if given.from_user_id not in facts.requesters and _covers(given, group, facts):
-                return Right(group, given.from_user)
-        return None
+        return next(iter(self.rights(group, facts)), None)
 
 
-def delegations_in_force(at: datetime, **fitting: Any) -> list[Delegation]:
+def signer_at(user: User | None, at: datetime | None) -> Signer:
+    """Return a user with the delegations in force at a time; without a time, delegations do not count."""
+    counts = at is not None and scope_of(user).roles
+    return Signer(user, delegations_in_force(at, to_user=user) if at and counts else ())
+
+
+def delegations_in_force(at: datetime, **fitting: Any) -> QuerySet[Delegation]:
     """Return the delegations in force at a time, with the roles of the delegators, in a fixed number of queries."""
     found = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **fitting)
-    found = found.select_related("from_user", "to_user", "group").order_by("pk")
-    given = list(found.prefetch_related("from_user__memberships"))
-    for one in given:
-        roles = one.from_user.memberships.all() if one.from_user.is_active else ()
-        one.from_user._scope = Scope(frozenset((held.role, held.experiment_id) for held in roles))
-    return given
+    found = found.select_related("from_user", "group").order_by("pk")
+    return found.prefetch_related("from_user__memberships")
 
 
 def _covers(given: Delegation, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
@@ -135,18 +139,7 @@ def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -
         return scope.has(Role.APPROVER, facts.experiment_id)
     if group.role and scope.has(Role(group.role), facts.experiment_id):
         return True
-    return bool(scope.roles) and user.pk in {member.pk for member in group.members.all()}
-
-
-@dataclass(frozen=True, order=True)
-class Person:
-    """A user who can sign, possibly on behalf of `for_name`; both are usernames."""
-
-    name: str
-    for_name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name} for {self.for_name}" if self.for_name else self.name
+    return bool(scope.roles) and any(member.pk == user.pk for member in group.members.all())
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ def slots_of(request: Request, user: User | None = None, at: datetime | None = N
     """Return the required signatures of a request, with this user's right to sign each."""
     live = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
     given = {signature.group_id: signature for signature in live}
-    facts, signer = approval_facts(request), Signer(user, at)
+    facts, signer = approval_facts(request), signer_at(user, at)
     return [
         Slot(group, given.get(group.pk if group else None), signer.right(group, facts))
         for group in Rules().groups_for(facts)
@@ -183,7 +176,7 @@ def slots_of(request: Request, user: User | None = None, at: datetime | None = N
 
 def may_sign(request: Request, user: User, at: datetime | None) -> bool:
     """Whether a user may sign for one of the required groups, signed or not."""
-    facts, signer = approval_facts(request), Signer(user, at)
+    facts, signer = approval_facts(request), signer_at(user, at)
     return any(signer.right(group, facts) for group in Rules().groups_for(facts))
 
 
@@ -196,34 +189,19 @@ def has_to_sign(slots: Iterable[Slot]) -> bool:
 
 def possible_signers(
     groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
-) -> dict[int | None, list[Person]]:
-    """Return who can sign for each group: members who can see the request and are not its requesters."""
-    of_experiment = Q(experiment=None) | Q(experiment=facts.experiment_id)
-    of_opg = Q(experiment=None, role__in=OPG_ROLES)
-    roles: dict[int, set[str]] = {}
-    names: dict[int, str] = {}
-    memberships = Membership.objects.filter(of_experiment, user__is_active=True)
-    for pk, name, role in memberships.values_list("user_id", "user__username", "role"):
-        roles.setdefault(pk, set()).add(role)
-        names[pk] = name
-    seers = Membership.objects.filter(of_opg | Q(experiment=facts.experiment_id), user__is_active=True)
-    may_see = set(seers.values_list("user_id", flat=True))
-    given = delegations_in_force(at)
-    found: dict[int | None, list[Person]] = {}
-    for group in groups:
-        role = group.role if group else Role.APPROVER.value
-        members = {member.pk for member in group.members.all()} if group else set()
-        own = {pk for pk in may_see if pk in members or role in roles.get(pk, ())} - facts.requesters
-        people = {Person(names[pk]) for pk in own}
-        people |= {
-            Person(one.to_user.username, one.from_user.username)
-            for one in given
-            if one.from_user_id in own
-            and one.to_user_id in may_see - own - facts.requesters
-            and _covers(one, group, facts)
-        }
-        found[group.pk if group else None] = sorted(people)
-    return found
+) -> dict[int | None, list[Right]]:
+    """Return who can sign for each group: members and delegates who can see the request and did not make it."""
+    seers = Q(memberships__experiment=None, memberships__role__in=OPG_ROLES)
+    seers |= Q(memberships__experiment=facts.experiment_id)
+    users = User.objects.filter(seers, is_active=True).distinct().prefetch_related("memberships")
+    given: dict[int, list[Delegation]] = defaultdict(list)
+    for one in delegations_in_force(at):
+        given[one.to_user_id].append(one)
+    signers = [Signer(user, given[user.pk]) for user in users]
+    return {
+        group.pk if group else None: sorted((r for one in signers for r in one.rights(group, facts)), key=str)
+        for group in groups
+    }
 
 
 @dataclass(frozen=True)
@@ -270,7 +248,7 @@ def move_message(request: Request, verb: str) -> str:
     return f"{request} is now “{request.get_state_display()}”."
 
 
-def _filled(request: Request, slot: Slot, people: dict[int | None, list[Person]], given: list[Signature]) -> Slot:
+def _filled(request: Request, slot: Slot, people: dict[int | None, list[Right]], given: list[Signature]) -> Slot:
     group = slot.group.pk if slot.group else None
     names = [str(person) for person in people.get(group, [])]
     more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
