@@ -41,22 +41,18 @@ def send_to(*, cluster_id: int) -> None:
         return
     # Not waiting: a cluster that hangs must not block more than one worker.
     with exclusive_lock(dispatch.SENDING_LOCK, cluster.pk) as alone:
-        if alone:
-            _look(cluster)
-            _send_due(cluster)
-
-
-def _look(cluster: Cluster) -> None:
-    """Update submitted arrays, and act on the outcome."""
-    dispatch.refresh_progress(cluster=cluster, at=timezone.now())
-    dispatch.look_for_lost(cluster=cluster, at=timezone.now())
-    recall_sent(cluster=cluster, at=timezone.now())
-    try:
-        end_kept_up(cluster=cluster, at=timezone.now())
-        judge_tests(cluster=cluster, at=timezone.now())
-        retry_by_verdict(cluster=cluster, at=timezone.now())
-    except SchedulerError as error:
-        log.warning("cluster %s: %s", cluster, error)
+        if not alone:
+            return
+        dispatch.refresh_progress(cluster=cluster, at=timezone.now())
+        dispatch.look_for_lost(cluster=cluster, at=timezone.now())
+        recall_sent(cluster=cluster, at=timezone.now())
+        try:
+            end_kept_up(cluster=cluster, at=timezone.now())
+            judge_tests(cluster=cluster, at=timezone.now())
+            retry_by_verdict(cluster=cluster, at=timezone.now())
+        except SchedulerError as error:
+            log.warning("cluster %s: %s", cluster, error)
+        _send_due(cluster)
 
 
 def _send_due(cluster: Cluster) -> None:

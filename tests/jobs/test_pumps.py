@@ -12,8 +12,8 @@ from apps.jobs.filters import JobFilter
 from apps.jobs.models import Collection, Job
 from apps.production.models import Stage
 from apps.quality.domain.posts import NamedFile, histogram_problems, name_files, post_result
-from apps.submission.domain.ranges import read_ranges, write_ranges
 from apps.submission.domain.scripts import StagePlan, _plain, _word, _words_of, write_script
+from apps.submission.domain.submissions import read_ranges, write_ranges
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.factories.jobs import AT, record, store
 from tests.factories.requests import request_in

@@ -10,8 +10,7 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request, retry_failed
 from apps.submission.domain.limits import cut_planned, set_limit
 from apps.submission.domain.plan import plan_next
-from apps.submission.domain.ranges import read_ranges
-from apps.submission.domain.submissions import in_flight
+from apps.submission.domain.submissions import in_flight, read_ranges
 from apps.submission.models import Assignment, Submission, TakenFile
 from tests.factories.requests import AT
 from tests.submission.test_keep_up import HOUR, detector, end, files_of, keep_up

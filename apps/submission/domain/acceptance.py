@@ -12,13 +12,14 @@ from apps.core.errors import InvalidTransition
 from apps.jobs.domain.queue import Waiting, waiting_of
 from apps.jobs.domain.totals import Sums, stage_sums
 from apps.jobs.domain.undelivered import LeftOut, left_out
-from apps.production.domain.outputs.acceptance import acceptances_of, record_acceptance
+from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.submission.domain.keepup import is_over, takes_files
 from apps.submission.domain.plan import locked
+from apps.submission.domain.submissions import StageStanding, standings_of
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Assignment, Submission
+from apps.submission.models import Assignment
 
 _ON_ITS_WAY = {SubmissionState.PLANNED, SubmissionState.SENDING, SubmissionState.UNKNOWN}
 
@@ -46,23 +47,26 @@ class Shortfall:
 
 def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
     """Return the shortfall of each stage, in a fixed number of queries."""
-    accepted = acceptances_of([request])
-    sent = list(request.submissions.filter(is_test=False).defer("script"))
-    if not sent:
-        return _of_jobs(request, accepted)
+    standings = standings_of(request)
+    if not any(standing.submissions for standing in standings):
+        return _of_jobs(request, standings)
     found: list[Shortfall] = []
     by_file, before, complete = takes_files(request), 0, True
-    taken = request.taken_files.values("job").distinct().count() if by_file else 0
-    for stage in request.stages.all():
-        mine = [submission for submission in sent if submission.position == stage.position]
-        completed = sum(submission.completed for submission in mine)
-        asked = (before if stage.position else taken) if by_file else stage.jobs or 0
-        obstacle = _obstacle_of_files(request, at) if by_file else ""
+    if by_file:
+        before = request.taken_files.values("job").distinct().count()
+    for standing in standings:
+        stage, completed = standing.stage, standing.completed
+        asked = before if by_file else stage.jobs or 0
+        obstacle = ""
         if not complete:
             obstacle = "the previous stage still waits for jobs."
-        obstacle = obstacle or _on_the_way(mine) or _figures(asked, completed)
-        found.append(Shortfall(stage, asked, completed, obstacle, accepted.get(stage.pk)))
-        complete = complete and (completed >= asked > 0 or stage.pk in accepted)
+        elif by_file and not is_over(request, at):
+            obstacle = f"new files are processed until {request.arguments['stop_on']}."
+        elif planned := sum(one.tasks for one in standing.submissions if one.state in _ON_ITS_WAY):
+            obstacle = f"{planned:,} jobs are being submitted."
+        obstacle = obstacle or _obstacle(standing.running, asked, completed)
+        found.append(Shortfall(stage, asked, completed, obstacle, standing.acceptance))
+        complete = complete and (completed >= asked > 0 or standing.acceptance is not None)
         before = completed
     return found
 
@@ -86,37 +90,22 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
     return row
 
 
-def _of_jobs(request: Request, accepted: dict[int, StageAcceptance]) -> list[Shortfall]:
+def _of_jobs(request: Request, standings: Sequence[StageStanding]) -> list[Shortfall]:
     """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
     waiting, sums, without = waiting_of(request), stage_sums([request])[request.pk], left_out([request])
     found = []
-    for stage in request.stages.all():
+    for standing in standings:
+        stage = standing.stage
         name, asked = stage.name.casefold(), stage.jobs or 0
-        counted = sums.get(name, Sums()).completed - without.get((request.key, name), LeftOut()).completed
-        completed = max(0, counted)
-        obstacle = _in_queue(waiting.get(name, Waiting()).all) or _figures(asked, completed)
-        found.append(Shortfall(stage, asked, completed, obstacle, accepted.get(stage.pk)))
+        completed = sums.get(name, Sums()).completed - without.get((request.key, name), LeftOut()).completed
+        obstacle = _obstacle(waiting.get(name, Waiting()).all, asked, max(0, completed))
+        found.append(Shortfall(stage, asked, max(0, completed), obstacle, standing.acceptance))
     return found
 
 
-def _in_queue(jobs: int) -> str:
-    return f"{jobs:,} jobs are queued or running. Wait for them or cancel them first." if jobs else ""
-
-
-def _on_the_way(submissions: Sequence[Submission]) -> str:
-    planned = sum(one.tasks for one in submissions if one.state in _ON_ITS_WAY)
-    if planned:
-        return f"{planned:,} jobs are being submitted."
-    return _in_queue(sum(one.tasks - one.ended for one in submissions if one.state == SubmissionState.SENT))
-
-
-def _obstacle_of_files(request: Request, at: datetime) -> str:
-    if is_over(request, at):
-        return ""
-    return f"new files are processed until {request.arguments['stop_on']}."
-
-
-def _figures(asked: int, completed: int) -> str:
+def _obstacle(in_queue: int, asked: int, completed: int) -> str:
+    if in_queue:
+        return f"{in_queue:,} jobs are queued or running. Wait for them or cancel them first."
     if not asked:
         return "the request gives no number of jobs."
     if not completed:

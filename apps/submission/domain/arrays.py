@@ -14,8 +14,8 @@ from apps.clusters.schedulers.options import SubmissionOptions, read_options
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.keepup import files_of_jobs
-from apps.submission.domain.ranges import write_ranges
 from apps.submission.domain.scripts import StagePlan, plan_stage, stage_in_environment, write_script
+from apps.submission.domain.submissions import write_ranges
 from apps.submission.models import Submission
 
 

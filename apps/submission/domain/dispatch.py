@@ -13,8 +13,7 @@ from apps.jobs.domain.origin import record_array
 from apps.production.domain.holds import hold_of
 from apps.submission.domain.arrays import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.outlook import outlook
-from apps.submission.domain.ranges import write_ranges
-from apps.submission.domain.submissions import in_flight, index_of, jobs_of, lost, planned, publish_event
+from apps.submission.domain.submissions import in_flight, index_of, jobs_of, lost, planned, publish_event, write_ranges
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 

@@ -47,7 +47,13 @@ def set_limit(
     """
     check_may_submit(by, request)
     request = locked(request)
-    text = _checked(request, most_in_flight, reason)
+    problems = reason_problems(reason.strip())
+    if most_in_flight is None and takes_files(request):
+        problems["most_in_flight"] = ["Jobs made of files as they arrive need a limit, to protect storage."]
+    if most_in_flight is not None and not 1 <= most_in_flight <= MAX_LIMIT:
+        problems["most_in_flight"] = [f"Enter 1 to {MAX_LIMIT:,}. To stop submissions, put the request on hold."]
+    if problems:
+        raise InvalidFields(problems)
     assignment = assignment_of(request)
     if assignment is None or request.state not in LIMITABLE:
         raise InvalidTransition(
@@ -62,8 +68,16 @@ def set_limit(
     assignment.most_in_flight = most_in_flight
     assignment.save(update_fields=["most_in_flight"])
     data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
-    old, new = _words(before), _words(most_in_flight)
-    publish(kind="submission.limit_set", target=request, by=by, at=at, old=old, new=new, reason=text, data=data)
+    publish(
+        kind="submission.limit_set",
+        target=request,
+        by=by,
+        at=at,
+        old=_words(before),
+        new=_words(most_in_flight),
+        reason=reason.strip(),
+        data=data,
+    )
     enqueue("apps.submission.tasks.send_to", cluster_id=assignment.cluster_id)
     return assignment
 
@@ -110,18 +124,6 @@ def _cut(pk: int, at: datetime) -> Submission | None:
 
 def _jobs(submission: Submission, part: list[int]) -> dict[str, Any]:
     return {"indices": part} if submission.indices else {"first": part[0], "tasks": len(part)}
-
-
-def _checked(request: Request, most_in_flight: int | None, reason: str) -> str:
-    text = reason.strip()
-    problems = reason_problems(text)
-    if most_in_flight is None and takes_files(request):
-        problems["most_in_flight"] = ["Jobs made of files as they arrive need a limit, to protect storage."]
-    if most_in_flight is not None and not 1 <= most_in_flight <= MAX_LIMIT:
-        problems["most_in_flight"] = [f"Enter 1 to {MAX_LIMIT:,}. To stop submissions, put the request on hold."]
-    if problems:
-        raise InvalidFields(problems)
-    return text
 
 
 def _words(limit: int | None) -> str:

@@ -1,6 +1,5 @@
 """Planning the next array of a request: its tests, then its stages."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -12,18 +11,20 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
-from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.domain.outputs.counts import is_located
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, options_of, plans_of
 from apps.submission.domain.keepup import first_files, new_groups, note_look, take, takes_files
 from apps.submission.domain.scripts import StagePlan
-from apps.submission.domain.submissions import SENDABLE, completed_of, indices_of, last_tests, publish_event
-from apps.submission.enums import SubmissionState
+from apps.submission.domain.submissions import (
+    SENDABLE,
+    completed_of,
+    indices_of,
+    last_tests,
+    publish_event,
+    standings_of,
+)
 from apps.submission.models import Assignment, Submission
-
-_WAITS = {SubmissionState.PLANNED, SubmissionState.FAILED}
 
 
 @transaction.atomic
@@ -42,46 +43,42 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    sent = list(request.submissions.filter(is_test=False).defer("script"))
-    accepted = acceptances_of([request])
-    for stage in request.stages.all():
-        of_stage = [submission for submission in sent if submission.position == stage.position]
-        if stage.pk not in accepted:
-            if {s.state for s in of_stage} & _WAITS:
+    for standing in standings_of(request):
+        stage = standing.stage
+        if standing.acceptance is None:
+            if standing.is_waiting:
                 return None
-            wanted, first = stage.jobs or 0, _first_free(of_stage)
+            wanted, first = stage.jobs or 0, standing.first_free
             if first < wanted or not wanted:
                 if hold_of(request, stage):
                     return None
                 tasks = min(array_size(assignment, options_of(assignment.cluster)), wanted - first)
                 return _plan(assignment, plans_of(request)[stage.position], at, first=first, tasks=tasks)
-            if sum(s.completed for s in of_stage) < wanted:
+            if standing.completed < wanted:
                 return None
-        if not is_located(stage):  # the next stage reads its outputs from the catalogue
+        if not standing.is_located:  # the next stage reads its outputs from the catalogue
             return None
     return None
 
 
 def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for a later one."""
-    sent = list(request.submissions.filter(is_test=False).defer("script"))
-    accepted = acceptances_of([request])
-    for stage in request.stages.all():
-        of_stage = [submission for submission in sent if submission.position == stage.position]
-        if stage.pk in accepted or {s.state for s in of_stage} & _WAITS or hold_of(request, stage):
+    mine: list[Submission] = []
+    for standing in standings_of(request):
+        stage, previous, mine = standing.stage, mine, standing.submissions
+        if standing.acceptance or standing.is_waiting or hold_of(request, stage):
             continue
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
             groups = new_groups(assignment, at)
-            first = _first_free(of_stage)
+            first = standing.first_free
             indices = list(range(first, first + len(groups)))[:most]
             take(request=request, groups=groups[:most], first=first, at=at)
             if len(groups) <= most:
                 note_look(assignment, at)
         else:
-            before = [s for s in sent if s.position == stage.position - 1]
-            there = {index for s in of_stage if s.retry_of_id is None for index in indices_of(s)}
-            indices = sorted({index for s in before for index in completed_of(s)} - there)[:most]
+            there = {index for s in mine if s.retry_of_id is None for index in indices_of(s)}
+            indices = sorted({index for s in previous for index in completed_of(s)} - there)[:most]
         if indices:
             return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
     return None
@@ -103,11 +100,6 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
         plan = plans_of(request, test_events=events)[stage.position]
         return _plan(assignment, plan, at, tasks=1, files={0: files} if files else None)
     return None
-
-
-def _first_free(of_stage: Iterable[Submission]) -> int:
-    """Return the number of the first job in none of these arrays."""
-    return max((s.first + s.tasks for s in of_stage if s.retry_of_id is None), default=0)
 
 
 def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:

@@ -1,6 +1,7 @@
-"""Cancelling submitted jobs of closed requests, and holding queued jobs of requests on hold."""
+"""Cancel submitted jobs of closed requests, and hold queued jobs of requests on hold."""
 
 import logging
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
@@ -9,8 +10,9 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import HoldsJobs, SchedulerError, Submits
 from apps.production.domain.holds import hold_of
 from apps.production.enums import RequestState
+from apps.production.models import Request
 from apps.submission.domain.arrays import adapter_that_submits
-from apps.submission.domain.submissions import publish_event
+from apps.submission.domain.submissions import cancellable, publish_event
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 
@@ -70,3 +72,28 @@ def holds_in_queue(cluster: Cluster) -> bool:
         return isinstance(adapter_that_submits(cluster), HoldsJobs)
     except SchedulerError:
         return False
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Jobs in schedulers, and whether queued ones can be held there."""
+
+    jobs: int
+    clusters: tuple[str, ...]
+    can_hold: bool
+    held: int
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs)
+
+
+def flight_of(request: Request) -> Flight:
+    """Return the jobs of a request in schedulers, without those being cancelled."""
+    found = list(request.submissions.filter(cancellable()).select_related("cluster").defer("script"))
+    clusters = {submission.cluster for submission in found}
+    return Flight(
+        jobs=sum(submission.tasks - submission.ended for submission in found),
+        clusters=tuple(sorted(cluster.name for cluster in clusters)),
+        can_hold=all(holds_in_queue(cluster) for cluster in clusters),
+        held=sum(submission.tasks - submission.ended for submission in found if submission.held_at),
+    )

@@ -1,27 +1,30 @@
 """Automatic start of the first request in the queue that has capacity and no obstacle."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q
 
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.options import SubmissionOptions
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
-from apps.production.domain.queue.ranks import startable
-from apps.production.enums import PORTAL, Verb
+from apps.production.domain.queue.ranks import rank_of, startable
+from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays import options_of, plans_of
 from apps.submission.domain.assignment import choose_cluster
 from apps.submission.domain.dispatch import has_room
 from apps.submission.domain.keepup import check_files
 from apps.submission.domain.outlook import Outlook, outlook
-from apps.submission.domain.submissions import in_flight
+from apps.submission.domain.submissions import assignment_of, in_flight
 from apps.submission.models import Assignment, Submission
 
 #: How many requests of the queue one run considers.
@@ -110,3 +113,28 @@ def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: d
     except DomainError:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The automatic start of a queued request: clusters, rank, and what prevents it now."""
+
+    clusters: tuple[str, ...]
+    rank: int
+    obstacle: str
+
+
+def begin_of(request: Request, at: datetime) -> Begin | None:
+    """Return how a queued request starts; None in other states."""
+    if request.state != RequestState.QUEUED:
+        return None
+    chosen = assignment_of(request)
+    clusters = [chosen.cluster] if chosen else list(Cluster.objects.filter(submits=True))
+    able, now = [], outlook(at)
+    for cluster in clusters:
+        with suppress(SchedulerError):
+            if cluster.submits and may_begin_on(request, options_of(cluster)):
+                able.append(cluster)
+    obstacles = [obstacle(request, cluster, now) for cluster in able]
+    stopped = obstacles[0] if obstacles and all(obstacles) else ""
+    return Begin(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)

@@ -1,6 +1,6 @@
-"""Reading submissions: jobs in flight, arrays by stage, failed jobs, and resource use."""
+"""Reading submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs, and resource use."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +20,6 @@ from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.queue.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
-from apps.submission.domain.ranges import read_ranges
 from apps.submission.enums import IN_SCHEDULER, SubmissionState
 from apps.submission.models import Assignment, Submission
 
@@ -28,6 +27,27 @@ from apps.submission.models import Assignment, Submission
 SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
 #: States in which a cluster can be chosen.
 ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
+#: Submissions in these states are not in the scheduler; no other array of their stage is planned meanwhile.
+_WAITING = {SubmissionState.PLANNED, SubmissionState.FAILED}
+
+
+def write_ranges(numbers: Iterable[int]) -> str:
+    """Write sorted unique numbers as ranges."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def read_ranges(text: str) -> Iterator[int]:
+    """Yield the numbers of ranges written by `write_ranges` or Slurm, which may have a step (`0-8:4`) and `%5`."""
+    for part in filter(None, text.partition("%")[0].split(",")):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1, int(step or 1))
 
 
 def in_flight(submissions: QuerySet[Submission]) -> int:
@@ -173,6 +193,16 @@ class StageStanding:
         return sum(s.tasks - s.ended for s in self.submissions if s.state == SubmissionState.SENT)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether an array is planned or refused."""
+        return any(s.state in _WAITING for s in self.submissions)
+
+    @property
+    def first_free(self) -> int:
+        """Return the number of the first job in no array."""
+        return max((s.first + s.tasks for s in self.submissions if s.retry_of_id is None), default=0)
+
+    @property
     def to_retry(self) -> int:
         """Return the number of failed jobs to retry; none if the stage was accepted as is."""
         if self.acceptance is not None:
@@ -182,7 +212,7 @@ class StageStanding:
 
 
 def standings_of(request: Request) -> list[StageStanding]:
-    """Return each stage with its submissions and the peak use of its completed jobs, in five queries."""
+    """Return each stage with its submissions, in four queries; their peak use is not measured."""
     accepted = acceptances_of([request])
     located = set(StageLocation.objects.filter(stage__request=request).values_list("stage", flat=True))
     standings = {
@@ -198,33 +228,22 @@ def standings_of(request: Request) -> list[StageStanding]:
             standings[submission.position].test = submission
         elif submission.position in standings:
             standings[submission.position].submissions.append(submission)
-    every = [s for each in standings.values() for s in (each.test, *each.submissions) if s]
-    for position, seconds, memory in _measured(every):
-        standings[position].longest_seconds, standings[position].most_memory_bytes = seconds, memory
     return list(standings.values())
 
 
-def _measured(submissions: Iterable[Submission]) -> list[tuple[int, int, int | None]]:
-    """Return the longest run time and peak memory of completed jobs, by position."""
-    by_array = {(s.cluster_id, s.spool_id): s for s in submissions if s.spool_id}
+def measure(standings: Iterable[StageStanding]) -> None:
+    """Set the longest run time and peak memory of completed jobs of each stage, in one query."""
+    by_array = {(s.cluster_id, s.spool_id): (each, s) for each in standings for s in each.rows if s.spool_id}
     if not by_array:
-        return []
-    since = min(s.sent_at for s in by_array.values() if s.sent_at) - SKEW
-    rows = (
-        Job.objects.filter(
-            spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED, submitted_at__gte=since
-        )
-        .values("cluster_id", "spool_id")
-        .annotate(seconds=Max("wall_seconds"), memory=Max("max_memory_bytes"))
-        .order_by()
-    )
-    most: dict[int, tuple[int, int | None]] = {}
-    for row in rows:
-        if found := by_array.get((row["cluster_id"], row["spool_id"])):
-            seconds, memory = most.get(found.position, (0, None))
-            largest = max(filter(None, (memory, row["memory"])), default=None)
-            most[found.position] = (max(seconds, row["seconds"]), largest)
-    return [(position, *values) for position, values in most.items()]
+        return
+    since = min(s.sent_at for _, s in by_array.values() if s.sent_at) - SKEW
+    jobs = Job.objects.filter(spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED)
+    sums = jobs.filter(submitted_at__gte=since).order_by().values_list("cluster_id", "spool_id")
+    for cluster, spool_id, seconds, memory in sums.annotate(Max("wall_seconds"), Max("max_memory_bytes")):
+        if (cluster, spool_id) in by_array:
+            one, _ = by_array[cluster, spool_id]
+            one.longest_seconds = max(one.longest_seconds or 0, seconds)
+            one.most_memory_bytes = max(filter(None, (one.most_memory_bytes, memory)), default=None)
 
 
 def publish_event(

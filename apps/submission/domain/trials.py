@@ -1,5 +1,6 @@
-"""Moves of requests by the portal: after their test, and at the end of keep-up."""
+"""Tests of requests: their results, and the move after them; the end of keep-up."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -21,6 +22,7 @@ from apps.submission.domain.keepup import is_over, takes_files
 from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked
 from apps.submission.domain.submissions import jobs_of, last_tests
+from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment, Submission
 
 #: How long to wait for the verdict on a failed test.
@@ -122,3 +124,33 @@ def measured(test: Submission) -> str:
         return "unknown"
     memory = size(job.max_memory_bytes) if job.max_memory_bytes else "memory unknown"
     return f"{format_duration(job.wall_seconds)}, {memory}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last test of a stage in a word and a sentence; `sign` is the state shown."""
+
+    test: Submission
+    sign: str
+    word: str
+    words: str
+
+
+def results_of(request: Request) -> list[Result]:
+    """Return the last test of each stage that has one, in order."""
+    return [_result(test) for _, test in sorted(last_tests(request).items())]
+
+
+def _result(test: Submission) -> Result:
+    if test.state != SubmissionState.SENT:
+        return Result(test, "unknown", test.get_state_display(), test.last_error)
+    if not test.settled_at:
+        return Result(test, "running", "running", "")
+    if test.completed:
+        return Result(test, "completed", "good", measured(test))
+    verdict = verdict_of(test)
+    if verdict is None:
+        return Result(test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else "")
+    again = verdict.verdict == VerdictKind.SERVICE and not test.answered_at
+    words = f"{verdict.verdict} problem: {verdict.summary}"
+    return Result(test, "failed", "failed", f"{words} The test is repeated once the service is up." if again else words)

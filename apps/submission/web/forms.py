@@ -20,9 +20,11 @@ class AssignForm(forms.Form):
         empty_label="Choose a cluster",
         help_text="The portal submits the jobs there, stage by stage.",
     )
-    verb = forms.ChoiceField(
+    verb = forms.TypedChoiceField(
         label="Start",
         required=False,
+        coerce=Verb,
+        empty_value=None,
         choices=[
             ("", "Keep the state of the request"),
             (Verb.TEST.value, "With a test of each stage, then production if it succeeds"),

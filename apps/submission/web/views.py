@@ -15,23 +15,26 @@ from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.production.domain.holds import holds_over
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
-from apps.production.enums import RequestState, Verb
+from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
-from apps.submission.domain import assignment as services
+from apps.submission.domain import assignment
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.keepup import files_note
 from apps.submission.domain.limits import LIMITABLE, set_limit
-from apps.submission.domain.overview import begin_of, flight_of, results_of
+from apps.submission.domain.recall import flight_of
+from apps.submission.domain.start import begin_of
 from apps.submission.domain.submissions import (
     ASSIGNABLE,
     SENDABLE,
     assignment_of,
     check_may_submit,
     may_submit,
+    measure,
     standings_of,
 )
+from apps.submission.domain.trials import results_of
 from apps.submission.models import Submission
 from apps.submission.web.forms import AcceptForm, AssignForm, CancelForm, LimitForm, RetryForm
 
@@ -44,59 +47,53 @@ def submissions(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    wanted = _for_operator(request, key)
-    form = AssignForm(request.POST)
-    if not form.is_valid():
-        return _page(request, wanted, assign_form=form)
-    given = dict(form.cleaned_data)
-    given["verb"] = Verb(given["verb"]) if given["verb"] else None
-    message = f"Jobs of {wanted} will be submitted to {given['cluster']}."
-    return _do(request, wanted, message, services.assign_request, request=wanted, **given)
+    message = "Jobs of {request} will be submitted to {cluster}."
+    return _act(request, key, message, assignment.assign_request, assign_form=AssignForm(request.POST))
 
 
 @require_POST
 def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Failed jobs will be retried."
-    return _do_with_form(request, key, message, services.retry_failed, retry=RetryForm(request.POST))
+    return _act(request, key, message, assignment.retry_failed, retry=RetryForm(request.POST))
 
 
 @require_POST
 def accept(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "The request continues without these jobs."
-    return _do_with_form(request, key, message, accept_stage, accept=AcceptForm(request.POST))
+    return _act(request, key, message, accept_stage, accept=AcceptForm(request.POST))
 
 
 @require_POST
 def wait_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "The stage waits for its missing jobs again."
-    return _do_with_form(request, key, message, withdraw_acceptance, accept=AcceptForm(request.POST))
+    return _act(request, key, message, withdraw_acceptance, accept=AcceptForm(request.POST))
 
 
 @require_POST
 def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Job limit changed. It takes effect with the next submission."
-    return _do_with_form(request, key, message, set_limit, limit_form=LimitForm(request.POST))
+    return _act(request, key, message, set_limit, limit_form=LimitForm(request.POST))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Ask for confirmation, then cancel the submitted jobs."""
-    wanted = _for_operator(request, key)
     form = CancelForm(request.POST if request.method == "POST" else None)
-    if not form.is_valid():
-        context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
-        return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
-    message = f"Submitted jobs of {wanted} will be cancelled."
-    return _do(request, wanted, message, services.cancel_sent, request=wanted, **form.cleaned_data)
+    if form.is_valid():
+        message = "Submitted jobs of {request} will be cancelled."
+        return _act(request, key, message, assignment.cancel_sent, cancel=form)
+    wanted = _for_operator(request, key)
+    context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
+    return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
 
 
 @require_POST
 def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
-    wanted = _for_operator(request, key)
-    submission = _submission(wanted, number)
-    return _do(
-        request, wanted, f"{submission} will be submitted again.", services.send_refused_again, submission=submission
-    )
+    submission = _submission(_for_operator(request, key), number)
+    with show_errors(request):
+        assignment.send_refused_again(submission=submission, by=request.user, at=timezone.now())
+        messages.success(request, f"{submission} will be submitted again.")
+    return redirect("submission:request", key=key)
 
 
 @require_safe
@@ -119,54 +116,48 @@ def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return HttpResponse(content, content_type="application/x-tar", headers=headers)
 
 
-def _do_with_form(
-    request: AuthenticatedRequest, key: str, message: str, service: Callable[..., Any], **bound: forms.Form
+def _act(
+    request: AuthenticatedRequest, key: str, message: str, act: Callable[..., Any], **bound: forms.Form
 ) -> HttpResponse:
-    """Call a service with the one form of `bound`; a form with problems is shown again in its section."""
+    """Call a domain function with the one form of `bound`; a form with problems is shown again in its section."""
     wanted, (form,) = _for_operator(request, key), bound.values()
     if not form.is_valid():
         return _page(request, wanted, **bound)
-    return _do(request, wanted, message, service, request=wanted, **form.cleaned_data)
-
-
-def _do(
-    request: AuthenticatedRequest, wanted: Request, message: str, service: Callable[..., Any], /, **given: Any
-) -> HttpResponse:
     with show_errors(request):
-        service(by=request.user, at=timezone.now(), **given)
-        messages.success(request, message)
+        act(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+        messages.success(request, message.format(request=wanted, **form.cleaned_data))
     return redirect("submission:request", key=wanted.key)
 
 
 def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
-    operator, assignment = may_submit(request.user, wanted), assignment_of(wanted)
+    operator, chosen, standings = may_submit(request.user, wanted), assignment_of(wanted), standings_of(wanted)
+    measure(standings)
     context: dict[str, Any] = {
         "object": wanted,
-        "assignment": assignment,
-        "files": files_note(assignment),
-        "standings": standings_of(wanted),
+        "assignment": chosen,
+        "files": files_note(chosen),
+        "standings": standings,
+        "any_sent": any(standing.rows for standing in standings),
+        "to_retry": sum(standing.to_retry for standing in standings),
         "may_submit": operator,
         "may_retry": operator and wanted.state in SENDABLE,
         "begins": begin_of(wanted, timezone.now()),
         "flight": flight_of(wanted),
         "results": results_of(wanted),
     }
-    context["any_sent"] = any(standing.rows for standing in context["standings"])
-    context["to_retry"] = sum(standing.to_retry for standing in context["standings"])
     if request.htmx:
         return render(request, "submission/_card.html", context)
     context["is_whole"] = True
     if operator and wanted.state in ASSIGNABLE:
-        limit = assignment.most_in_flight if assignment else None
-        initial = {"version": wanted.version, "most_in_flight": limit}
+        initial = {"version": wanted.version, "most_in_flight": chosen and chosen.most_in_flight}
         context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
-    if operator and assignment and wanted.state in LIMITABLE:
-        initial = {"most_in_flight": assignment.most_in_flight, "was": assignment.most_in_flight or 0}
+    if operator and chosen and wanted.state in LIMITABLE:
+        initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
         context["limit_form"] = bound.get("limit_form") or LimitForm(initial=initial, auto_id="limit_%s")
     if context["may_retry"]:
         context["retry_forms"] = [
             (standing, _form_of(standing.stage, RetryForm, "retry", bound))
-            for standing in context["standings"]
+            for standing in standings
             if standing.to_retry > 0
         ]
     if operator and wanted.state == RequestState.RUNNING:
