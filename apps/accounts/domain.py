@@ -217,7 +217,8 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
     by_group: dict[str, list[str]] = settings.SSO_ROLES
     wanted = {role for group in groups for role in by_group.get(group, ())}
     experiments = {each.key: each for each in Experiment.objects.all()}
-    held = {_text_of(each): each for each in user.memberships.select_related("experiment")}
+    memberships = user.memberships.select_related("experiment")
+    held = {f"{each.role}:{each.experiment.key}" if each.experiment else each.role: each for each in memberships}
     for text in sorted({role for roles in by_group.values() for role in roles}):
         role, _, key = text.partition(":")
         if key and key not in experiments:
@@ -226,8 +227,3 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
             grant_role(user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at)
         elif text not in wanted and text in held:
             revoke_role(membership=held[text], by=SIGN_ON, at=at)
-
-
-def _text_of(membership: Membership) -> str:
-    """Return a role in the notation of `SSO_ROLES`."""
-    return f"{membership.role}:{membership.experiment.key}" if membership.experiment else membership.role

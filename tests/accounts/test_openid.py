@@ -26,7 +26,11 @@ def provider():
 @pytest.fixture
 def sso(provider, settings, db):
     """The portal as a client of the provider, which knows Ann."""
-    settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = provider.issuer, "portal", "secret"
+    settings.OIDC_ISSUER, settings.OIDC_RP_CLIENT_ID, settings.OIDC_RP_CLIENT_SECRET = (
+        provider.issuer,
+        "portal",
+        "secret",
+    )
     settings.OIDC_NAME = "Lab login"
     settings.AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", *BACKENDS]
     provider.has("s-1", preferred_username="ann", given_name="Ann", family_name="Bell", email="ann@example.org")
@@ -199,7 +203,7 @@ def token(key, **changes: object) -> str:
     [{"iss": "J"}, {"aud": "other"}, {"exp": 1}, {"exp": None}, {"aud": None}, {"sub": None}, {"iat": 9_999_999_999}],
 )
 def test_token_for_others_or_of_others_is_refused(settings, monkeypatch, changes):
-    settings.OIDC_CLIENT_ID = "portal"
+    settings.OIDC_RP_CLIENT_ID = "portal"
     monkeypatch.setattr(openid, "discovery", lambda: {"issuer": "I"})
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     backend = openid.OpenIDBackend()
@@ -209,7 +213,7 @@ def test_token_for_others_or_of_others_is_refused(settings, monkeypatch, changes
 
 
 def test_token_without_a_signature_or_signed_with_the_secret_is_refused(settings, monkeypatch):
-    settings.OIDC_CLIENT_ID = "portal"
+    settings.OIDC_RP_CLIENT_ID = "portal"
     monkeypatch.setattr(openid, "discovery", lambda: {"issuer": "I"})
     secret = "s" * 40
     for algorithm, key in (("none", None), ("HS256", secret)):

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
-from apps.clusters.schedulers.slurm.accounting import finished_jobs, number_attempts
-from apps.clusters.schedulers.slurm.records import FIELDS, Attempt, BadRow, group_rows, read_records
+from apps.clusters.schedulers.slurm.accounting import (
+    FIELDS,
+    Attempt,
+    BadRow,
+    finished_jobs,
+    group_rows,
+    number_attempts,
+    read_records,
+)
 from apps.clusters.schedulers.slurm.sacct import read_duration, read_size, read_task_ids, read_time, split_rows
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 

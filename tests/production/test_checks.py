@@ -6,8 +6,9 @@ from datetime import date
 import pytest
 
 from apps.production.domain.checks import Facts
-from apps.production.domain.checks.report import check_content, check_shape
+from apps.production.domain.checks.report import check_shape
 from apps.production.domain.content.model import RequestContent, StageContent, changes
+from tests.factories.checks import blocking
 from tests.factories.requests import content, stage
 
 FACTS = Facts(today=date(2026, 11, 20), services=frozenset({"samweb"}))
@@ -18,13 +19,13 @@ def chain(*stages: StageContent) -> RequestContent:
 
 
 def test_good_request_has_no_problem():
-    assert check_content(content(), FACTS) == {}
+    assert blocking(content(), FACTS) == {}
 
 
 def test_empty_draft_can_be_saved_and_lacks_everything():
     empty = RequestContent(stages=(StageContent(),))
     assert check_shape(empty, FACTS) == {}
-    assert set(check_content(empty, FACTS)) == {
+    assert set(blocking(empty, FACTS)) == {
         "title",
         "purpose",
         "deadline",
@@ -98,12 +99,12 @@ def test_empty_draft_can_be_saved_and_lacks_everything():
     ],
 )
 def test_rule_finds_its_problem(written, path, message):
-    assert message in check_content(written, FACTS)[path]
+    assert message in blocking(written, FACTS)[path]
 
 
 def test_stage_may_read_a_given_or_an_earlier_dataset():
     written = chain(stage("a"), stage("b", input_dataset="nova.data.raw"), stage("c", input_dataset="nova.mc.a"))
-    assert check_content(written, FACTS) == {}
+    assert blocking(written, FACTS) == {}
 
 
 def test_only_what_cannot_be_stored_keeps_a_draft_from_being_saved():

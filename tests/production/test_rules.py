@@ -8,10 +8,11 @@ import pytest
 from apps.production.domain.checks import Facts, Fix, Problem, Rule, Severity, rule
 from apps.production.domain.checks.base import Contact, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.domain.checks.registry import RULES, SHAPE, rules
-from apps.production.domain.checks.report import check_content, check_shape, run, run_checks
+from apps.production.domain.checks.report import check_shape, run, run_checks
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, estimate
 from apps.production.domain.outputs.datasets import Dataset
+from tests.factories.checks import blocking
 from tests.factories.requests import AT, content, stage
 from tests.factories.workflows import of_type
 
@@ -333,7 +334,7 @@ def test_only_the_shape_keeps_a_draft_from_being_saved():
 
 def test_warning_does_not_block():
     written = content(title="MC", stages=(stage("a"), stage("b", release="v09_73")))
-    assert check_content(written, FACTS) == {}
+    assert blocking(written, FACTS) == {}
     assert [(f.rule, f.severity, f.blocks) for f in run_checks(written, FACTS)] == [
         ("title_informative", "warning", False),
         ("same_release", "warning", False),
@@ -370,7 +371,7 @@ def test_third_party_rule_is_found_by_its_entry_point(monkeypatch):
     entry = EntryPoint("no_mondays", "tests.production.test_rules:no_mondays", RULES.group)
     monkeypatch.setitem(RULES._found, "no_mondays", entry)
     assert list(rules())[-1] == "no_mondays"
-    assert "deadline" in check_content(content(deadline=date(2026, 12, 14)), FACTS)
+    assert "deadline" in blocking(content(deadline=date(2026, 12, 14)), FACTS)
 
 
 @rule(Severity.ERROR)

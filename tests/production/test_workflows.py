@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.domain.checks import Facts
-from apps.production.domain.checks.report import check_content, check_shape
+from apps.production.domain.checks.report import check_shape
 from apps.production.domain.content.model import RequestContent, StageContent, changes
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
@@ -19,6 +19,7 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import typed
+from tests.factories.checks import blocking
 from tests.factories.requests import AT, content, stage
 from tests.factories.workflows import builtin, monte_carlo
 
@@ -164,13 +165,13 @@ def test_line_of_a_fault_is_told():
 
 def test_request_of_a_type_must_hold_what_it_declares():
     empty = RequestContent(workflow=builtin("monte_carlo"), stages=(StageContent(kind="generation", name="g"),))
-    missing = check_content(empty, FACTS)
+    missing = blocking(empty, FACTS)
 
     assert missing["arguments.run_block"] == ["Enter the run numbers of the new events."]
     assert missing["stages.0.arguments.generator"] == ["Enter the generator."]
     assert missing["stages.0.release"] == ["Enter the software release."]
     assert "stages.0.input_dataset" not in missing
-    assert check_content(monte_carlo(), FACTS) == {}
+    assert blocking(monte_carlo(), FACTS) == {}
 
 
 def test_what_the_type_does_not_know_cannot_be_stored():

@@ -1,17 +1,10 @@
 """Forms of the account: settings and tokens."""
 
-from collections.abc import Mapping
 from functools import cache
 from zoneinfo import available_timezones
 
 from django import forms
 from django.conf import settings
-
-
-def typed_username(request: object, credentials: Mapping[str, str] | None) -> str | None:
-    """Return the name under which failed logins are counted, cut to the maximum length of a username."""
-    name = (credentials or {}).get("username")
-    return None if name is None else name[:150]
 
 
 @cache  # reading the list opens hundreds of files

@@ -1,5 +1,6 @@
 """Which logins are refused after failures: django-axes, with a limit for an address over all names."""
 
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -12,6 +13,12 @@ from django.http import HttpRequest
 
 #: Failures from one address, whatever the names, after which it is locked; several people may share it.
 MAX_FAILURES_OF_ADDRESS = 30
+
+
+def typed_username(request: object, credentials: Mapping[str, str] | None) -> str | None:
+    """Return the name under which failed logins are counted, cut to the maximum length of a username."""
+    name = (credentials or {}).get("username")
+    return None if name is None else name[:150]
 
 
 class LoginGuard(AxesDatabaseHandler):

@@ -31,8 +31,8 @@ from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
 
-#: Seconds that one call of the provider may take, and for which its discovery document is kept.
-TIMEOUT, KEPT = 10, 3_600
+#: Seconds for which the discovery document of the provider is kept.
+KEPT = 3_600
 #: Signatures of tokens that are accepted: those with a key pair, as the client's secret is no signing key.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512")
 
@@ -51,7 +51,7 @@ def discovery() -> dict[str, Any]:
         return kept[1]
     address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
     try:
-        answer = urllib3.request("GET", address, timeout=TIMEOUT, retries=False)
+        answer = urllib3.request("GET", address, timeout=settings.OIDC_TIMEOUT, retries=False)
         found = json.loads(answer.data)
         said = found["issuer"]
     except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError) as error:
@@ -78,17 +78,7 @@ def setting(name: str, *default: Any) -> Any:
     """Return a setting of mozilla-django-oidc, by its name there."""
     if name in _OF_PROVIDER:
         return discovery().get(_OF_PROVIDER[name], "")
-    own = {
-        "OIDC_RP_CLIENT_ID": settings.OIDC_CLIENT_ID,
-        "OIDC_RP_CLIENT_SECRET": settings.OIDC_CLIENT_SECRET,
-        "OIDC_RP_SCOPES": settings.OIDC_SCOPES,
-        "OIDC_RP_SIGN_ALGO": "RS256",
-        "OIDC_AUTHENTICATION_CALLBACK_URL": "accounts:openid-callback",
-        "OIDC_USE_PKCE": True,
-        "OIDC_TIMEOUT": TIMEOUT,
-        "LOGIN_REDIRECT_URL": settings.LOGIN_REDIRECT_URL,
-    }
-    return own[name] if name in own else default[0]
+    return getattr(settings, name, *default)
 
 
 class OpenIDBackend(OIDCAuthenticationBackend):
@@ -108,7 +98,7 @@ class OpenIDBackend(OIDCAuthenticationBackend):
 
     def retrieve_matching_jwk(self, token: str) -> jwt.PyJWK:
         """Return the provider's key that signed the token; the name of a key (`kid`) is optional in the standard."""
-        answer = requests.get(self.OIDC_OP_JWKS_ENDPOINT, timeout=TIMEOUT)
+        answer = requests.get(self.OIDC_OP_JWKS_ENDPOINT, timeout=settings.OIDC_TIMEOUT)
         answer.raise_for_status()
         header = jwt.get_unverified_header(token)
         if (algorithm := header["alg"]) not in ALGORITHMS:
@@ -124,7 +114,7 @@ class OpenIDBackend(OIDCAuthenticationBackend):
             payload,
             key,
             algorithms=ALGORITHMS,
-            audience=settings.OIDC_CLIENT_ID,
+            audience=settings.OIDC_RP_CLIENT_ID,
             issuer=discovery()["issuer"],
             leeway=60,
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
@@ -201,7 +191,7 @@ class StartView(_View, OIDCAuthenticationRequestView):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         self.OIDC_OP_AUTH_ENDPOINT = setting("OIDC_OP_AUTHORIZATION_ENDPOINT")
-        self.OIDC_RP_CLIENT_ID = settings.OIDC_CLIENT_ID
+        self.OIDC_RP_CLIENT_ID = settings.OIDC_RP_CLIENT_ID
         answer: HttpResponse = super().get(request)
         return answer
 

@@ -11,6 +11,7 @@ from django.contrib import auth
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 
 from apps.accounts import domain
 from apps.accounts.web.passwords import login_help
@@ -26,21 +27,17 @@ def _key(header: str) -> str:
     return "HTTP_" + header.upper().replace("-", "_")
 
 
-class StripRemoteUserMiddleware:
+class StripRemoteUserMiddleware(MiddlewareMixin):
     """Drop the headers of a request that does not come from a proxy in `REMOTE_USER_PROXIES`.
 
     It stands before whatever rewrites `REMOTE_ADDR`. A request over a Unix socket has no address; the rights of the
     socket say who may connect.
     """
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         if not _is_proxy(request.META.get("REMOTE_ADDR", "")):
             for header in (settings.REMOTE_USER_HEADER, settings.REMOTE_USER_GROUPS_HEADER):
                 request.META.pop(_key(header), None)
-        return self.get_response(request)
 
 
 def _is_proxy(address: str) -> bool:
@@ -52,14 +49,8 @@ def _is_proxy(address: str) -> bool:
         return False
 
 
-class RemoteUserMiddleware:
+class RemoteUserMiddleware(MiddlewareMixin):
     """Log in whom the proxy names, and log out a session that it began once it names nobody, or someone else."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
@@ -73,10 +64,9 @@ class RemoteUserMiddleware:
         return self._log_in(request, name) if name else None
 
     def _log_in(self, request: HttpRequest, name: str) -> HttpResponse | None:
-        header = (
-            request.META.get(_key(settings.REMOTE_USER_GROUPS_HEADER), "") if settings.REMOTE_USER_GROUPS_HEADER else ""
-        )
-        groups = frozenset(filter(None, (group.strip() for group in header.replace(";", ",").split(","))))
+        header = settings.REMOTE_USER_GROUPS_HEADER
+        named = request.META.get(_key(header), "") if header else ""
+        groups = frozenset(filter(None, (group.strip() for group in named.replace(";", ",").split(","))))
         try:
             user = domain.sign_on(identity=domain.Identity(username=name, groups=groups), at=timezone.now())
         except DomainError as refusal:

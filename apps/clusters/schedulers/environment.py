@@ -1,7 +1,7 @@
 """The form in which environments are archived, which is Slurm's: a count, then `NAME=value` and a NUL for each."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of its host, which is this host
 
@@ -29,7 +29,11 @@ def variables_in(environment: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def pack(variables: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Write variables in this form, in their order. Raises `ValueError` where one holds a NUL."""
-    texts = [name + b"=" + value for name, value in variables]
+    return pack_texts([name + b"=" + value for name, value in variables])
+
+
+def pack_texts(texts: Sequence[bytes]) -> bytes:
+    """Write entries, which may be names without `=`. Raises `ValueError` where one holds a NUL."""
     if any(b"\0" in text for text in texts):
         raise ValueError("a variable holds a NUL")
     return COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts)

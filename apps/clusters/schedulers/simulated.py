@@ -103,7 +103,10 @@ class Simulated:
                 reached = datetime.fromtimestamp(done, UTC)
                 raise SchedulerError(f"the simulation has come to {reached:%Y-%m-%d %H:%M:%S} UTC only; is it running?")
             for (text,) in store.execute(query, (since.timestamp(), until.timestamp())):
-                yield _from_json(text)
+                values = json.loads(text)
+                for name in _TIMES:
+                    values[name] = None if values[name] is None else datetime.fromtimestamp(values[name], UTC)
+                yield JobRecord(**{**values, "state": JobState(values["state"])})
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield what waits and runs. Raises `SchedulerError`, too where the simulation has not written it yet."""
@@ -178,10 +181,3 @@ def _state(store: sqlite3.Connection, name: str) -> Any:
     """Return a value that the simulation has written; None where it has not yet."""
     row = store.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     return json.loads(row[0]) if row else None
-
-
-def _from_json(text: str) -> JobRecord:
-    values = json.loads(text)
-    for name in _TIMES:
-        values[name] = None if values[name] is None else datetime.fromtimestamp(values[name], UTC)
-    return JobRecord(**{**values, "state": JobState(values["state"])})

@@ -95,6 +95,5 @@ def _named(event: Event) -> set[int]:
 def _signers(event: Event, request: Request) -> set[int]:
     """Return the users who can give a missing signature, including deputies."""
     missing = [slot.group for slot in slots_of(request) if slot.signature is None]
-    people = possible_signers(missing, approval_facts(request), event.at)
-    names = {person.name for group in people.values() for person in group}
-    return set(User.objects.filter(username__in=names).values_list("pk", flat=True))
+    found = possible_signers(missing, approval_facts(request), event.at)
+    return {right.user.pk for rights in found.values() for right in rights}

@@ -78,12 +78,8 @@ def new_submission(
         asked={
             "memory_bytes": plan.memory_bytes,
             "time_limit_seconds": plan.wall_seconds,
-            "most_at_once": options.most_at_once,
             "account": options.account_of(request.experiment.key),
-            "partition": options.partition,
-            "qos": options.qos,
-            "directory": options.directory,
-            "output": options.output,
+            **options.model_dump(include={"most_at_once", "partition", "qos", "directory", "output"}),
         },
         due_at=at,
         created_at=at,

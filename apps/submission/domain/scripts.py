@@ -117,6 +117,7 @@ def write_script(
     base, more = divmod(plan.events, plan.jobs or 1)
     if plan.test_events:
         base, more = min(base, plan.test_events) if base else plan.test_events, 0
+    reads_all = (plan.reads_dataset or not plan.events) and not plan.test_events
     lines = [
         "#!/bin/bash",
         f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
@@ -131,7 +132,7 @@ def write_script(
         f"export OPSPORTAL_FIRST_EVENT=$((index * {base} + extra + 1))",
         f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + (index < {more})))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
-        f"export OPSPORTAL_MOST_EVENTS={_most_events(plan)}",
+        f"export OPSPORTAL_MOST_EVENTS={'-1' if reads_all else '$OPSPORTAL_EVENTS_PER_JOB'}",
         *_files(files or {}),
         f"exec -- {' '.join(plan.words)}",
     ]
@@ -162,12 +163,6 @@ def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
         if isinstance(part, str) or all(texts.get(name) for name in names - JOB_VARIABLES.keys() - {"files"}):
             words += group
     return words
-
-
-def _most_events(plan: StagePlan) -> str:
-    """Return the maximum number of events of a job: -1 if it reads all of its dataset, except in a test."""
-    reads_all = plan.reads_dataset or not plan.events
-    return "-1" if reads_all and not plan.test_events else "$OPSPORTAL_EVENTS_PER_JOB"
 
 
 def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> list[str]:

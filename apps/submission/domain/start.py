@@ -58,10 +58,8 @@ def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
     last = events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last()
     if last == "request.fail_test":
         return "its test failed. It starts again once it is changed, or when someone starts it."
-    if against := now.against(request, stages):
+    if against := now.against(request, stages) or _too_large(stages, cluster):
         return against
-    if too_large := _too_large(stages, cluster):
-        return too_large
     try:
         plans_of(request)
         check_files(request)

@@ -46,15 +46,12 @@ def with_values(description: bytes, before: Iterable[Variable], after: Iterable[
     if len(changed) * len(text) > _MOST_COMPARED:
         return b"# left out: too many secrets to look for\n"
     for name, value in changed.items():
-        for written in _ways_to_write(old[name]):
+        in_quotes = old[name].replace(b"'", b"''")
+        ways = {way.replace(b'"', quote) for way in (old[name], in_quotes) for quote in (b'"', b'\\"', b'""')}
+        for written in ways:
             if len(written) >= _LONG_ENOUGH:
                 text = text.replace(written, value)
     return text
-
-
-def _ways_to_write(value: bytes) -> set[bytes]:
-    in_quotes = value.replace(b"'", b"''")
-    return {way.replace(b'"', quote) for way in (value, in_quotes) for quote in (b'"', b'\\"', b'""')}
 
 
 def _ad_line(line: bytes, changed: Mapping[bytes, bytes], delimiter: bytes) -> bytes:

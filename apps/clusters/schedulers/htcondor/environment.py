@@ -21,11 +21,8 @@ def variables_of(ad: Ad) -> tuple[Variable, ...]:
     text = string_of(ad, "Environment")
     if text is not None:
         return tuple(dict(read_v2(text)).items())
-    return tuple(dict(read_v1(string_of(ad, "Env") or b"", delimiter_of(ad))).items())
-
-
-def delimiter_of(ad: Ad) -> bytes:
-    return (string_of(ad, "EnvDelim") or b";")[:1]
+    delimiter = (string_of(ad, "EnvDelim") or b";")[:1]
+    return tuple(dict(read_v1(string_of(ad, "Env") or b"", delimiter)).items())
 
 
 def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
@@ -55,8 +52,5 @@ def write_v1(variables: Iterable[Variable], delimiter: bytes) -> bytes:
 
 
 def write_v2(variables: Iterable[Variable]) -> bytes:
-    return b" ".join(_quoted(name + b"=" + value) for name, value in variables)
-
-
-def _quoted(entry: bytes) -> bytes:
-    return b"'" + entry.replace(b"'", b"''") + b"'" if _TO_QUOTE.search(entry) else entry
+    entries = (name + b"=" + value for name, value in variables)
+    return b" ".join(b"'" + each.replace(b"'", b"''") + b"'" if _TO_QUOTE.search(each) else each for each in entries)

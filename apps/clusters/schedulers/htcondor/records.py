@@ -55,7 +55,7 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         submitted_at=submitted_at,
         started_at=_time(ad, "JobCurrentStartDate") or _time(ad, "JobStartDate"),
         ended_at=ended_at,
-        host=_host(ad),
+        host=(text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[2],  # `slot1@glidein_1@host`
         cpus=integer_of(ad, "CpusProvisioned") or integer_of(ad, "RequestCpus") or 0,
         cpu_seconds=(number_of(ad, "RemoteUserCpu") or 0.0) + (number_of(ad, "RemoteSysCpu") or 0.0),
         wall_seconds=integer_of(ad, "RemoteWallClockTime") or 0,
@@ -116,11 +116,6 @@ def _hold_reason(ad: Ad) -> str:
 def _time(ad: Ad, name: str) -> datetime | None:
     seconds = integer_of(ad, name)
     return datetime.fromtimestamp(seconds, UTC) if seconds and seconds > 0 else None
-
-
-def _host(ad: Ad) -> str:
-    """Return the host of `slot1@host` or `slot1@glidein_1@host`."""
-    return (text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[2]
 
 
 def _max_memory(ad: Ad) -> int | None:

@@ -24,7 +24,9 @@ class Script(NamedTuple):
 
 def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: Patience) -> Script:
     """Return the executable of a job if it is a script. Raises `SpoolError` where it may be had later."""
-    account = _owner(ad)
+    owner, os_user = text_of(ad, "Owner"), text_of(ad, "OsUser").partition("@")[0]
+    # Older schedds let anybody set OsUser: one that is not the owner is not believed.
+    account = account_of(owner) if os_user in ("", owner) else Account()
     command, directory = string_of(ad, "Cmd"), Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
     try:
         spooled = spool / str(cluster % 10_000) / f"cluster{cluster}.ickpt.subproc0"
@@ -48,12 +50,6 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: 
     if in_spool:
         return _kept(content, "changed in the spool since it was submitted" if edited else "")
     return _kept(content, COPIED + EDITED * edited)
-
-
-def _owner(ad: Ad) -> Account:
-    """Return who may be read for. Older schedds let anybody set OsUser: one that is not the owner is not believed."""
-    owner, os_user = text_of(ad, "Owner"), text_of(ad, "OsUser").partition("@")[0]
-    return account_of(owner) if os_user in ("", owner) else Account()
 
 
 def _kept(content: bytes, caveat: str) -> Script:

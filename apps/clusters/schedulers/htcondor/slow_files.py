@@ -3,9 +3,10 @@
 import os
 import re
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
-from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, read_as
+from apps.clusters.schedulers.user_files import Account, NotNow, read_as
 
 SECONDS = 2.0
 MOST_HANGING = 200  # threads, each with a file that it waits for
@@ -19,57 +20,48 @@ class Patience:
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._hanging: dict[Path, _Reading] = {}  # by the place that does not answer
+        #: What is read for whom, by the place that does not answer.
+        self._hanging: dict[Path, tuple[tuple[Account, Path], Future[_Read]]] = {}
 
     def read_as(self, account: Account, path: Path, *, max_bytes: int) -> _Read:
-        """Return what `files.read_as` does. Raises `NotReadable`, and `NotNow` where that takes too long."""
-        if (late := self._late(account, path)) is not None:
+        """Return what `user_files.read_as` does. Raises `NotReadable`, and `NotNow` where that takes too long."""
+        if self._hanging and (late := self._late(account, path)):
             return late
-        reading = _Reading(account, path, max_bytes)
-        reading.start()
-        reading.join(self._seconds)
-        if reading.is_alive():
-            self._hanging[_place_of(path)] = reading
-            raise NotNow("its file server does not answer")
-        return reading.outcome()
+        reading = _begin(account, path, max_bytes)
+        try:
+            return reading.result(self._seconds)
+        except TimeoutError:
+            self._hanging[_place_of(path)] = (account, path), reading
+            raise NotNow("its file server does not answer") from None
 
     def _late(self, account: Account, path: Path) -> _Read | None:
         """Return what an earlier read of the same file got after all. Raises `NotNow` where its place still hangs."""
-        if not self._hanging:
-            return None
         place = _place_of(path)
-        hanging = self._hanging.get(place)
-        if hanging is None:
+        if place not in self._hanging:
             if len(self._hanging) >= MOST_HANGING:
-                self._hanging = {place: each for place, each in self._hanging.items() if each.is_alive()}
+                self._hanging = {place: each for place, each in self._hanging.items() if not each[1].done()}
             if len(self._hanging) >= MOST_HANGING:
                 raise NotNow(f"{MOST_HANGING} reads of other files wait for servers that do not answer")
             return None
-        if hanging.is_alive():
+        asked, reading = self._hanging[place]
+        if not reading.done():
             raise NotNow("its file server does not answer")
         del self._hanging[place]
-        return hanging.read if (hanging.account, hanging.path) == (account, path) else None
+        return reading.result() if asked == (account, path) and not reading.exception() else None
 
 
-class _Reading(threading.Thread):
-    def __init__(self, account: Account, path: Path, max_bytes: int) -> None:
-        super().__init__(daemon=True, name=f"reads {path}")
-        self.account = account
-        self.path = path
-        self.read: _Read | None = None
-        self._max_bytes = max_bytes
-        self._error: Exception = NotReadable("it was not read")
+def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
+    """Read in a thread of its own, which does not keep the process from ending."""
+    reading: Future[_Read] = Future()
 
-    def run(self) -> None:
+    def read() -> None:
         try:
-            self.read = read_as(self.account, self.path, max_bytes=self._max_bytes)
+            reading.set_result(read_as(account, path, max_bytes=max_bytes))
         except Exception as error:  # for the thread that waits
-            self._error = error
+            reading.set_exception(error)
 
-    def outcome(self) -> _Read:
-        if self.read is None:
-            raise self._error
-        return self.read
+    threading.Thread(target=read, daemon=True, name=f"reads {path}").start()
+    return reading
 
 
 def _place_of(path: Path) -> Path:
@@ -77,14 +69,10 @@ def _place_of(path: Path) -> Path:
 
     On the root's one it is the directory: there are the links to all others.
     """
-    mounted = set(_mount_points())
-    place = next((each for each in (path, *path.parents) if os.fsencode(each) in mounted), Path("/"))
-    return path.parent if place == Path("/") else place
-
-
-def _mount_points() -> list[bytes]:
     try:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:
-        return []
-    return [_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4]) for line in lines]
+        lines = []
+    mounted = {_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4]) for line in lines}
+    place = next((each for each in (path, *path.parents) if os.fsencode(each) in mounted), Path("/"))
+    return path.parent if place == Path("/") else place

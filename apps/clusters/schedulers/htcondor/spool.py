@@ -17,7 +17,7 @@ from apps.clusters.schedulers.base import (
     SpoolError,
 )
 from apps.clusters.schedulers.environment import pack
-from apps.clusters.schedulers.htcondor.classads import integer_of, text_of, value_of
+from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, text_of, value_of
 from apps.clusters.schedulers.htcondor.description import describe, with_values
 from apps.clusters.schedulers.htcondor.environment import variables_of
 from apps.clusters.schedulers.htcondor.queue_log import Cluster, JobQueueLog
@@ -88,9 +88,14 @@ class HTCondorSpool:
                 raise EntryVanished(f"{entry.path}: no longer in the queue")
             is_there = number in self._log.clusters
             cluster = replace(cluster, common=dict(cluster.common), first=dict(cluster.first))
+        ad = cluster.ad()
         if is_there:
-            _check_complete(entry, cluster)
-        return self._read(entry, cluster)
+            is_made_later = bool(value_of(cluster.common, "JobMaterializeDigestFile"))
+            if cluster.submitted() <= 0 or (cluster.first_proc is None and not is_made_later):
+                raise EntryIncomplete(f"{entry.path}: has no job yet")
+            if integer_of(ad, "JobStatus") == _HELD and integer_of(ad, "HoldReasonCode") == _SPOOLING:
+                raise EntryIncomplete(f"{entry.path}: its files are not spooled yet")
+        return self._read(entry, cluster, ad)
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
         """Return `job` with other values of its variables, in the description too."""
@@ -104,9 +109,14 @@ class HTCondorSpool:
     def _entry(self, number: int) -> SpoolEntry:
         return SpoolEntry(job_id=str(number), path=self.directory / f"cluster {number}")
 
-    def _read(self, entry: SpoolEntry, cluster: Cluster) -> SpooledJob:
-        ad = cluster.ad()
+    def _read(self, entry: SpoolEntry, cluster: Cluster, ad: Ad) -> SpooledJob:
         files = self._submit_files(cluster)
+        if cluster.submitted() <= 0:
+            raise EntryUnreadable(f"{entry.path}: no QDate says when it was submitted")
+        try:
+            submitted_at = datetime.fromtimestamp(cluster.submitted(), UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            raise EntryUnreadable(f"{entry.path}: QDate is no time: {error}") from error
         try:
             variables = variables_of(ad)
         except ValueError as error:
@@ -114,7 +124,7 @@ class HTCondorSpool:
         script = find_script(self.directory, cluster.number, ad, max_bytes=self.max_file_bytes, patience=self.patience)
         return SpooledJob(
             job_id=entry.job_id,
-            submitted_at=_time(entry, cluster.submitted()),
+            submitted_at=submitted_at,
             script=script.content,
             environment=pack(variables),
             description=describe(cluster, files),
@@ -138,22 +148,3 @@ class HTCondorSpool:
             except NotReadable:
                 continue  # there are no items where all jobs are alike
         return files
-
-
-def _check_complete(entry: SpoolEntry, cluster: Cluster) -> None:
-    """Raises `EntryIncomplete` where a cluster has no job yet, or the job's files are on their way into the spool."""
-    ad = cluster.ad()
-    is_made_later = bool(value_of(cluster.common, "JobMaterializeDigestFile"))
-    if cluster.submitted() <= 0 or (cluster.first_proc is None and not is_made_later):
-        raise EntryIncomplete(f"{entry.path}: has no job yet")
-    if integer_of(ad, "JobStatus") == _HELD and integer_of(ad, "HoldReasonCode") == _SPOOLING:
-        raise EntryIncomplete(f"{entry.path}: its files are not spooled yet")
-
-
-def _time(entry: SpoolEntry, seconds: int) -> datetime:
-    if seconds <= 0:
-        raise EntryUnreadable(f"{entry.path}: no QDate says when it was submitted")
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        raise EntryUnreadable(f"{entry.path}: QDate is no time: {error}") from error

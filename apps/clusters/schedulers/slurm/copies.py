@@ -15,9 +15,8 @@ from pathlib import PurePosixPath
 from apps.clusters.schedulers.base import SchedulerError, StoredCopy
 from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.environment import name_and_value, pack
-from apps.clusters.schedulers.slurm.accounting import number_attempts, selector_of
+from apps.clusters.schedulers.slurm.accounting import Row, number_attempts, selector_of
 from apps.clusters.schedulers.slurm.output_options import arguments_of_submission
-from apps.clusters.schedulers.slurm.records import Row
 from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 
 _FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]

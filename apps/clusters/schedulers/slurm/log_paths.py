@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from apps.clusters.schedulers.base import JobRecord, LogPaths, SchedulerError
-from apps.clusters.schedulers.commands import CommandFailed, Commands
+from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.slurm.output_options import requested_output
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a.out"
 _PATTERN = re.compile(r"%(?:(%)|(\d*)([A-Za-z]))")
 _NO_TASK = 4294967294  # what Slurm prints for %a of a job that is no array
 _MOST_DIGITS = 10
+_FIRST_HOST = re.compile(r"([^,\[.]*)(?:\[(\w+))?")  # its short name, of a list such as `wn[03-07,12],gpu1`
 _FIRST_LINE = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^   (StdOut|StdErr)=(.*)$", re.MULTILINE)
 _SUBMITTED = re.compile(r"^   SubmitTime=(\d+) ", re.MULTILINE)
@@ -35,9 +36,10 @@ def log_paths(
     if plus and offset != "0":  # of a heterogeneous job the first component runs the script, and so writes its output
         record = replace(record, job_id=f"{leader}+0", raw_id=int(leader), spool_id=leader)
     try:
-        known = paths_known_to_controller(commands, record)
+        known = paths_shown(commands.run("scontrol", "show", "job", record.job_id), record)
     except SchedulerError as error:
-        logger.warning("log paths of job %s: %s", record.job_id, error)
+        if "Invalid job id" not in str(error):  # slurmctld has forgotten the job
+            logger.warning("log paths of job %s: %s", record.job_id, error)
         known = None
     return known or record.known_paths() or work_out_paths(record, script=script, environment=environment)
 
@@ -48,20 +50,10 @@ def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str
     if not record.work_dir or program in ("salloc", "srun"):
         return None
     asked = requested_output(record.submit_line, environment, script)
-    stdout = fill_in(asked.stdout or default_output(record), record)
+    default = DEFAULT_OUTPUT if _task_id(record) is None else DEFAULT_ARRAY_OUTPUT
+    stdout = fill_in(asked.stdout or default, record)
     stderr = fill_in(asked.stderr, record) if asked.stderr else stdout
     return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="derived")
-
-
-def paths_known_to_controller(commands: Commands, record: JobRecord) -> LogPaths | None:
-    """Return the paths of a job that slurmctld still knows. Raises `SchedulerError` where it cannot be asked."""
-    try:
-        shown = commands.run("scontrol", "show", "job", record.job_id)
-    except CommandFailed as error:
-        if "Invalid job id" in error.stderr:
-            return None
-        raise
-    return paths_shown(shown, record)
 
 
 def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
@@ -70,8 +62,12 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
     Free text may hold newlines and so forge a line. The real ones come after all text of the user: the last wins.
     """
     job = _FIRST_LINE.match(shown)
-    if not job or int(job[1]) != record.raw_id or _is_recycled(shown, record):
+    if not job or int(job[1]) != record.raw_id:
         return None
+    restarts, submitted = _RESTARTS.search(shown), _SUBMITTED.search(shown)
+    never_restarted = restarts and submitted and not int(restarts[1])
+    if submitted and never_restarted and int(submitted[1]) != int(record.submitted_at.timestamp()):
+        return None  # a later job with the same id
     found = dict(_PLAIN_LINE.findall(shown))
     stdout, stderr = found.get("StdOut", ""), found.get("StdErr", "")
     if not stdout.startswith("/") or "\\" in stdout + stderr:
@@ -82,14 +78,6 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
 def _path(shown: str, record: JobRecord) -> Path:
     """Fill in what scontrol leaves, as `%J` and `%4j` in 22.05; a `%b` that it leaves is none to slurmstepd either."""
     return Path(fill_in(shown.replace("%b", "%%b"), record))
-
-
-def _is_recycled(shown: str, record: JobRecord) -> bool:
-    """Tell whether a later job has the same id. The submission time of one that never restarted gives it away."""
-    restarts, submitted = _RESTARTS.search(shown), _SUBMITTED.search(shown)
-    if not restarts or not submitted or int(restarts[1]):
-        return False
-    return int(submitted[1]) != int(record.submitted_at.timestamp())
 
 
 def fill_in(pattern: str, record: JobRecord) -> str:
@@ -111,19 +99,16 @@ def fill_in(pattern: str, record: JobRecord) -> str:
     return _PATTERN.sub(replacement, pattern)
 
 
-def default_output(record: JobRecord) -> str:
-    return DEFAULT_ARRAY_OUTPUT if _task_id(record) is not None else DEFAULT_OUTPUT
-
-
 def _values(record: JobRecord) -> dict[str, int | str]:
     task = _task_id(record)
+    host = _FIRST_HOST.match(record.host)
     return {
         "A": int(record.spool_id) if task is not None else record.raw_id,
         "a": _NO_TASK if task is None else task,
         "b": (_NO_TASK if task is None else task) % 10,
         "J": record.raw_id,
         "j": record.raw_id,
-        "N": _first_host(record.host),
+        "N": host[1] + (host[2] or "") if host else "",
         "n": 0,
         "s": "batch",
         "t": 0,
@@ -135,9 +120,3 @@ def _values(record: JobRecord) -> dict[str, int | str]:
 def _task_id(record: JobRecord) -> int | None:
     _, _, task = record.job_id.partition("_")
     return int(task) if task.isascii() and task.isdigit() else None
-
-
-def _first_host(expression: str) -> str:
-    """Return the short name of the first host in a list such as `wn[03-07,12],gpu1`."""
-    match = re.match(r"([^,\[.]*)(?:\[(\w+))?", expression)
-    return match[1] + (match[2] or "") if match else ""

@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.commands import Commands
@@ -19,7 +20,6 @@ class Sacct:
 
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
-        self._known_fields: frozenset[str] | None = None
 
     def rows(self, fields: Sequence[str], *selection: str) -> Iterator[dict[str, str]]:
         """Return the rows of a selection. A field that this version of Slurm does not know is empty.
@@ -27,7 +27,7 @@ class Sacct:
         sacct escapes nothing, but ends each field by a string of our choice: with one that nobody can guess,
         neither `|` nor a newline in a comment can be taken for the end of a field or of a row.
         """
-        asked = [name for name in fields if name in self.known_fields()]
+        asked = [name for name in fields if name in self.known_fields]
         delimiter = new_delimiter()
         output = self.commands.run(
             "sacct",
@@ -43,11 +43,10 @@ class Sacct:
         for values in split_rows(output, delimiter, len(asked)):
             yield dict.fromkeys(fields, "") | dict(zip(asked, values, strict=True))
 
+    @cached_property
     def known_fields(self) -> frozenset[str]:
-        """Return the names of the fields that this version of sacct can print."""
-        if self._known_fields is None:
-            self._known_fields = frozenset(self.commands.run("sacct", "--helpformat").split())
-        return self._known_fields
+        """The names of the fields that this version of sacct can print."""
+        return frozenset(self.commands.run("sacct", "--helpformat").split())
 
 
 def new_delimiter() -> str:

@@ -18,7 +18,7 @@ from apps.clusters.schedulers.base import (
     SpooledJob,
     SpoolEntry,
 )
-from apps.clusters.schedulers.environment import COUNT, count_of, texts_in
+from apps.clusters.schedulers.environment import COUNT, count_of, pack_texts, texts_in
 from apps.clusters.schedulers.files import MAX_FILE_BYTES, DirectorySpool, opened_directory, read_file
 
 _JOB_DIRECTORY = re.compile(r"job\.([1-9][0-9]*)")
@@ -71,12 +71,9 @@ class SlurmSpool(DirectorySpool):
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
         """Return `job` with other variables. An entry that was there without `=` stays without."""
-        pairs = tuple(variables)
         bare = {text for text in texts_in(job.environment) if b"=" not in text}
-        texts = [name if name in bare and not value else name + b"=" + value for name, value in pairs]
-        if any(b"\0" in text for text in texts):
-            raise ValueError("a variable holds a NUL")
-        return replace(job, environment=COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts))
+        texts = [name if name in bare and not value else name + b"=" + value for name, value in variables]
+        return replace(job, environment=pack_texts(texts))
 
     def _read_file(self, directory: int, parent: Path, name: str) -> tuple[bytes, datetime]:
         try:

@@ -4,6 +4,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import NamedTuple
@@ -106,7 +107,11 @@ class Accounting:
             names = [path.name for path in self.directory.iterdir()]
         except OSError as error:
             raise SchedulerError(f"{self.directory}: no accounting: {error.strerror}") from error
-        return sorted(filter(None, map(_day, names)))
+        days = set()
+        for name in names:
+            with suppress(ValueError):
+                days.add(date.fromisoformat(name))
+        return sorted(days)
 
     def _day_of(self, moment: datetime) -> date:
         return moment.astimezone(self.zone).date()
@@ -117,10 +122,3 @@ class Accounting:
             raise ValueError("no time")
         month, day, year, hour, minute, second = map(int, found.groups())
         return datetime(year, month, day, hour, minute, second, tzinfo=self.zone).astimezone(UTC)
-
-
-def _day(name: str) -> date | None:
-    try:
-        return datetime.strptime(name, "%Y%m%d").date() if re.fullmatch(r"[0-9]{8}", name) else None  # noqa: DTZ007
-    except ValueError:
-        return None

@@ -79,17 +79,15 @@ class _Jobs:
 
     def end(self, tag: str) -> None:
         if self._path == ["Data", "Job"]:
-            self._count()
+            job_id, created = (self._job.get(name, "").strip() for name in ("Job_Id", "ctime"))
+            state = _state(self._job)
+            if state and _JOB_ID.fullmatch(job_id) and _EPOCH.fullmatch(created):
+                account = self._job.get("Account_Name", "").strip()
+                self.counts[spool_id_of(job_id), int(created), state, account] += 1
         self._path.pop()
 
     def close(self) -> None:
         """Nothing is built."""
-
-    def _count(self) -> None:
-        job_id, created = (self._job.get(name, "").strip() for name in ("Job_Id", "ctime"))
-        state = _state(self._job)
-        if state and _JOB_ID.fullmatch(job_id) and _EPOCH.fullmatch(created):
-            self.counts[spool_id_of(job_id), int(created), state, self._job.get("Account_Name", "").strip()] += 1
 
 
 def _state(job: dict[str, str]) -> CurrentState | None:

@@ -112,8 +112,9 @@ class Signer:
 
 def signer_at(user: User | None, at: datetime | None) -> Signer:
     """Return a user with the delegations in force at a time; without a time, delegations do not count."""
-    counts = at is not None and scope_of(user).roles
-    return Signer(user, delegations_in_force(at, to_user=user) if at and counts else ())
+    if at is None or not scope_of(user).roles:
+        return Signer(user, ())
+    return Signer(user, delegations_in_force(at, to_user=user))
 
 
 def delegations_in_force(at: datetime, **fitting: Any) -> QuerySet[Delegation]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from django.db.models import TextChoices
 
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate
+from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import Dataset
 
 C = TypeVar("C", RequestContent, StageContent)
@@ -43,6 +43,11 @@ class Problem:
     path: str
     message: str
     fix: Fix | None = None
+
+    def below(self, path: str) -> "Problem":
+        """Return the problem with `path` before its paths, which are those of a stage."""
+        fix = self.fix and Fix(self.fix.label, {f"{path}.{name}": value for name, value in self.fix.values.items()})
+        return Problem(f"{path}.{self.path}", self.message, fix)
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,7 @@ class Facts:
 
 Check = Callable[[RequestContent, Facts], Iterator[Problem]]
 StageCheck = Callable[[StageContent, Facts], Iterator[Problem]]
+PastCheck = Callable[[StageContent, StageEstimate], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -159,10 +165,22 @@ def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
     def make(check: StageCheck) -> Rule:
         def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             for path, stage in stages(content):
-                for found in check(stage, facts):
-                    values = {f"{path}.{name}": value for name, value in found.fix.values.items()} if found.fix else {}
-                    fix = found.fix and Fix(found.fix.label, values)
-                    yield Problem(f"{path}.{found.path}", found.message, fix)
+                yield from (found.below(path) for found in check(stage, facts))
+
+        check_stages.__doc__ = check.__doc__
+        return rule(severity)(check_stages)
+
+    return make
+
+
+def past_rule(severity: Severity) -> Callable[[PastCheck], Rule]:
+    """Turn a function of one stage with past jobs, and their figures, into a rule; paths are as in `stage_rule`."""
+
+    def make(check: PastCheck) -> Rule:
+        def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+            for (path, stage), past in zip(stages(content), facts.estimate.stages, strict=False):
+                if past.past_jobs:
+                    yield from (found.below(path) for found in check(stage, past))
 
         check_stages.__doc__ = check.__doc__
         return rule(severity)(check_stages)

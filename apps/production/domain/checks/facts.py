@@ -1,7 +1,7 @@
 """Collect the facts that checks may use, in a fixed number of queries."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -17,12 +17,12 @@ from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.checks.base import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
 from apps.production.domain.estimates.past import past_stages, stage_names
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.domain.queue.listing import start_of
-from apps.production.domain.types.arguments import runs_in
 from apps.production.enums import RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board import board
@@ -105,9 +105,10 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     first = FilteredRelation("stages", condition=Q(stages__position=0))
     rows, alike = earlier.alias(first=first), Q()
     for name in runs:
-        if span := _span(content.arguments.get(name)):
+        if mine := runs_in(content, name):
             rows = rows.alias(**_ends(name))
-            alike |= Q(**{"arguments__has_key": name, f"{name}_first__lte": span[1], f"{name}_last__gte": span[0]})
+            ends = {f"{name}_first__lte": mine[-1][1], f"{name}_last__gte": mine[0][0]}
+            alike |= Q(arguments__has_key=name, **ends)
     if content.arguments.get("first_seed") and content.stages:
         configuration = content.stages[0].configuration.replace("\0", "")
         alike |= Q(arguments__has_key="first_seed", first__configuration=configuration)
@@ -118,16 +119,18 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
     found: Any = rows.filter(alike).order_by("pk")
     found = found.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
-    return tuple(_other(row[:5], row[-1] or "", dict(zip(runs, row[5:-1], strict=True))) for row in found)
-
-
-def _span(runs: object) -> tuple[int, int] | None:
-    """Return the first and last run number, or None if there are none."""
-    try:
-        found = runs_in(runs) if isinstance(runs, str) and runs else []
-    except ValueError:
-        return None
-    return (found[0][0], found[-1][1]) if found else None
+    return tuple(
+        Other(
+            key=key,
+            title=title,
+            runs={name: text for name, text in zip(runs, texts, strict=True) if text},
+            first_seed=int(seed) if seed and seed.isdecimal() else None,
+            jobs=jobs or 0,
+            configuration=configuration or "",
+            release=release or "",
+        )
+        for key, title, jobs, configuration, release, *texts, seed in found
+    )
 
 
 def _ends(name: str) -> dict[str, Case]:
@@ -140,19 +143,6 @@ def _ends(name: str) -> dict[str, Case]:
         f"{name}_first": Case(When(is_one, then=first), default=Value(0), output_field=whole),
         f"{name}_last": Case(When(is_one, then=last), default=Value(10**12), output_field=whole),
     }
-
-
-def _other(words: Sequence[Any], seed: str, runs: Mapping[str, str | None]) -> Other:
-    key, title, jobs, configuration, release = words
-    return Other(
-        key=key,
-        title=title,
-        runs={name: text for name, text in runs.items() if text},
-        first_seed=int(seed) if seed.isdecimal() else None,
-        jobs=jobs or 0,
-        configuration=configuration or "",
-        release=release or "",
-    )
 
 
 def _writers(

@@ -1,37 +1,40 @@
 """The registry of rules: built-in ones in the order of the documentation, then third-party ones."""
 
 from collections.abc import Mapping
-from types import ModuleType
 
 from apps.core.domain.plugins import Registry
 from apps.production.domain.checks.base import Rule, Severity
-from apps.production.domain.checks.rules import chain, context, fields, history, shape, sizes
+from apps.production.domain.checks.rules import (
+    chain,
+    datasets,
+    draft,
+    fields,
+    jobs,
+    keep_up,
+    releases,
+    runs_and_seeds,
+    services,
+)
 
-
-def _rules_of(*modules: ModuleType) -> dict[str, tuple[ModuleType, Rule]]:
-    """Return the rules of modules by name, in the order in which they are written."""
-    found = ((name, module, one) for module in modules for name, one in vars(module).items())
-    return {name: (module, one) for name, module, one in found if isinstance(one, Rule)}
-
-
+_MODULES = (draft, fields, chain, jobs, keep_up, runs_and_seeds, datasets, services, releases)
 RULES: Registry[Rule] = Registry(
     group="opsportal.request_checks",
     builtins={
         name: f"{module.__name__}:{name}"
-        for name, (module, _) in _rules_of(shape, fields, chain, sizes, context, history).items()
+        for module in _MODULES
+        for name, one in vars(module).items()
+        if isinstance(one, Rule)
     },
 )
 #: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
-SHAPE: Mapping[str, Rule] = {
-    name: one for name, (_, one) in _rules_of(shape).items() if one.severity == Severity.INVALID
-}
+DRAFT: Mapping[str, Rule] = {name: one for name, one in vars(draft).items() if isinstance(one, Rule)}
 
 
 def rules() -> dict[str, Rule]:
     """Return every working rule by name: built-in rules in their order, then third-party ones."""
     working = RULES.working()
-    order = {name: place for place, name in enumerate(RULES.builtins)}
-    return {name: working[name] for name in sorted(working, key=lambda name: (order.get(name, len(order)), name))}
+    names = [*RULES.builtins, *sorted(working.keys() - RULES.builtins.keys())]
+    return {name: working[name] for name in names if name in working}
 
 
 def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:

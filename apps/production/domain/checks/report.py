@@ -9,7 +9,7 @@ from apps.accounts.models import Experiment, User
 from apps.core.models import Event
 from apps.production.domain.checks.base import Facts, Finding, Rule, Severity
 from apps.production.domain.checks.facts import facts_for
-from apps.production.domain.checks.registry import SHAPE, rules
+from apps.production.domain.checks.registry import DRAFT, rules
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.types.faults import Problems
@@ -20,13 +20,7 @@ log = logging.getLogger(__name__)
 
 def check_shape(content: RequestContent, facts: Facts) -> Problems:
     """Return the problems that prevent saving a draft, by field path."""
-    return messages_of(run(SHAPE, content, facts))
-
-
-def check_content(content: RequestContent, facts: Facts) -> Problems:
-    """Return all problems that prevent submission, by field path."""
-    blocking = {name: one for name, one in rules().items() if one.severity != Severity.WARNING}
-    return messages_of(found for found in run(blocking, content, facts) if found.blocks)
+    return messages_of(run(DRAFT, content, facts))
 
 
 def run_checks(content: RequestContent, facts: Facts) -> list[Finding]:

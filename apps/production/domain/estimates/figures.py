@@ -67,6 +67,10 @@ class StageEstimate:
     disk_bytes: Range | None = None
     disk_basis: str = ""
 
+    @property
+    def basis(self) -> str:
+        return f"{self.past_jobs:,} past jobs ({self.alike})"
+
 
 @dataclass(frozen=True)
 class Estimate:

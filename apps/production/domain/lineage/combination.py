@@ -8,8 +8,8 @@ from typing import Any
 
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks.rules.chain import sources
-from apps.production.domain.checks.rules.context import NEW_RUNS
 from apps.production.domain.checks.rules.declared import number, runs
+from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.lineage.splits import FILES, SEED, outside
 from apps.production.domain.types.arguments import Runs, Value, runs_text

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks.rules.chain import sources
-from apps.production.domain.checks.rules.context import NEW_RUNS
 from apps.production.domain.checks.rules.declared import number, runs, text
+from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.arguments import Runs, Value, runs_text
 from apps.production.domain.types.fields import REQUEST

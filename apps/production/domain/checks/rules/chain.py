@@ -79,11 +79,8 @@ def output_type(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         writes, reads = text(before, "output_type"), text(stage, "input_type")
         if writes and reads and writes != reads:
             path = f"stages.{position}.arguments.input_type"
-            yield Problem(
-                path,
-                f"Stage {source + 1} writes {writes}, but this stage reads {reads}.",
-                Fix(f"Read {writes}", {path: writes}),
-            )
+            fix = Fix(f"Read {writes}", {path: writes})
+            yield Problem(path, f"Stage {source + 1} writes {writes}, but this stage reads {reads}.", fix)
 
 
 @rule(Severity.WARNING)
@@ -109,9 +106,8 @@ def generation_has_no_input(content: RequestContent, facts: Facts) -> Iterator[P
     for position, stage in enumerate(content.stages):
         path = f"stages.{position}.input_dataset"
         if stage.kind in GENERATORS and stage.input_dataset:
-            yield Problem(
-                path, "A generation stage reads no dataset. Clear the input.", Fix("Clear the input", {path: ""})
-            )
+            fix = Fix("Clear the input", {path: ""})
+            yield Problem(path, "A generation stage reads no dataset. Clear the input.", fix)
         elif stage.kind in GENERATORS and position:
             yield Problem(f"stages.{position}.kind", "A generation stage must come first. Move it up.")
 
@@ -147,10 +143,7 @@ def same_geometry(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for name in CONSTANTS:
         given = [(path, text(stage, name)) for path, stage in stages(content) if text(stage, name)]
         for path, value in given[1:]:
-            if value != given[0][1]:
-                here, first = f"{path}.arguments.{name}", given[0][1]
-                yield Problem(
-                    here,
-                    f"An earlier stage uses {first}, but this stage uses {value}.",
-                    Fix(f"Use {first}", {here: first}),
-                )
+            if value != (first := given[0][1]):
+                here = f"{path}.arguments.{name}"
+                fix = Fix(f"Use {first}", {here: first})
+                yield Problem(here, f"An earlier stage uses {first}, but this stage uses {value}.", fix)

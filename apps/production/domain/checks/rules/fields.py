@@ -1,4 +1,4 @@
-"""Rules for the fields of a request, without looking at anything else."""
+"""Rules for the title, purpose, deadline and priority of a request, and for names in it."""
 
 import re
 from collections.abc import Iterator
@@ -86,6 +86,24 @@ def deadline_within_two_years(content: RequestContent, facts: Facts) -> Iterator
 
 
 @rule(Severity.WARNING)
+def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """At the pace of past jobs, the request finishes by its deadline."""
+    finish = facts.estimate.finish
+    if not finish or not content.deadline or content.deadline >= finish[2]:
+        return
+    early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
+    sure = content.deadline < finish[0]
+    begins = facts.estimate.begins
+    start = f"starting about {begins[1]:%-d %b %Y}" if begins else "starting today"
+    yield Problem(
+        "deadline",
+        f"At the pace of {facts.estimate.past_jobs:,} past jobs it would finish between {early} and {late}, "
+        f"most likely on {likely}, {start}. It {'will' if sure else 'may'} miss the deadline.",
+        Fix(f"Use {finish[2]:%-d %b %Y}", {"deadline": finish[2]}),
+    )
+
+
+@rule(Severity.WARNING)
 def purpose_informative(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The purpose is detailed enough for a decision, and does not repeat the title."""
     purpose = content.purpose.strip()
@@ -101,10 +119,28 @@ def title_informative(content: RequestContent, facts: Facts) -> Iterator[Problem
 
 
 @rule(Severity.WARNING)
+def title_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request of the experiment has the same title."""
+    title = content.title.strip().casefold()
+    for other in facts.others:
+        if title and other.title.strip().casefold() == title:
+            yield Problem("title", f"{other.key} has the same title. Is this a duplicate?")
+
+
+@rule(Severity.WARNING)
 def reason_without_priority(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """A reason for the priority comes with a priority above normal."""
     if content.priority_reason.strip() and content.requested_priority not in ABOVE_NORMAL:
         fix = Fix("Request high priority", {"requested_priority": "high"})
         yield Problem(
             "priority_reason", f"A reason is given, but the requested priority is {content.requested_priority}.", fix
+        )
+
+
+@rule(Severity.WARNING)
+def contact_is_member(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The author of the request is still a liaison of the experiment."""
+    if facts.contact and not facts.contact.is_liaison:
+        yield Problem(
+            "purpose", f"{facts.contact.username}, the author, is no longer a liaison. Name a contact in the purpose."
         )

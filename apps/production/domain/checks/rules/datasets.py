@@ -1,0 +1,67 @@
+"""Rules for datasets, by the catalogue and by what other requests write."""
+
+from collections.abc import Iterator
+
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule, stages
+from apps.production.domain.checks.rules.declared import number
+from apps.production.domain.content.model import RequestContent, StageContent
+
+
+@stage_rule(Severity.WARNING)
+def output_unique(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """No other request writes to the same dataset."""
+    if key := facts.written_by.get(stage.output_dataset):
+        yield Problem("output_dataset", f"{key} writes to this dataset. If you add to it, say so in the purpose.")
+
+
+@rule(Severity.WARNING)
+def catalogue_available(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The dataset catalogue is available."""
+    if facts.catalogue_fault:
+        yield Problem("stages", f"Datasets could not be checked: {facts.catalogue_fault}")
+
+
+@stage_rule(Severity.WARNING)
+def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """The catalogue has no dataset with the name of an output yet."""
+    found = (facts.datasets or {}).get(stage.output_dataset)
+    if found:
+        holds = "" if found.events is None else f" with {found.events:,} events"
+        yield Problem("output_dataset", f"This dataset already exists{holds}. The output would be added to it.")
+
+
+@rule(Severity.ERROR)
+def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """An input dataset is in the catalogue or written by a request."""
+    own = {stage.output_dataset for stage in content.stages}
+    for path, stage in stages(content):
+        name = stage.input_dataset
+        if facts.datasets is not None and name and name not in own | facts.datasets.keys() | facts.written_by.keys():
+            why = "No dataset of this name is in the catalogue, and no request writes it."
+            if name in facts.defining:
+                fault = facts.defining[name]
+                why = f"The portal could not define it yet: {fault}" if fault else "The portal will define it soon."
+            yield Problem(f"{path}.input_dataset", why)
+
+
+@stage_rule(Severity.ERROR)
+def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """An input dataset has files and events."""
+    found = (facts.datasets or {}).get(stage.input_dataset)
+    if found and 0 in {found.files, found.events} and stage.input_dataset not in facts.written_by:
+        yield Problem("input_dataset", "This dataset is empty in the catalogue.")
+
+
+@rule(Severity.WARNING)
+def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The numbers of events and files to read match the input dataset."""
+    for path, stage in stages(content):
+        found = (facts.datasets or {}).get(stage.input_dataset)
+        if not found or content.workflow.key == "keep_up":
+            continue
+        asked = {"events": stage.events, "arguments.files": number(stage, "files")}
+        for name, there in (("events", found.events), ("arguments.files", found.files)):
+            if asked[name] and there and asked[name] != there:
+                here, what = f"{path}.{name}", name.removeprefix("arguments.")
+                fix = Fix(f"Use {there:,}", {here: there})
+                yield Problem(here, f"The input dataset has {there:,} {what} in the catalogue.", fix)

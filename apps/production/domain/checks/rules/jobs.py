@@ -1,0 +1,156 @@
+"""Rules for the jobs of a stage: their number, size, memory and wall time."""
+
+from collections.abc import Iterator
+from math import ceil
+
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, past_rule, stage_rule
+from apps.production.domain.checks.rules.declared import number
+from apps.production.domain.content.model import StageContent, field_text
+from apps.production.domain.estimates.figures import StageEstimate
+from apps.production.domain.types.fields import CORE
+from apps.production.domain.types.quantities import format_duration, format_size
+
+#: With fewer events a job spends most of its time starting and stopping.
+FEW_EVENTS = 10
+#: File sizes that suit storage and tape, in bytes.
+SMALL_FILE, LARGE_FILE = 10 * 10**6, 20 * 10**9
+SMALL_MERGED, LARGE_MERGED = 200 * 10**6, 20 * 10**9
+HOUR = 3600
+#: Shorter jobs are mostly overhead; of longer ones, each failure is expensive. In seconds.
+SHORT_JOB, LONG_JOB = 600, 2 * 86_400
+#: A wall time limit of this many times what jobs take keeps slots from others.
+GENEROUS = 4
+
+
+@stage_rule(Severity.WARNING)
+def events_per_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """A job has at least ten events."""
+    if stage.events and stage.jobs and stage.jobs <= stage.events < FEW_EVENTS * stage.jobs:
+        each = stage.events / stage.jobs
+        yield Problem("jobs", f"Only {each:.3g} events per job. Check the numbers of events and jobs.")
+
+
+@stage_rule(Severity.WARNING)
+def even_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """Events divide evenly among the jobs of a generation stage."""
+    if stage.kind == "generation" and stage.events and stage.jobs and stage.jobs <= stage.events:
+        each, rest = divmod(stage.events, stage.jobs)
+        if rest:
+            events = each * stage.jobs
+            yield Problem(
+                "events",
+                f"{stage.jobs:,} jobs of {each:,} events make {events:,}, {rest:,} fewer than requested.",
+                Fix(f"Request {events:,}", {"events": events}),
+            )
+
+
+@stage_rule(Severity.WARNING)
+def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """The output file of a job is between 10 MB and 20 GB."""
+    size = number(stage, "output_event_bytes")
+    if not size or not stage.events or not stage.jobs:
+        return
+    each = round(size * stage.events / stage.jobs)
+    if not SMALL_FILE <= each <= LARGE_FILE:
+        what = "small: use fewer jobs or add a merge" if each < SMALL_FILE else "large: use more jobs"
+        about = format_size(round(each, -max(0, len(str(each)) - 3)))
+        yield Problem("jobs", f"Each job writes about {about}, which is {what}.")
+
+
+@stage_rule(Severity.WARNING)
+def merge_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """Merged files are between 200 MB and 20 GB."""
+    size = number(stage, "target_bytes")
+    if size and not SMALL_MERGED <= size <= LARGE_MERGED:
+        best = SMALL_MERGED if size < SMALL_MERGED else LARGE_MERGED
+        here = "arguments.target_bytes"
+        yield Problem(
+            here,
+            f"Files between {format_size(SMALL_MERGED)} and {format_size(LARGE_MERGED)} suit disk and tape best.",
+            Fix(f"Use {format_size(best)}", {here: best}),
+        )
+
+
+@stage_rule(Severity.ERROR)
+def merge_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """A merge has fewer jobs than input files."""
+    files = number(stage, "files")
+    if number(stage, "target_bytes") and files and stage.jobs and stage.jobs >= files:
+        yield Problem("jobs", f"{stage.jobs:,} jobs for {int(files):,} files merge nothing. Use fewer jobs.")
+
+
+@stage_rule(Severity.ERROR)
+def files_for_every_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """A stage that reads files has at least one file per job."""
+    files = number(stage, "files")
+    if not number(stage, "target_bytes") and files and stage.jobs and stage.jobs > files:
+        yield Problem(
+            "jobs",
+            f"More jobs than files ({int(files):,}). Reduce the number of jobs.",
+            Fix(f"Use {int(files):,} jobs", {"jobs": int(files)}),
+        )
+
+
+@stage_rule(Severity.ERROR)
+def fits_cluster(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """At least one cluster accepts jobs with this memory and wall time."""
+    memory, wall = stage.memory_bytes or 0, stage.wall_seconds or 0
+    roomy = [o for o in facts.offers if memory <= (o.memory_bytes or memory)]
+    if facts.offers and not roomy:
+        most = max(o.memory_bytes or 0 for o in facts.offers)
+        fix = Fix(f"Use {format_size(most)}", {"memory_bytes": most})
+        yield Problem("memory_bytes", f"No cluster offers more than {format_size(most)} per job.", fix)
+    elif roomy and all(wall > (o.wall_seconds or wall) for o in roomy):
+        longest = max(o.wall_seconds or 0 for o in roomy)
+        size = field_text("memory_bytes", memory) or "this memory"
+        fix = Fix(f"Use {format_duration(longest)}", {"wall_seconds": longest})
+        yield Problem("wall_seconds", f"Jobs with {size} may run at most {format_duration(longest)}.", fix)
+
+
+@past_rule(Severity.WARNING)
+def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """The wall time is at least the 90th percentile of past jobs."""
+    if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
+        enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, CORE["wall_seconds"].most)
+        yield Problem(
+            "wall_seconds",
+            f"10% of {past.basis} took more than {format_duration(round(past.wall_most / 60) * 60)}.",
+            Fix(f"Use {format_duration(enough)}", {"wall_seconds": enough}),
+        )
+
+
+@past_rule(Severity.WARNING)
+def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """The wall time is at most four times the 90th percentile of past jobs."""
+    if stage.wall_seconds and past.wall_most and stage.wall_seconds > GENEROUS * max(past.wall_most, HOUR):
+        enough = ceil(past.wall_most * 1.5 / HOUR) * HOUR
+        longest = format_duration(ceil(past.wall_most / 60) * 60)
+        yield Problem(
+            "wall_seconds",
+            f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.",
+            Fix(f"Use {format_duration(enough)}", {"wall_seconds": enough}),
+        )
+
+
+@past_rule(Severity.WARNING)
+def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """The memory is at least the 90th percentile of past jobs."""
+    if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
+        used = format_size(max(1, round(past.memory_most / 10**8)) * 10**8)
+        enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
+        fix = Fix(f"Use {format_size(enough)}", {"memory_bytes": enough})
+        yield Problem("memory_bytes", f"10% of {past.basis} used more than {used}.", fix)
+
+
+@past_rule(Severity.WARNING)
+def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """A job is expected to take between ten minutes and two days."""
+    wall = past.wall_seconds.mid if past.wall_seconds else 0
+    if not stage.jobs or not wall or SHORT_JOB <= wall <= LONG_JOB:
+        return
+    jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
+    fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
+    what = "Use fewer, longer jobs" if wall < SHORT_JOB else "Use more, shorter jobs"
+    words = format_duration(max(1, round(wall / 60)) * 60)
+    fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
+    yield Problem("jobs", f"A job takes about {words}, by {past.basis}. {what}.", fix)

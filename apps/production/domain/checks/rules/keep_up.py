@@ -1,0 +1,82 @@
+"""Rules for keep-up processing."""
+
+from collections.abc import Iterator
+from datetime import date
+
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule
+from apps.production.domain.checks.rules.declared import number, text
+from apps.production.domain.content.model import RequestContent
+from apps.production.domain.types.quantities import format_duration
+
+DAY = 86_400
+
+
+def _stop(content: RequestContent) -> date | None:
+    try:
+        return date.fromisoformat(text(content, "stop_on"))
+    except ValueError:
+        return None
+
+
+@rule(Severity.ERROR)
+def stop_in_future(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The stop date of keep-up processing is in the future."""
+    stop = _stop(content)
+    if stop and stop <= facts.today:
+        yield Problem(
+            "arguments.stop_on", f"The stop date is not in the future. Choose a date after {facts.today:%-d %b %Y}."
+        )
+
+
+@rule(Severity.WARNING)
+def stop_by_deadline(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """Keep-up processing stops by the deadline."""
+    stop = _stop(content)
+    if stop and content.deadline and stop > content.deadline:
+        yield Problem(
+            "deadline",
+            f"Keep-up processing runs until {stop:%-d %b %Y}, after the deadline.",
+            Fix(f"Use {stop:%-d %b %Y}", {"deadline": stop}),
+        )
+
+
+@rule(Severity.ERROR)
+def split_complete(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """A split “per N files” has a number of files per job."""
+    if text(content, "split") == "per N files" and not number(content, "files_per_job"):
+        path = "arguments.files_per_job"
+        yield Problem(
+            path, "Enter the number of files per job.", Fix("One file per job", {"arguments.split": "per file"})
+        )
+
+
+@rule(Severity.WARNING)
+def job_cap_sufficient(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The maximum number of concurrent jobs suffices for the jobs expected before the stop date."""
+    cap, stop = number(content, "most_in_flight"), _stop(content)
+    if not cap or not stop or stop <= facts.today:
+        return
+    seconds = (stop - facts.today).days * DAY
+    needed = sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in content.stages) / seconds
+    if needed > cap:
+        path, enough = "arguments.most_in_flight", int(needed) + 1
+        yield Problem(
+            path,
+            f"If jobs run to their wall time limit, {enough:,} must run at once to finish by the stop date.",
+            Fix(f"Allow {enough:,}", {path: enough}) if enough <= 100_000 else None,
+        )
+
+
+@rule(Severity.WARNING)
+def cadence_within_latency(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The cadence is not longer than the target latency."""
+    cadence, latency = number(content, "cadence"), number(content, "latency")
+    if cadence and latency and cadence > latency:
+        yield Problem(
+            "arguments.cadence",
+            f"Files wait up to {format_duration(int(cadence))} before they are processed, "
+            f"but the target latency is {format_duration(int(latency))}.",
+            Fix(f"Every {format_duration(int(latency))}", {"arguments.cadence": int(latency)})
+            if latency >= 300
+            else None,
+        )

@@ -1,0 +1,80 @@
+"""Rules for run numbers and seeds, which no two requests may share."""
+
+from collections.abc import Iterator
+
+from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule
+from apps.production.domain.checks.rules.declared import number, ranges, runs
+from apps.production.domain.content.model import RequestContent
+
+#: The argument with the run numbers of new events; no two requests may share them.
+NEW_RUNS = "run_block"
+MAX_SEED = 900_000_000
+
+
+@rule(Severity.ERROR)
+def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request of the experiment uses these run numbers for new events."""
+    for other, common in _same_runs(content, facts, NEW_RUNS):
+        yield Problem(f"arguments.{NEW_RUNS}", f"{other} already uses {common}. Choose other runs.")
+
+
+@rule(Severity.WARNING)
+def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request of the experiment processes these runs with the same release and configuration."""
+    first = content.stages[0] if content.stages else None
+    alike = {
+        o.key for o in facts.others if first and (o.release, o.configuration) == (first.release, first.configuration)
+    }
+    for argument in content.workflow.arguments:
+        if argument.type == "runs" and argument.name != NEW_RUNS:
+            for other, common in _same_runs(content, facts, argument.name):
+                if other in alike:
+                    yield Problem(
+                        f"arguments.{argument.name}",
+                        f"{other} processes {common} with the same release and configuration.",
+                    )
+
+
+def _same_runs(content: RequestContent, facts: Facts, name: str) -> Iterator[tuple[str, str]]:
+    mine = runs(content, name)
+    for other in facts.others if mine else ():
+        common = [
+            (max(a, c), min(b, d))
+            for a, b in mine
+            for c, d in ranges(other.runs.get(name, ""))
+            if max(a, c) <= min(b, d)
+        ]
+        if common:
+            a, b = common[0]
+            more = f" and {len(common) - 1} more" if len(common) > 1 else ""
+            yield other.key, f"run {a}{more}" if a == b else f"runs {a}-{b}{more}"
+
+
+@rule(Severity.ERROR)
+def seed_range(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The seed of the last job is within the range that generators accept."""
+    first = number(content, "first_seed")
+    jobs = (content.stages[0].jobs if content.stages else None) or 0
+    if first and first + jobs - 1 > MAX_SEED:
+        path = "arguments.first_seed"
+        fix = Fix(f"Start with {MAX_SEED - jobs + 1:,}", {path: MAX_SEED - jobs + 1}) if jobs < MAX_SEED else None
+        yield Problem(path, f"The seed of job {jobs:,} would exceed {MAX_SEED:,}. Start with a lower seed.", fix)
+
+
+@rule(Severity.ERROR)
+def seeds_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """No other request with the same generator configuration uses these seeds."""
+    first, stage = number(content, "first_seed"), content.stages[0] if content.stages else None
+    if not first or stage is None or not stage.configuration:
+        return
+    last = first + (stage.jobs or 1) - 1
+    taken = [o for o in facts.others if o.first_seed and o.configuration == stage.configuration]
+    clash = [o for o in taken if o.first_seed and o.first_seed <= last and first <= o.first_seed + max(o.jobs, 1) - 1]
+    free = max((o.first_seed + max(o.jobs, 1) for o in taken if o.first_seed), default=0)
+    for other in clash:
+        yield Problem(
+            "arguments.first_seed",
+            f"{other.key} uses {other.jobs:,} seeds from {other.first_seed:,} with {stage.configuration}. "
+            "The same events would be generated twice.",
+            Fix(f"Start with {free:,}", {"arguments.first_seed": free}),
+        )
