@@ -166,6 +166,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "apps.accounts.web.passwords.login_help",
                 "apps.portal.web.context.frame",
             ],
             "builtins": ["apps.core.web.templatetags.look"],

@@ -7,7 +7,7 @@ import pytest
 
 from apps.production.domain.checks import Facts, Fix, Problem, Rule, Severity, rule
 from apps.production.domain.checks.base import Contact, Offer, Other, ServiceNow, StageBefore, Window
-from apps.production.domain.checks.registry import RULES, SHAPE, rules
+from apps.production.domain.checks.registry import DRAFT, RULES, rules
 from apps.production.domain.checks.report import check_shape, run, run_checks
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, estimate
@@ -329,7 +329,7 @@ def test_every_rule_says_what_holds_in_one_line():
 
 
 def test_only_the_shape_keeps_a_draft_from_being_saved():
-    assert {name for name, found in rules().items() if found.severity == Severity.INVALID} == set(SHAPE)
+    assert {name for name, found in rules().items() if found.severity == Severity.INVALID} == set(DRAFT)
 
 
 def test_warning_does_not_block():

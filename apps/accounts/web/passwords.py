@@ -19,24 +19,19 @@ from apps.accounts import domain
 from apps.accounts.models import User
 
 
-def login_help() -> dict[str, Any]:
-    """Return what pages before the login need to say where help is."""
-    return {"sends_mail": bool(settings.EMAIL_HOST), "support_contact": settings.SUPPORT_CONTACT}
-
-
-class LoginView(auth.LoginView):
-    template_name = "accounts/login.html"
-    redirect_authenticated_user = True
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        provider = settings.OIDC_NAME if settings.OIDC_ISSUER else ""
-        return super().get_context_data(**kwargs) | login_help() | {"provider": provider}
+def login_help(request: HttpRequest) -> dict[str, Any]:
+    """Return what pages before the login show: the provider of single sign-on, and where help is."""
+    return {
+        "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "sends_mail": bool(settings.EMAIL_HOST),
+        "support_contact": settings.SUPPORT_CONTACT,
+    }
 
 
 def locked(request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None) -> HttpResponse:
     """Answer a login that django-axes refuses after too many failures."""
     minutes = settings.AXES_COOLOFF_TIME // timedelta(minutes=1)
-    return render(request, "accounts/locked.html", login_help() | {"minutes": minutes}, status=429)
+    return render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
 
 
 class ChangePasswordView(auth.PasswordChangeView):
@@ -59,9 +54,6 @@ class ForgottenPasswordView(auth.PasswordResetView):
     template_name = "accounts/forgotten.html"
     success_url = reverse_lazy("accounts:login")
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | login_help()
-
     def form_valid(self, form: PasswordResetForm) -> HttpResponse:
         address = form.cleaned_data["email"]
         if settings.EMAIL_HOST:
@@ -80,9 +72,6 @@ class NewPasswordView(auth.PasswordResetConfirmView):
 
     template_name = "accounts/new_password.html"
     success_url = reverse_lazy("accounts:login")
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | login_help()
 
     def form_valid(self, form: SetPasswordForm) -> HttpResponse:
         password = form.cleaned_data["new_password1"]

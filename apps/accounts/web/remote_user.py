@@ -14,7 +14,6 @@ from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
 from apps.accounts import domain
-from apps.accounts.web.passwords import login_help
 from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
@@ -72,7 +71,7 @@ class RemoteUserMiddleware(MiddlewareMixin):
         except DomainError as refusal:
             address = request.META.get("REMOTE_ADDR") or "-"
             logger.warning("Login failed: address=%s user=%s", address, json.dumps(name[:150]))
-            return render(request, "accounts/refused.html", login_help() | {"refusal": refusal}, status=403)
+            return render(request, "accounts/refused.html", {"refusal": refusal}, status=403)
         auth.login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         request.session[SESSION_NAME] = name
         return None

@@ -5,7 +5,11 @@ from apps.accounts.web import openid, passwords, views
 
 app_name = "accounts"
 urlpatterns = [
-    path("login/", passwords.LoginView.as_view(), name="login"),
+    path(
+        "login/",
+        auth.LoginView.as_view(template_name="accounts/login.html", redirect_authenticated_user=True),
+        name="login",
+    ),
     path("logout/", auth.LogoutView.as_view(), name="logout"),
     path("password/", passwords.ChangePasswordView.as_view(), name="change-password"),
     path("password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"),

@@ -17,6 +17,18 @@ LONGEST = timedelta(days=366)
 MAX_ACTIVE = 20
 
 
+def own_groups(user: User) -> QuerySet[ApprovalGroup]:
+    """Return the groups of this user, by membership or by role."""
+    roles = {role for role, _ in scope_of(user).roles}
+    return ApprovalGroup.objects.filter(Q(members=user) | Q(role__in=roles), retired_at=None).distinct()
+
+
+def may_delegate(user: User) -> bool:
+    """Whether the user can sign anything."""
+    scope = scope_of(user)
+    return bool(scope.roles) and (scope.has_anywhere(Role.APPROVER) or own_groups(user).exists())
+
+
 @transaction.atomic
 def delegate(
     *,
@@ -33,15 +45,12 @@ def delegate(
     Delegations are not transitive, and do not allow signing for a requester or one's own request.
     Raises `NotAllowed` if `by` has nothing to delegate, `InvalidFields`.
     """
-    is_approver = scope_of(by).has_anywhere(Role.APPROVER)
-    roles = {role for role, _ in scope_of(by).roles}
-    groups = ApprovalGroup.objects.filter(Q(members=by) | Q(role__in=roles), retired_at=None)
-    if not roles or not (is_approver or groups.exists()):
+    if not may_delegate(by):
         raise NotAllowed("You have nothing to delegate: you are neither an approver nor in an approval group.")
     problems = _problems(by, to_user, from_at, until_at, at)
-    if group is not None and not groups.filter(pk=group.pk).exists():
+    if group is not None and not own_groups(by).filter(pk=group.pk).exists():
         problems["group"] = ["You are not in this group."]
-    if role and not is_approver:
+    if role and not scope_of(by).has_anywhere(Role.APPROVER):
         problems["role"] = ["You are not an approver."]
     User.objects.select_for_update().get(pk=by.pk)  # keeps the limit under concurrent writes
     if Delegation.objects.filter(from_user=by, revoked_at=None, until_at__gt=at).count() >= MAX_ACTIVE:

@@ -7,8 +7,9 @@ from django.utils import timezone
 
 from apps.accounts.enums import Role
 from apps.accounts.models import User
-from apps.accounts.permissions import is_approver, scope_of
+from apps.accounts.permissions import scope_of
 from apps.core.web.moments import LocalMomentField
+from apps.production.domain.approvals.delegations import own_groups
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import ApprovalGroup
 
@@ -49,15 +50,3 @@ class DelegationForm(forms.Form):
             "role": Role.APPROVER.value if what == AS_APPROVER else "",
             "group": ApprovalGroup.objects.get(pk=what) if what.isdigit() else None,
         }
-
-
-def own_groups(user: User) -> list[ApprovalGroup]:
-    """Return the groups of this user, by membership or by role."""
-    roles = {role for role, _ in scope_of(user).roles}
-    groups = ApprovalGroup.objects.filter(retired_at=None).prefetch_related("members")
-    return [g for g in groups if g.role in roles or user.pk in {member.pk for member in g.members.all()}]
-
-
-def may_hand_over(user: User) -> bool:
-    """Return whether the user can sign anything."""
-    return is_approver(user) or scope_of(user).has_anywhere(Role.APPROVER) or bool(own_groups(user))

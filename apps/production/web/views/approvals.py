@@ -10,11 +10,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
+from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.lifecycle import moves
 from apps.production.models import Delegation, Request
-from apps.production.web.forms.approvals import DelegationForm, WithdrawForm, may_hand_over
+from apps.production.web.forms.approvals import DelegationForm, WithdrawForm
 
 #: Maximum numbers of requests and delegations in the inbox.
 MAX_SHOWN, MAX_DELEGATIONS = 50, 20
@@ -68,7 +68,7 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
         "more": max(0, waiting.count() - MAX_SHOWN),
         "today": timezone.localdate(at),
         "delegations": [(given, _standing(given, at)) for given in delegations],
-        "form": form if may_hand_over(user) else None,
+        "form": form if may_delegate(user) else None,
     }
     return render(request, "production/inbox.html", context, status=400 if form.errors else 200)
 
