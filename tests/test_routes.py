@@ -5,8 +5,9 @@ A route without an expectation here fails.
 
 import pytest
 from django.db import transaction
-from django.urls import reverse
+from django.urls import resolve, reverse
 
+from apps.api.schema import json_schema, operations, path_of, resolved
 from apps.archive.models import ArchivedJob
 from apps.jobs.models import Job
 from apps.notifications.models import Webhook
@@ -268,7 +269,7 @@ EXPECTED = {
 }
 
 ROUTES = all_routes()
-#: Enough for every route that wants some; what a route does not know it ignores.
+#: Enough for every route that wants some.
 DATA = {"reason": "because", "priority": 5, "verdict": "code", "days": 30, "text": "more", "state": "down"}
 DATA |= {"to_rank": 1, "weights": {"NOVA": 1}}
 
@@ -279,14 +280,29 @@ def who(world, liaison, other_liaison, approver, shifter, admin):
     return dict(zip(ROLES, everybody, strict=True))
 
 
+def get(client, url: str, **query):
+    """GET the address with what its route knows of the query."""
+    operation = operations().get((path_of(resolve(url).route), "get"))
+    known = query if operation is None else {one["name"] for one in operation.get("parameters", ())}
+    return client.get(url, {name: value for name, value in query.items() if name in known})
+
+
+def post_and_undo(client, url: str):
+    """POST what the route knows of DATA, and change nothing."""
+    operation = operations().get((path_of(resolve(url).route), "post"))
+    known = DATA if operation is None else resolved(json_schema(operation)).get("properties", DATA)
+    as_json = {"content_type": "application/json"} if url.startswith("/api/") else {}
+    with transaction.atomic():
+        response = client.post(url, {name: value for name, value in DATA.items() if name in known}, **as_json)
+        transaction.set_rollback(True)
+    return response
+
+
 def ask(client, url: str) -> str:
     """GET the address, or POST where it takes nothing else, change nothing, and say in a word what came of it."""
     response = client.get(url)
     if response.status_code == 405:
-        as_json = {"content_type": "application/json"} if url.startswith("/api/") else {}
-        with transaction.atomic():
-            response = client.post(url, DATA, **as_json)
-            transaction.set_rollback(True)
+        response = post_and_undo(client, url)
     if response.status_code == 401 or response.headers.get("Location", "").startswith(
         ("/accounts/login/", "/admin/login/")
     ):
@@ -338,12 +354,9 @@ def seen(client, world) -> dict[str, set[str]]:
         if route.name not in EXPECTED or route.name == "accounts:logout":
             continue
         url = address(world, route)
-        response = client.get(url, QUERY)
+        response = get(client, url, **QUERY)
         if response.status_code == 405:
-            as_json = {"content_type": "application/json"} if url.startswith("/api/") else {}
-            with transaction.atomic():
-                response = client.post(url, DATA, **as_json)
-                transaction.set_rollback(True)
+            response = post_and_undo(client, url)
         text = f"{response.headers}{response.getvalue().decode(errors='replace')}"
         if shown := {name for name, canary in CANARIES.items() if canary in text}:
             found[route.name] = shown

@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.models import User
 from apps.api.domain import Call, CallInProgress, KeyReused, key_of
-from apps.api.schema import operations, path_of, resolved
+from apps.api.schema import json_schema, operations, path_of, resolved
 from apps.core.api.conditional import SAFE
 from apps.core.api.input import JSONParser
 from apps.core.errors import InvalidFields, NotAllowed
@@ -74,7 +74,7 @@ class KnownInputMiddleware(MiddlewareMixin):
             return None
         problems = _problems_of_query(request, operation)
         if request.content_type == "application/json" and _may_be_answered(request):
-            problems |= _unknown_keys(_body_of(request), _json_schema(operation.get("requestBody", {})), "")
+            problems |= _unknown_keys(_body_of(request), json_schema(operation), "")
         shown = dict(list(problems.items())[:_MAX_PROBLEMS])
         return JsonResponse({name: [words] for name, words in shown.items()}, status=400) if shown else None
 
@@ -127,12 +127,6 @@ def _body_of(request: HttpRequest) -> Any:
         return JSONParser().parse(BytesIO(request.body))
     except (RequestDataTooBig, OSError, ParseError, InvalidFields):
         return None
-
-
-def _json_schema(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of the body; that of an empty object for a call without one."""
-    schema: Mapping[str, Any] = body.get("content", {}).get("application/json", {}).get("schema", {"properties": {}})
-    return schema
 
 
 class IdempotencyMiddleware(MiddlewareMixin):

@@ -25,7 +25,7 @@ _REFUSED = {
     "415": "The format of the body is not supported.",
     "422": "The body cannot be processed.",
 }
-_PARAMETER = re.compile(r"[<{][^>}]*[>}]")
+_PARAMETER = re.compile(r"[<{][^<{}>]*[>}]")
 #: Errors of every call, and more of calls with a body.
 _ALWAYS, _SENDING = ("400", "401", "403", "404", "406"), ("409", "413", "415", "422")
 PROBLEM = {
@@ -129,6 +129,14 @@ def operations() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the operations by path, with its parameters as `{}`, and method."""
     paths = whole_schema()["paths"].items()
     return {(_PARAMETER.sub("{}", path), method): one for path, methods in paths for method, one in methods.items()}
+
+
+def json_schema(operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of a JSON body: of an empty object for a call without a body, of anything for other formats."""
+    if "requestBody" not in operation:
+        return {"properties": {}}
+    schema: Mapping[str, Any] = operation["requestBody"]["content"].get("application/json", {}).get("schema", {})
+    return schema
 
 
 @cache

@@ -5,7 +5,7 @@ from apps.core.domain.event_kinds import EventKind, declare
 declare(
     EventKind("service.created", "created the service", "was created"),
     EventKind("incident.opened", "opened the incident", "was opened"),
-    EventKind("incident.changed", "changed the state from {old} to {new}", "changed state"),
+    EventKind("incident.changed", "changed the state from {old} to {new}", "has changed state"),
     EventKind("incident.updated", "updated the incident", "was updated"),
     EventKind("incident.closed", "closed the incident", "was closed"),
     EventKind("incident.renewed", "reported the incident again", "was reported again"),
