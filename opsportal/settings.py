@@ -78,7 +78,7 @@ ALLOWED_HOSTS = [str(_portal.hostname), *ENV.ALLOWED_HOSTS]
 CSRF_TRUSTED_ORIGINS = [PORTAL_URL]
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "opsportal.admin_site.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

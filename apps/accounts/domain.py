@@ -28,8 +28,8 @@ SIGN_ON = "single sign-on"
 
 @transaction.atomic
 def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Experiment:
-    """Return the experiment of this key; create it if missing."""
-    experiment, created = Experiment.objects.get_or_create(key=key, defaults={"name": name})
+    """Return the experiment of this key, in any case; create it if missing."""
+    experiment, created = Experiment.objects.get_or_create(key__iexact=key, defaults={"key": key, "name": name})
     if created:
         publish(kind="experiment.created", target=experiment, by=by, at=at)
     return experiment

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models.functions import Lower
 
 from apps.accounts.enums import Role
 from apps.accounts.permissions import Scope, scope_of
@@ -57,11 +58,19 @@ Principal: TypeAlias = User | str
 class Experiment(models.Model):
     """A collaboration with its own production; `key` is the prefix of its request keys."""
 
-    key = models.SlugField(max_length=16, unique=True, help_text="Short, in upper case, for example NOVA.")
+    key = models.SlugField(max_length=16, help_text="Short, in upper case, for example NOVA.")
     name = models.CharField(max_length=100)
 
     class Meta:
         ordering = ["key"]
+        constraints = [
+            # Accounts and requests name it in any case.
+            models.UniqueConstraint(
+                Lower("key"),
+                name="experiment_key_once",
+                violation_error_message="An experiment has this key already: upper and lower case are the same.",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

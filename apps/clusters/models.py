@@ -36,10 +36,12 @@ class Cluster(models.Model):
         help_text="The service that stands for this cluster on the board.",
     )
     max_memory_bytes = models.BigIntegerField(
-        null=True, blank=True, help_text="The most that one job may have. Empty: not known; requests are not checked."
+        null=True,
+        blank=True,
+        help_text="The most that one job may have, such as 4 GiB. Empty: not known; requests are not checked.",
     )
     max_wall_seconds = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The longest that one job may run. Empty: not known."
+        null=True, blank=True, help_text="The longest that one job may run, such as 48 h. Empty: not known."
     )
     submits = models.BooleanField(default=False, help_text="The portal may send jobs of approved requests to it.")
     submission = models.JSONField(

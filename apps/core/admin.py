@@ -1,9 +1,11 @@
 """Base classes of the admin, and events, deliveries and heartbeats there."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
@@ -14,6 +16,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from apps.core.domain import quantities
 from apps.core.models import Delivery, Event, Heartbeat
 
 
@@ -62,6 +65,37 @@ class KeysFirstList(ChangeList):
             self.result_list = self.paginator.page(1).object_list
 
 
+class QuantityField(forms.Field):
+    """A whole number of bytes or seconds, written with its unit: `4 GiB`, `2 h`."""
+
+    def __init__(self, *, suffix: str, min_value: int | None = None, max_value: int | None = None, **more: Any) -> None:
+        """Take the arguments of a form field of whole numbers too; the model field checks the limits."""
+        self.parse, self.write = QUANTITIES[suffix]
+        super().__init__(**more)
+
+    def prepare_value(self, value: Any) -> Any:
+        return self.write(value) if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> Any:
+        text = str(self.prepare_value(value) or "").strip()
+        try:
+            return self.parse(text) if text else None
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+#: By the end of a column's name: how its quantity is read and written.
+QUANTITIES: Mapping[str, tuple[Callable[[str], int], Callable[[int], str]]] = {
+    "bytes": (quantities.parse_size, quantities.format_size),
+    "seconds": (quantities.parse_duration, quantities.format_duration),
+}
+
+
+def _label(column: Any) -> str:
+    """Return the name of a quantity without its unit: `max size` for `max_bytes`."""
+    return re.sub("bytes$", "size", re.sub("seconds$", "time", str(column.verbose_name)))
+
+
 class PortalAdmin(admin.ModelAdmin):
     """Defaults for every model in the admin."""
 
@@ -72,6 +106,29 @@ class PortalAdmin(admin.ModelAdmin):
         """Join the relations among the columns, unless the class lists more."""
         related = {field.name for field in self.opts.fields if field.many_to_one or field.one_to_one}
         return self.list_select_related or [name for name in self.list_display if name in related]
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Show editable quantities with their units, as the form does."""
+        return [name if "change" in self.never else self._column(name) for name in self.list_display]
+
+    def _column(self, name: Any) -> Any:
+        suffix = str(name).rpartition("_")[2]
+        if suffix not in QUANTITIES:
+            return name
+
+        @admin.display(description=_label(self.opts.get_field(name)), ordering=name)
+        def column(row: Any) -> str:
+            value = getattr(row, name)
+            return "–" if value is None else QUANTITIES[suffix][1](value)
+
+        return column
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        suffix = db_field.name.rpartition("_")[2]
+        if suffix in QUANTITIES and isinstance(db_field, models.IntegerField):
+            label = _label(db_field).capitalize()
+            return db_field.formfield(form_class=QuantityField, suffix=suffix, label=label)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return "add" not in self.never and super().has_add_permission(request)

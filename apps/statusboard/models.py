@@ -42,10 +42,12 @@ class MonitoringSource(models.Model):
     token_hashes = ArrayField(models.CharField(max_length=64), default=list, editable=False)
     monitored_since = models.DateTimeField()
     heartbeat_timeout_seconds = models.PositiveIntegerField(
-        default=900, help_text="Seconds without a heartbeat after which its services become unknown."
+        "heartbeat timeout",
+        default=900,
+        help_text="Time without a heartbeat after which its services become unknown, such as 15 min.",
     )
     lease_seconds = models.PositiveIntegerField(
-        default=3600, help_text="Seconds after which an open alert becomes stale unless it is repeated."
+        default=3600, help_text="Time after which an open alert becomes stale unless it is repeated, such as 1 h."
     )
     sends_heartbeats = models.BooleanField(
         default=False,

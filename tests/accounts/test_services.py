@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 from knox.models import AuthToken
 
@@ -100,3 +101,12 @@ def test_experiment_made_by_mistake_can_be_renamed_and_deleted(client, admin, no
 @pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/"])
 def test_name_without_end_is_only_wrong(client, db, path):
     assert client.post(path, {"username": "a" * 5000, "password": "x"}).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["nova", "NOVA", "NoVa"])
+def test_key_of_an_experiment_is_taken_in_any_case(nova, at, key):
+    with pytest.raises(ValidationError, match="upper and lower case are the same"):
+        Experiment(key=key, name="another").full_clean()
+    assert domain.ensure_experiment(key=key, name="another", by="test", at=at) == nova
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Experiment.objects.create(key=key, name="another")

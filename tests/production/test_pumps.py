@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from apps import production
+from apps.core.domain.quantities import parse_count, parse_duration, parse_size
 from apps.production.domain.checks.rules.declared import ranges
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.discussion import mentions_in
 from apps.production.domain.lineage.clones import next_name
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
 from apps.production.domain.types.declaration import general, read_declaration
-from apps.production.domain.types.quantities import parse_count, parse_duration, parse_size
 from apps.production.domain.yaml_text import parse_yaml
 
 SIZE = 200_000

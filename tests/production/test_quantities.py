@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.production.domain.types.quantities import (
+from apps.core.domain.quantities import (
     COUNT_HELP,
     format_count,
     format_duration,

@@ -3,6 +3,7 @@
 import django.contrib.auth.models
 import django.contrib.auth.validators
 import django.db.models.deletion
+import django.db.models.functions.text
 import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
@@ -21,11 +22,12 @@ class Migration(migrations.Migration):
             name='Experiment',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.SlugField(help_text='Short, in upper case, for example NOVA.', max_length=16, unique=True)),
+                ('key', models.SlugField(help_text='Short, in upper case, for example NOVA.', max_length=16)),
                 ('name', models.CharField(max_length=100)),
             ],
             options={
                 'ordering': ['key'],
+                'constraints': [models.UniqueConstraint(django.db.models.functions.text.Lower('key'), name='experiment_key_once', violation_error_message='An experiment has this key already: upper and lower case are the same.')],
             },
         ),
         migrations.CreateModel(

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
+from apps.core.domain.quantities import format_duration
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.outputs.datasets import CatalogueError, DataFile, ListsFiles, catalogue_of
-from apps.production.domain.types.quantities import format_duration
 from apps.production.models import Request
 from apps.submission.domain.scripts import is_keep_up
 from apps.submission.models import Assignment, TakenFile

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import Sum
 
 from apps.clusters.models import Cluster
+from apps.core.domain.quantities import format_duration
 from apps.core.errors import DomainError
 from apps.core.web.templatetags.look import size
 from apps.diagnosis.enums import VerdictKind
@@ -14,7 +15,6 @@ from apps.diagnosis.models import Verdict
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.reasons import MAX_REASON
-from apps.production.domain.types.quantities import format_duration
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays import options_of

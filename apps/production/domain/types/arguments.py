@@ -13,7 +13,7 @@ import re2
 from pydantic import AfterValidator, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
 
-from apps.production.domain.types import quantities
+from apps.core.domain import quantities
 from apps.production.domain.types.faults import message_of, raise_faults
 from apps.production.enums import RequestState
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from django import forms
 
+from apps.core.domain.quantities import parse_count
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import SplitUnit
-from apps.production.domain.types.quantities import parse_count
 
 _REASON = "Shown in the activity of the request."
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from django import template
 
+from apps.core.domain import quantities
 from apps.core.models import Event
 from apps.production.domain.approvals.inbox import NEXT_STEPS
 from apps.production.domain.checks.rules import declared
-from apps.production.domain.types import quantities
 from apps.production.enums import RequestState
 
 register = template.Library()

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from math import ceil
 
+from apps.core.domain.quantities import format_duration, format_size
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, past_rule, stage_rule
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import StageContent, field_text
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.types.fields import CORE
-from apps.production.domain.types.quantities import format_duration, format_size
 
 #: With fewer events a job spends most of its time starting and stopping.
 FEW_EVENTS = 10

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from datetime import date
 
+from apps.core.domain.quantities import format_duration
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.quantities import format_duration
 
 DAY = 86_400
 

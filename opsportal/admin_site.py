@@ -1,0 +1,86 @@
+"""The back office: models grouped by what an admin does with them; records of the portal itself are apart."""
+
+from typing import Any
+
+from django.contrib.admin import AdminSite, apps
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+#: Models by task, most used first. All others are internal records: nobody adds or changes them.
+TASKS = {
+    "Experiments and people": (
+        "accounts.Experiment",
+        "accounts.User",
+        "accounts.Membership",
+        "jobs.AccountMap",
+        "production.ExperimentShare",
+        "knox.AuthToken",
+    ),
+    "Requests": (
+        "production.Request",
+        "production.WorkflowType",
+        "production.ApprovalGroup",
+        "production.ApprovalRule",
+        "production.Hold",
+        "quality.Thresholds",
+    ),
+    "Clusters and capture": (
+        "clusters.Cluster",
+        "clusters.Site",
+        "archive.CaptureHost",
+        "archive.RetentionRule",
+        "jobs.MaskingRule",
+        "archive.MaskingTrial",
+    ),
+    "Services and monitoring": (
+        "statusboard.Service",
+        "statusboard.MonitoringSource",
+        "statusboard.LabelRule",
+        "statusboard.UnmappedAlert",
+        "statusboard.RawPayload",
+    ),
+    "Audit and repair": (
+        "core.Event",
+        "core.Heartbeat",
+        "jobs.Collection",
+        "submission.Submission",
+        "diagnosis.LogHarvest",
+        "notifications.Message",
+        "axes.AccessAttempt",
+        "axes.AccessFailureLog",
+        "axes.AccessLog",
+    ),
+}
+
+
+class AdminConfig(apps.AdminConfig):
+    default_site = "opsportal.admin_site.PortalSite"
+
+
+class PortalSite(AdminSite):
+    """Django's site with its index by task, and internal records below it."""
+
+    site_title = site_header = "opsportal admin"
+    index_template = "admin/tasks.html"
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
+        """Return the tasks, as if each were an app; or the one app whose own page is shown."""
+        found = super().get_app_list(request, app_label)
+        return found if app_label else self._by_task(found)
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        listed = {label for labels in TASKS.values() for label in labels}
+        internal = []
+        for app in super().get_app_list(request):
+            models = [each for each in app["models"] if each["model"]._meta.label not in listed]
+            internal += [{**app, "models": models}] if models else []
+        return super().index(request, {**(extra_context or {}), "internal": internal})
+
+    def _by_task(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        by_label = {each["model"]._meta.label: each for app in found for each in app["models"]}
+        tasks = []
+        for number, (name, labels) in enumerate(TASKS.items()):
+            if models := [by_label[label] for label in labels if label in by_label]:
+                task = {"name": name, "app_label": f"task-{number}", "app_url": f"#task-{number}"}
+                tasks.append({**task, "has_module_perms": True, "models": models})
+        return tasks
