@@ -338,9 +338,12 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_TIME_LIMIT = 600
 CELERY_TASK_SOFT_TIME_LIMIT = 540
-# Reading logs takes its time, so it has a queue of its own: a worker of both takes turns, and nothing waits behind it.
+# Reading logs and writing to sinks take their time, so each has its own queue: nothing waits behind them.
 CELERY_TASK_DEFAULT_QUEUE = "default"
-CELERY_TASK_ROUTES = {"apps.diagnosis.tasks.harvest_log": {"queue": "harvest"}}
+CELERY_TASK_ROUTES = {
+    "apps.archive.tasks.archive_batches": {"queue": "archive"},
+    "apps.diagnosis.tasks.harvest_log": {"queue": "harvest"},
+}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -353,6 +356,7 @@ _EVERY_SECONDS = {
     "apps.core.tasks.drop_old_deliveries": 86_400,
     "apps.api.tasks.drop_old_calls": 3_600,
     "apps.accounts.tasks.forget_expired": 86_400,
+    "apps.archive.tasks.archive_batches": 5,
     "apps.archive.tasks.index_words": 5,
     "apps.archive.tasks.continue_lost_trials": 300,
     "apps.archive.tasks.describe_captured": 60,

@@ -248,18 +248,26 @@ class CaptureHost(models.Model):
         return self.name
 
 
+class IntakeJournal(models.Model):
+    """How far a capture has handed its journal over: what comes again is not kept twice."""
+
+    journal = models.UUIDField(primary_key=True)
+    sequence = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.journal} up to {self.sequence}"
+
+
 class IntakeBatch(models.Model):
     """A packed batch of captured jobs that capture has handed over, until every sink has it.
 
-    `journal` and `sequence` (number of the batch's last job) identify it: handed over again, it is not kept twice. The
-    newest batch of each journal therefore stays, without its data. A batch that the portal made itself has no journal.
-    Capture writes rows without Django, hence the defaults in the database.
+    `journal` is where it comes from; a batch that the portal made itself has none. Capture writes rows without Django,
+    hence the defaults in the database.
     """
 
     cluster = models.CharField(max_length=64)
     host = models.CharField(max_length=128)
-    journal = models.UUIDField(null=True)
-    sequence = models.BigIntegerField()
+    journal = models.UUIDField(null=True, db_index=True)
     jobs = models.IntegerField()
     size_bytes = models.BigIntegerField(help_text="Unpacked.")
     captured_at = models.DateTimeField(help_text="Of the oldest job.")
@@ -270,11 +278,66 @@ class IntakeBatch(models.Model):
 
     class Meta:
         verbose_name_plural = "intake batches"
-        constraints = [models.UniqueConstraint(fields=["journal", "sequence"], name="intake_batch_once")]
         indexes = [models.Index(fields=["id"], condition=models.Q(routed=False), name="intake_batch_new")]
 
     def __str__(self) -> str:
         return f"{self.jobs} jobs of {self.cluster} from {self.host}"
+
+
+class SinkState(models.Model):
+    """A sink that batches were routed to, under its own name, and how it does. It is left alone until `retry_at`."""
+
+    name = models.CharField(max_length=1000, unique=True)
+    url = models.CharField(max_length=2000)
+    failures = models.IntegerField(default=0, help_text="In a row.")
+    retry_at = models.DateTimeField(null=True)
+    asked_at = models.DateTimeField(null=True)
+    written_at = models.DateTimeField(null=True)
+    written = models.BigIntegerField(default=0, help_text="Jobs.")
+    last_error = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        verbose_name = "sink"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SinkDelivery(models.Model):
+    """A batch that a sink lacks. `attempts` are those that did not come to an end: their worker died."""
+
+    batch = models.ForeignKey(IntakeBatch, on_delete=models.CASCADE, related_name="deliveries")
+    sink = models.ForeignKey(SinkState, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
+    attempts = models.IntegerField(default=0)
+    claimed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name_plural = "sink deliveries"
+        constraints = [models.UniqueConstraint(fields=["sink", "batch"], name="sink_delivery_once")]
+
+    def __str__(self) -> str:
+        return f"{self.batch} to {self.sink}"
+
+
+class RefusedJob(models.Model):
+    """A job that a sink does not take, with the reason, packed. A batch that cannot be read is one too."""
+
+    sink = models.ForeignKey(SinkState, on_delete=models.CASCADE, related_name="refused", db_index=False)
+    cluster = models.CharField(max_length=64)
+    job_id = models.CharField(max_length=200)
+    submitted_at = models.DateTimeField()
+    size_bytes = models.BigIntegerField()
+    reason = models.CharField(max_length=500)
+    data = models.BinaryField()
+    tried_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["sink", "cluster", "job_id", "submitted_at"], name="refused_job_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} refused by {self.sink}"
 
 
 class Pin(models.Model):

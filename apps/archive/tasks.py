@@ -1,12 +1,17 @@
 """Celery tasks of the archive."""
 
 import logging
+import time
+from typing import Any
 
-from celery import shared_task
+from celery import Task, shared_task
+from celery.signals import worker_process_shutdown
 from django.utils import timezone
 
 from apps.archive.domain import links, masking_trials, retention
+from apps.archive.domain.intake import QUEUE, wake_workers
 from apps.archive.domain.search import word_index
+from apps.archive.sinks import delivery
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
@@ -18,6 +23,35 @@ log = logging.getLogger(__name__)
 INDEX_SECONDS = 8
 #: So many batches of expired jobs are deleted before other tasks get their turn.
 EXPIRY_BATCHES = 20
+#: A worker of batches takes its next message after so long at the latest.
+TURN_SECONDS = 5
+
+
+@shared_task(bind=True)
+def archive_batches(self: Task) -> None:
+    """Take what the intake has to the sinks of the message's queue, in turn, until there is nothing more to do.
+
+    All workers of a queue may do so at once; one message is as good as another.
+    """
+    queue = (self.request.delivery_info or {}).get("routing_key") or QUEUE
+    ends = time.monotonic() + TURN_SECONDS
+    moved = True
+    while moved:
+        if time.monotonic() > ends:
+            wake_workers(queue)
+            return
+        delivery.route_batches()
+        due = delivery.due_sinks(at=timezone.now())
+        for elsewhere in {delivery.queue_of(sink.url) for sink in due} - {QUEUE, queue}:
+            wake_workers(elsewhere)
+        ours = [sink for sink in due if delivery.queue_of(sink.url) == queue]
+        wrote = [delivery.deliver(sink=sink, at=timezone.now()) for sink in ours]
+        moved = any(wrote)
+
+
+@worker_process_shutdown.connect
+def on_worker_process_shutdown(**_: Any) -> None:
+    delivery.close_sinks()
 
 
 @shared_task(acks_late=True)

@@ -52,7 +52,8 @@ def test_units_run_what_the_procfile_runs():
     units = "".join((DEPLOY / "systemd" / name).read_text() for name in UNITS)
     for option in re.findall(r"--(?!bind|workers|queues|concurrency|graceful|loglevel|log-level)[a-z-]+", procfile):
         assert option in units
-    assert {"opsportal-worker@default.service", "opsportal-worker@harvest.service"} <= set(units.split())
+    queues = ("default", "harvest", "archive")
+    assert {f"opsportal-worker@{queue}.service" for queue in queues} <= set(units.split())
 
 
 def test_nginx_takes_the_site(tmp_path):

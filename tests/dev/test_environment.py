@@ -105,8 +105,8 @@ def test_make_says_what_is_wrong_in_one_line(variables, line, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_procfile_has_the_four_processes():
-    assert list(read_procfile(ROOT / "Procfile")) == ["web", "worker", "beat", "capture"]
+def test_procfile_has_the_processes():
+    assert list(read_procfile(ROOT / "Procfile")) == ["web", "worker", "archive", "beat", "capture"]
     assert list(read_procfile(ROOT / "Procfile.demo")) == ["simulate"]
 
 

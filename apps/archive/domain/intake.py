@@ -8,6 +8,11 @@ from django.db import connection, transaction
 from psycopg import Cursor
 
 from apps.archive.wire.intake import insert_batch
+from apps.core.domain.background import enqueue
+
+QUEUE = "archive"
+#: Messages only wake workers up, each for all that is there: more of them need not wait.
+MOST_WAITING = 16
 
 
 @transaction.atomic
@@ -23,6 +28,7 @@ def accept_batch(
     data: bytes,
 ) -> bool:
     """Keep a batch that a host has handed over; return whether it was new. See `insert_batch`. Raises `IntakeFull`."""
+    wake_workers()
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
         return insert_batch(
@@ -37,3 +43,8 @@ def accept_batch(
             data=data,
             most_bytes=settings.ARCHIVE_INTAKE_MAX_BYTES,
         )
+
+
+def wake_workers(queue: str = QUEUE, *, countdown: float = 0) -> None:
+    """Let a worker of this queue look for batches, `countdown` seconds later. Beat does so too, every few seconds."""
+    enqueue("apps.archive.tasks.archive_batches", queue=queue, most_waiting=MOST_WAITING, countdown=countdown)

@@ -183,13 +183,36 @@ class Migration(migrations.Migration):
             index=django.contrib.postgres.indexes.GinIndex(fields=['words'], name='script_words'),
         ),
         migrations.CreateModel(
+            name='IntakeJournal',
+            fields=[
+                ('journal', models.UUIDField(primary_key=True, serialize=False)),
+                ('sequence', models.BigIntegerField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name='SinkState',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=1000, unique=True)),
+                ('url', models.CharField(max_length=2000)),
+                ('failures', models.IntegerField(default=0, help_text='In a row.')),
+                ('retry_at', models.DateTimeField(null=True)),
+                ('asked_at', models.DateTimeField(null=True)),
+                ('written_at', models.DateTimeField(null=True)),
+                ('written', models.BigIntegerField(default=0, help_text='Jobs.')),
+                ('last_error', models.CharField(blank=True, max_length=500)),
+            ],
+            options={
+                'verbose_name': 'sink',
+            },
+        ),
+        migrations.CreateModel(
             name='IntakeBatch',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('cluster', models.CharField(max_length=64)),
                 ('host', models.CharField(max_length=128)),
-                ('journal', models.UUIDField(null=True)),
-                ('sequence', models.BigIntegerField()),
+                ('journal', models.UUIDField(db_index=True, null=True)),
                 ('jobs', models.IntegerField()),
                 ('size_bytes', models.BigIntegerField(help_text='Unpacked.')),
                 ('captured_at', models.DateTimeField(help_text='Of the oldest job.')),
@@ -201,7 +224,37 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'intake batches',
                 'indexes': [models.Index(condition=models.Q(('routed', False)), fields=['id'], name='intake_batch_new')],
-                'constraints': [models.UniqueConstraint(fields=('journal', 'sequence'), name='intake_batch_once')],
+            },
+        ),
+        migrations.CreateModel(
+            name='SinkDelivery',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('attempts', models.IntegerField(default=0)),
+                ('claimed_at', models.DateTimeField(null=True)),
+                ('batch', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='archive.intakebatch')),
+                ('sink', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='archive.sinkstate')),
+            ],
+            options={
+                'verbose_name_plural': 'sink deliveries',
+                'constraints': [models.UniqueConstraint(fields=('sink', 'batch'), name='sink_delivery_once')],
+            },
+        ),
+        migrations.CreateModel(
+            name='RefusedJob',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('cluster', models.CharField(max_length=64)),
+                ('job_id', models.CharField(max_length=200)),
+                ('submitted_at', models.DateTimeField()),
+                ('size_bytes', models.BigIntegerField()),
+                ('reason', models.CharField(max_length=500)),
+                ('data', models.BinaryField()),
+                ('tried_at', models.DateTimeField()),
+                ('sink', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='refused', to='archive.sinkstate')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('sink', 'cluster', 'job_id', 'submitted_at'), name='refused_job_once')],
             },
         ),
         # The content is compressed already: PostgreSQL need not try again.

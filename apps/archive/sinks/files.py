@@ -53,8 +53,8 @@ class FilesSink:
 
     uses_models = False
 
-    def __init__(self, directory: Path, period: str) -> None:
-        self.name = f"files://{directory}?period={period}"
+    def __init__(self, directory: Path, period: str, host: str = "") -> None:
+        self.name = f"files://{host}{directory}?period={period}"
         self._directory = directory
         self._period = PERIODS[period]
         self._made: set[str] = set()
@@ -63,14 +63,14 @@ class FilesSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        """`files:///DIR?period=daily|monthly|yearly`."""
+        """`files:///DIR?period=daily|monthly|yearly`; with a host, workers of the queue `archive.files@HOST` write."""
         url.only("period")
         period = url.options.get("period", "daily")
         if period not in PERIODS:
             raise BadSink(f"the files sink has no period {period!r}, only: {', '.join(PERIODS)}")
-        if url.hosts or not url.path.startswith("/") or "\0" in url.path:
+        if len(url.hosts) > 1 or not url.path.startswith("/") or "\0" in url.path:
             raise BadSink("the files sink wants an absolute directory: files:///DIRECTORY")
-        return cls(Path(os.path.normpath(url.path)), period)
+        return cls(Path(os.path.normpath(url.path)), period, *url.hosts)
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Keep them; they are on the disk when this returns. Any trouble with the disk is `SinkUnavailable`."""

@@ -37,7 +37,8 @@ class StoreSink:
         """Keep them all, or none. A connection that failed is made anew the next time."""
         if self._process != os.getpid():  # a connection of the process that made this is not ours to use or close
             connection.connection, self._process = None, os.getpid()
-        close_old_connections()
+        if not connection.in_atomic_block:
+            close_old_connections()
         at = timezone.now()
         try:
             store_jobs(jobs=jobs, by="capture", at=at)

@@ -9,14 +9,19 @@ if TYPE_CHECKING:
     from psycopg import Cursor
 
 _INSERT = """
-    INSERT INTO archive_intakebatch
-        (cluster, host, journal, sequence, jobs, size_bytes, captured_at, data, sinks, received_at, routed)
-    SELECT %(cluster)s::text, %(host)s::text, %(journal)s::uuid, %(sequence)s::bigint, %(jobs)s::int,
-        %(size_bytes)s::bigint, %(captured_at)s::timestamptz, %(data)b::bytea, %(sinks)s::text[], now(), false
-    WHERE (SELECT coalesce(sum(octet_length(data)), 0) FROM archive_intakebatch) < %(most_bytes)s
-    ON CONFLICT (journal, sequence) DO NOTHING
+    WITH handed_over AS (
+        INSERT INTO archive_intakejournal AS known (journal, sequence)
+        SELECT %(journal)s::uuid, %(sequence)s::bigint
+        WHERE (SELECT coalesce(sum(octet_length(data)), 0) FROM archive_intakebatch) < %(most_bytes)s
+        ON CONFLICT (journal) DO UPDATE SET sequence = excluded.sequence WHERE known.sequence < excluded.sequence
+        RETURNING journal
+    )
+    INSERT INTO archive_intakebatch (cluster, host, journal, jobs, size_bytes, captured_at, data, sinks)
+    SELECT %(cluster)s::text, %(host)s::text, journal, %(jobs)s::int, %(size_bytes)s::bigint,
+        %(captured_at)s::timestamptz, %(data)b::bytea, %(sinks)s::text[]
+    FROM handed_over
     RETURNING id"""
-_IS_THERE = "SELECT 1 FROM archive_intakebatch WHERE journal = %(journal)s::uuid AND sequence >= %(sequence)s LIMIT 1"
+_IS_THERE = "SELECT 1 FROM archive_intakejournal WHERE journal = %(journal)s::uuid AND sequence >= %(sequence)s"
 
 
 class IntakeFull(Exception):
@@ -55,10 +60,8 @@ def insert_batch(
         "sinks": list(sinks),
         "most_bytes": most_bytes,
     }
-    if cursor.execute(_IS_THERE, values).fetchone():
-        return False
     if cursor.execute(_INSERT, values).fetchone():
         return True
-    if cursor.execute(_IS_THERE, values).fetchone():  # it came in between, on another connection
+    if cursor.execute(_IS_THERE, values).fetchone():
         return False
     raise IntakeFull(f"{most_bytes:,} bytes of captured jobs wait for their sinks")

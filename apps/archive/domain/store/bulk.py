@@ -54,3 +54,10 @@ def lock_for_this_transaction(name: str) -> None:
     """Wait until no other transaction holds the lock of this name, and hold it until this one ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [name])
+
+
+def is_locked_for_this_transaction(name: str) -> bool:
+    """Hold the lock of this name until this transaction ends, unless another one holds it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [name])
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,256 @@
+"""From the intake to the sinks, by any number of workers at once, each sink at its own pace and at least once.
+
+A worker claims some of a sink's batches in one short transaction, and writes them in another, which holds their rows
+and ends with what came of it. So a worker that is killed lets go of them, and it is known that it died of them.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import Error, connection, transaction
+from django.db.models import Exists, F, OuterRef, Q
+from django.utils import timezone
+
+from apps.archive.domain.intake import QUEUE, wake_workers
+from apps.archive.domain.sinks import queue_again
+from apps.archive.domain.store.bulk import is_locked_for_this_transaction
+from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery, SinkState
+from apps.archive.sinks.base import BadSink, Sink, write_all
+from apps.archive.sinks.registry import open_sink
+from apps.archive.wire.batches import pack, unpack
+from apps.archive.wire.entry import CapturedJob
+from apps.archive.wire.report import printable
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 0.5
+LONGEST_DELAY_SECONDS = 30.0
+#: What is written at once; of one batch, as much as it has.
+MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
+#: So many attempts end with the death of a worker until a batch is taken apart, and a job refused.
+MOST_DEATHS = 2
+_ROUTED_AT_ONCE = 500
+_TAKEN = timedelta(seconds=5)  # from the claim of batches until their rows are held, at most
+_SILENT = timedelta(seconds=2)  # a sink that does not answer for so long keeps one worker busy, no more
+_PATIENCE_SECONDS = 60.0
+
+_opened: dict[str, Sink] = {}
+
+
+def opened(url: str) -> Sink:
+    """Return the sink of a URL, which this process keeps open. Raises `BadSink`."""
+    if url not in _opened:
+        _opened[url] = open_sink(url)
+    return _opened[url]
+
+
+def close_sinks() -> None:
+    while _opened:
+        _opened.popitem()[1].close()
+
+
+def queue_of(url: str) -> str:
+    """Return the queue of the workers that write to a sink: files on a host are written there."""
+    parts = urlsplit(url)
+    return f"{QUEUE}.files@{parts.netloc}" if parts.scheme == "files" and parts.netloc else QUEUE
+
+
+@transaction.atomic
+def route_batches() -> None:
+    """Note for new batches which sinks lack them: those of ARCHIVE_SINKS, and those that came with the batch."""
+    new = IntakeBatch.objects.select_for_update(skip_locked=True, no_key=True).filter(routed=False)
+    batches = list(new.only("sinks").order_by("pk")[:_ROUTED_AT_ONCE])
+    if not batches:
+        return
+    urls = {url for batch in batches for url in batch.sinks} | set(settings.ARCHIVE_SINKS)
+    states = {url: _state(url) for url in urls}
+    wanted = {(batch.pk, states[url].pk) for batch in batches for url in [*settings.ARCHIVE_SINKS, *batch.sinks]}
+    SinkDelivery.objects.bulk_create(SinkDelivery(batch_id=batch, sink_id=sink) for batch, sink in sorted(wanted))
+    IntakeBatch.objects.filter(pk__in=[batch.pk for batch in batches]).update(routed=True)
+
+
+def due_sinks(*, at: datetime) -> list[SinkState]:
+    """Return the sinks that lack batches and are not left alone for now."""
+    lacking = SinkState.objects.filter(Exists(SinkDelivery.objects.filter(sink=OuterRef("pk"))))
+    return list(lacking.filter(Q(retry_at=None) | Q(retry_at__lte=at)).order_by("pk"))
+
+
+def deliver(*, sink: SinkState, at: datetime) -> bool:
+    """Write the oldest batches that a sink lacks and no other worker writes. Returns whether there were any."""
+    claimed = _claim(sink, at)
+    if not claimed:
+        return False
+    try:
+        if claimed[0].attempts >= MOST_DEATHS:
+            _isolate(sink, claimed[0], at)
+        else:
+            _write(sink, claimed, at)
+    except Exception as error:  # the sink, the database, or the time limit: note it, and try again later
+        _note_failure(sink, claimed, error, at)
+        return False
+    return True
+
+
+def _state(url: str) -> SinkState:
+    """Return the row of a sink. One that cannot be opened, for now, is known by its URL."""
+    try:
+        name = opened(url).name
+    except BadSink:
+        name = url
+    state, _ = SinkState.objects.get_or_create(name=name, defaults={"url": url})
+    if state.url != url:
+        SinkState.objects.filter(pk=state.pk).update(url=url)
+    return state
+
+
+@transaction.atomic
+def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
+    """Note an attempt for the batches to be written together. What a worker died of is tried alone."""
+    if _is_free(sink):
+        SinkState.objects.filter(pk=sink.pk).update(asked_at=at)
+    elif sink.failures or at - max(filter(None, (sink.asked_at, sink.written_at)), default=at) > _SILENT:
+        return []
+    waiting = sink.deliveries.select_for_update(skip_locked=True, of=("self",)).select_related("batch")
+    waiting = waiting.filter(Q(claimed_at=None) | Q(claimed_at__lt=at - _TAKEN)).defer("batch__data")
+    claimed: list[SinkDelivery] = []
+    jobs, size_bytes = 0, 0
+    for delivery in waiting.order_by("batch_id")[:MOST_BATCHES]:
+        jobs, size_bytes = jobs + delivery.batch.jobs, size_bytes + delivery.batch.size_bytes
+        if claimed and (delivery.attempts or claimed[0].attempts or jobs > MOST_JOBS or size_bytes > MOST_BYTES):
+            break
+        claimed.append(delivery)
+    keys = [delivery.pk for delivery in claimed]
+    SinkDelivery.objects.filter(pk__in=keys).update(attempts=F("attempts") + 1, claimed_at=at)
+    return claimed
+
+
+def _is_free(sink: SinkState) -> bool:
+    """Whether no other worker writes to the sink; none will see it so until this transaction ends."""
+    return is_locked_for_this_transaction(f"archive.sink.{sink.pk}")
+
+
+@transaction.atomic
+def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> None:
+    """Write what is still claimed at that time. Raises what the sink raises, and then all stays as it was."""
+    with connection.cursor() as cursor:  # a sink may take its time
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+    _is_free(sink)
+    batches = _held(claimed, at)
+    jobs: list[CapturedJob] = []
+    refused: list[RefusedJob] = []
+    for batch in batches:
+        try:
+            jobs += unpack([bytes(batch.data)])
+        except Exception as error:  # whatever is wrong with its bytes
+            refused.append(_refused_batch(batch, f"The batch cannot be unpacked: {error!r}"))
+    reasons = write_all(opened(sink.url), jobs) if jobs else {}
+    refused += [_refused_job(jobs[index], reason) for index, reason in reasons.items()]
+    _finish(sink, batches, refused, at)
+    SinkState.objects.filter(pk=sink.pk).update(
+        written=F("written") + len(jobs) - len(reasons),
+        written_at=timezone.now(),
+        failures=0,
+        retry_at=None,
+        last_error="",
+    )
+
+
+@transaction.atomic
+def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
+    """Take a batch apart of which workers died, so that each job is tried alone; refuse the job that it is."""
+    for batch in _held([delivery], at):
+        refused = []
+        if delivery.attempts > MOST_DEATHS + 1:  # unpacking it is what kills
+            refused.append(_refused_batch(batch, "Workers died while unpacking this batch."))
+        elif len(jobs := unpack([bytes(batch.data)])) == 1:
+            refused.append(_refused_job(jobs[0], f"{MOST_DEATHS} workers died while writing this job."))
+        else:
+            queue_again(sink, [_alone(job, batch.host) for job in jobs])
+        _finish(sink, [batch], refused, at)
+
+
+def _held(claimed: Sequence[SinkDelivery], at: datetime) -> list[IntakeBatch]:
+    """Hold what was claimed at that time, and return its batches: a worker that was slow may have lost some."""
+    held = SinkDelivery.objects.select_for_update(skip_locked=True, of=("self",)).select_related("batch")
+    held = held.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
+    return [delivery.batch for delivery in held.order_by("batch_id")]
+
+
+def _finish(sink: SinkState, batches: Sequence[IntakeBatch], refused: Sequence[RefusedJob], at: datetime) -> None:
+    """Keep what is refused, and drop the batches that no sink lacks any more."""
+    by_key = {(job.cluster, job.job_id, job.submitted_at): job for job in refused}
+    for job in by_key.values():
+        job.sink, job.tried_at = sink, at
+        logger.error("%s refuses job %s of %s: %s", sink, job.job_id, job.cluster, job.reason)
+    RefusedJob.objects.bulk_create(
+        by_key.values(),
+        update_conflicts=True,
+        unique_fields=["sink", "cluster", "job_id", "submitted_at"],
+        update_fields=["reason", "data", "size_bytes", "tried_at"],
+    )
+    keys = [batch.pk for batch in batches]
+    sink.deliveries.filter(batch__in=keys).delete()
+    # One after another: of two workers that finish the last two deliveries of a batch, the second one sees it.
+    same = IntakeBatch.objects.filter(pk__in=keys)
+    list(same.order_by("pk").select_for_update().values_list("pk"))
+    same.filter(~Exists(SinkDelivery.objects.filter(batch=OuterRef("pk"))))._raw_delete(connection.alias)
+
+
+def _note_failure(sink: SinkState, claimed: Sequence[SinkDelivery], error: Exception, at: datetime) -> None:
+    """Leave the sink alone for a while, ever longer. Where the database is away, wait: no worker has died."""
+    reason = (str(error).strip() or repr(error)).replace("\0", "")[:500]
+    if reason != sink.last_error:
+        logger.warning("%s: %s; its batches wait", sink, reason)
+    ends = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            with transaction.atomic():
+                _let_go(sink, claimed, reason, at)
+            return
+        except Error:
+            connection.close()
+            if time.monotonic() > ends:
+                raise
+            time.sleep(1)
+
+
+def _let_go(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: datetime) -> None:
+    ours = SinkDelivery.objects.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
+    ours.update(attempts=F("attempts") - 1, claimed_at=None)
+    delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(sink.failures, 10), LONGEST_DELAY_SECONDS)
+    same = SinkState.objects.filter(pk=sink.pk, failures=sink.failures)  # what several workers met counts once
+    retry_at = timezone.now() + timedelta(seconds=delay)
+    if same.update(failures=F("failures") + 1, retry_at=retry_at, last_error=reason):
+        wake_workers(queue_of(sink.url), countdown=delay)
+
+
+def _alone(job: CapturedJob, host: str) -> IntakeBatch:
+    return IntakeBatch(
+        cluster=job.cluster, host=host, jobs=1, size_bytes=job.size_bytes, captured_at=job.captured_at, data=pack([job])
+    )
+
+
+def _refused_job(job: CapturedJob, reason: str) -> RefusedJob:
+    return RefusedJob(
+        cluster=printable(job.cluster)[:64],
+        job_id=printable(job.job_id)[:200],
+        submitted_at=job.submitted_at,
+        size_bytes=job.size_bytes,
+        reason=printable(reason)[:500],
+        data=pack([job]),
+    )
+
+
+def _refused_batch(batch: IntakeBatch, reason: str) -> RefusedJob:
+    return RefusedJob(
+        cluster=batch.cluster,
+        job_id=f"(batch {batch.pk})",
+        submitted_at=batch.captured_at,
+        size_bytes=batch.size_bytes,
+        reason=printable(reason)[:500],
+        data=batch.data,
+    )
