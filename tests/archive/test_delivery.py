@@ -10,11 +10,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from apps.archive.domain.sinks import drop_refused, retry_refused
+from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
 from apps.archive.wire.batches import unpack
+from apps.core.errors import InvalidTransition
 from tests.factories.archive import captured_job
 
 from .capturing import MemorySink
@@ -214,6 +215,20 @@ def test_sink_that_cannot_be_opened_is_shown_and_holds_up_no_other(sinks, settin
     broken = SinkState.objects.get(name="kafka://")
     assert broken.last_error.startswith("the kafka sink needs a topic")
     assert broken.deliveries.count() == 1
+
+
+def test_sink_that_gets_nothing_more_can_be_forgotten(sinks, settings, work):
+    retired, well = sinks
+    retired.away = True
+    accept_each([1], [2])
+    work()
+    with pytest.raises(InvalidTransition, match=f"{retired.name} is still in ARCHIVE_SINKS"):
+        forget_sink(sink=state(retired), by="test", at=timezone.now())
+    assert not nothing_is_left()
+    settings.ARCHIVE_SINKS = URLS[1:]
+    forget_sink(sink=state(retired), by="test", at=timezone.now())
+    assert nothing_is_left()
+    assert [sink.name for sink in SinkState.objects.all()] == [well.name]
 
 
 def test_files_on_a_host_are_written_there():

@@ -16,7 +16,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
 from apps.archive.domain.intake import QUEUE, wake_workers
-from apps.archive.domain.sinks import queue_again
+from apps.archive.domain.sinks import drop_delivered, queue_again
 from apps.archive.domain.store.bulk import is_locked_for_this_transaction
 from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks.base import BadSink, Sink, write_all
@@ -194,10 +194,7 @@ def _finish(sink: SinkState, batches: Sequence[IntakeBatch], refused: Sequence[R
     )
     keys = [batch.pk for batch in batches]
     sink.deliveries.filter(batch__in=keys).delete()
-    # One after another: of two workers that finish the last two deliveries of a batch, the second one sees it.
-    same = IntakeBatch.objects.filter(pk__in=keys)
-    list(same.order_by("pk").select_for_update().values_list("pk"))
-    same.filter(~Exists(SinkDelivery.objects.filter(batch=OuterRef("pk"))))._raw_delete(connection.alias)
+    drop_delivered(keys)
 
 
 def _note_failure(sink: SinkState, claimed: Sequence[SinkDelivery], error: Exception, at: datetime) -> None:

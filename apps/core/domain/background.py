@@ -19,7 +19,7 @@ def enqueue(task: str, *, countdown: float = 0, queue: str = "", most_waiting: i
             with current_app.connection_or_acquire() as broker:
                 if broker.default_channel.queue_declare(queue).message_count >= most_waiting:
                     return
-        options = {"queue": queue} if queue else {}
+        options: dict[str, Any] = {"queue": queue} if queue else {}
         current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False, **options)
 
     transaction.on_commit(send, robust=True)
