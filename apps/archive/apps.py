@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class ArchiveConfig(AppConfig):
-    name = "apps.archive"

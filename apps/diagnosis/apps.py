@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class DiagnosisConfig(AppConfig):
-    name = "apps.diagnosis"

@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class ProgressConfig(AppConfig):
-    name = "apps.progress"

@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class QualityConfig(AppConfig):
-    name = "apps.quality"

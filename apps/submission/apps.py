@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class SubmissionConfig(AppConfig):
-    name = "apps.submission"
