@@ -57,28 +57,16 @@ def grant_role(*, user: User, role: Role, experiment: Experiment | None, by: Pri
     """Grant a role for one experiment or for all; an admin of all gets access to `/admin/`."""
     membership, created = Membership.objects.get_or_create(user=user, role=role, experiment=experiment)
     if created:
-        publish(
-            kind="membership.granted",
-            target=user,
-            by=by,
-            at=at,
-            new=role,
-            data={"experiment": str(experiment or "all")},
-        )
+        where = {"experiment": str(experiment or "all")}
+        publish(kind="membership.granted", target=user, by=by, at=at, new=role, data=where)
         _update_staff(membership)
     return membership
 
 
 @transaction.atomic
 def revoke_role(*, membership: Membership, by: Principal, at: datetime) -> None:
-    publish(
-        kind="membership.revoked",
-        target=membership.user,
-        by=by,
-        at=at,
-        old=membership.role,
-        data={"experiment": str(membership.experiment or "all")},
-    )
+    where = {"experiment": str(membership.experiment or "all")}
+    publish(kind="membership.revoked", target=membership.user, by=by, at=at, old=membership.role, data=where)
     membership.delete()
     _update_staff(membership)
 

@@ -75,12 +75,3 @@ def is_approver(user: Anyone, experiment_id: int | None = None) -> bool:
 
 def is_liaison(user: Anyone, experiment_id: int | None = None) -> bool:
     return scope_of(user).has(Role.LIAISON, experiment_id)
-
-
-def is_shifter(user: Anyone) -> bool:
-    """Return whether the user can run operations: services, announcements, retries."""
-    return is_opg(user)
-
-
-def is_admin(user: Anyone) -> bool:
-    return scope_of(user).has(Role.ADMIN)

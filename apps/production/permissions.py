@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Principal, User
-from apps.accounts.permissions import is_admin, is_approver, is_liaison, scope_of
+from apps.accounts.permissions import is_approver, is_liaison, scope_of
 from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def may_move(user: Principal, request: "Request") -> bool:
 
 def may_set_shares(user: User) -> bool:
     """Whether the user may set shares, which concern all experiments."""
-    return is_approver(user) or is_admin(user)
+    return is_approver(user) or scope_of(user).has(Role.ADMIN)
 
 
 def may_change_groups(user: User) -> bool:

@@ -1,13 +1,13 @@
 """Who may edit the status board."""
 
 from apps.accounts.models import User
-from apps.accounts.permissions import is_shifter
+from apps.accounts.permissions import is_opg
 from apps.core.errors import NotAllowed
 
 
 def may_run_board(user: User) -> bool:
     """Whether the user may report incidents, schedule maintenance, post announcements and map alerts."""
-    return is_shifter(user)
+    return is_opg(user)
 
 
 def require_board_role(user: User, action: str) -> None:

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts import domain
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
-from apps.accounts.permissions import is_admin, is_approver, is_liaison, is_opg, scope_of
+from apps.accounts.permissions import is_approver, is_liaison, is_opg, scope_of
 from apps.core.models import Event
 from tests.factories import people
 
@@ -36,10 +36,10 @@ def test_approver_of_one_experiment_is_none_of_another(db, nova, dune):
 def test_inactive_user_and_stranger_have_no_role(admin):
     from django.contrib.auth.models import AnonymousUser
 
-    assert is_admin(admin)
+    assert scope_of(admin).has(Role.ADMIN)
     stopped = User.objects.get(pk=admin.pk)
     stopped.is_active = False
-    assert not is_admin(stopped)
+    assert not scope_of(stopped).has(Role.ADMIN)
     assert not is_opg(AnonymousUser())
 
 

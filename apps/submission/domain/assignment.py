@@ -17,8 +17,8 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays import adapter_that_submits, options_of, plans_of
-from apps.submission.domain.keepup import check_files
-from apps.submission.domain.plan import locked, plan_jobs
+from apps.submission.domain.keepup import listed_files
+from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.submissions import (
     ASSIGNABLE,
     SENDABLE,
@@ -58,7 +58,7 @@ def assign_request(
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_cluster(cluster, request)
     plans_of(request)
-    check_files(request)
+    listed_files(request)
     if verb:
         if verb not in BEGINNINGS:
             raise InvalidFields({"verb": ["Start with a test, or with production."]})
@@ -107,22 +107,12 @@ def retry_failed(
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_not_accepted(request, position)
     found: list[Submission] = []
-    plans = plans_of(request)
     sent = request.submissions.filter(position=position, is_test=False)
     for submission in sent.prefetch_related("retries").select_related():
         if indices := failed_of(submission, verdict=verdict):
             _check_cluster(submission.cluster, request)
-            again = plan_jobs(
-                request=request,
-                cluster=submission.cluster,
-                plan=plans[position],
-                indices=indices,
-                retry_of=submission,
-                by=by,
-                at=at,
-                reason=reason,
-            )
-            found.append(again)
+            retry = plan_retry(submission=submission, request=request, indices=indices, by=by, at=at, reason=reason)
+            found.append(retry)
     if not found:
         raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
     for cluster_id in {submission.cluster_id for submission in found}:

@@ -26,12 +26,6 @@ def takes_files(request: Request) -> bool:
     return is_keep_up(content_of(request))
 
 
-def check_files(request: Request) -> None:
-    """Raises `InvalidFields` if the files cannot be listed."""
-    if takes_files(request):
-        _files_of(request)
-
-
 def is_over(request: Request, at: datetime) -> bool:
     """Whether the stop date has passed."""
     stop_on = request.arguments.get("stop_on")
@@ -44,7 +38,7 @@ def new_groups(assignment: Assignment, at: datetime) -> list[list[str]]:
     if is_over(request, at) or not _is_due(assignment, at):
         return []
     taken = set(TakenFile.objects.filter(request=request).values_list("name", flat=True))
-    files = [file for file in _files_of(request) if file.name not in taken]
+    files = [file for file in listed_files(request) if file.name not in taken]
     return _cut(files, request.arguments, last=is_over(request, at + _cadence(request)))
 
 
@@ -61,11 +55,6 @@ def _is_due(assignment: Assignment, at: datetime) -> bool:
 
 def _cadence(request: Request) -> timedelta:
     return timedelta(seconds=int(request.arguments.get("cadence") or 3600))
-
-
-def first_files(request: Request) -> list[str]:
-    """Return the file for a test, if there is one yet. Raises `InvalidFields`."""
-    return [file.name for file in _files_of(request)[:1]]
 
 
 def take(*, request: Request, groups: Sequence[Sequence[str]], first: int, at: datetime) -> None:
@@ -86,8 +75,13 @@ def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[st
     return found
 
 
-def _files_of(request: Request) -> list[DataFile]:
-    """Return the files in the catalogue, without names that are unusable in commands."""
+def listed_files(request: Request) -> list[DataFile]:
+    """Return the files in the catalogue, without names that are unusable in commands; none for other requests.
+
+    Raises `InvalidFields` if they cannot be listed.
+    """
+    if not takes_files(request):
+        return []
     first = request.stages.all()[0]
     dataset = first.input_dataset
     try:

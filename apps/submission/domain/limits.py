@@ -47,7 +47,8 @@ def set_limit(
     """
     check_may_submit(by, request)
     request = locked(request)
-    problems = reason_problems(reason.strip())
+    reason = reason.strip()
+    problems = reason_problems(reason)
     if most_in_flight is None and takes_files(request):
         problems["most_in_flight"] = ["Jobs made of files as they arrive need a limit, to protect storage."]
     if most_in_flight is not None and not 1 <= most_in_flight <= MAX_LIMIT:
@@ -68,16 +69,8 @@ def set_limit(
     assignment.most_in_flight = most_in_flight
     assignment.save(update_fields=["most_in_flight"])
     data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
-    publish(
-        kind="submission.limit_set",
-        target=request,
-        by=by,
-        at=at,
-        old=_words(before),
-        new=_words(most_in_flight),
-        reason=reason.strip(),
-        data=data,
-    )
+    old, new = _words(before), _words(most_in_flight)
+    publish(kind="submission.limit_set", target=request, by=by, at=at, old=old, new=new, reason=reason, data=data)
     enqueue("apps.submission.tasks.send_to", cluster_id=assignment.cluster_id)
     return assignment
 

@@ -1,5 +1,6 @@
 """Planning the next array of a request: its tests, then its stages."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from apps.production.domain.holds import hold_of
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, options_of, plans_of
-from apps.submission.domain.keepup import first_files, new_groups, note_look, take, takes_files
+from apps.submission.domain.keepup import listed_files, new_groups, note_look, take, takes_files
 from apps.submission.domain.scripts import StagePlan
 from apps.submission.domain.submissions import (
     SENDABLE,
@@ -93,7 +94,7 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
             continue
         if (last is not None and not (last.settled_at and last.answered_at)) or hold_of(request, stage):
             return None
-        files = first_files(request) if takes_files(request) else []
+        files = [file.name for file in listed_files(request)[:1]]
         if takes_files(request) and not files:
             return None
         events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
@@ -110,6 +111,15 @@ def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
     """Return the maximum size of an array: all of it must fit the limits in flight."""
     limits = (options.array_size, options.limit_of(assignment.request.experiment.key), assignment.most_in_flight)
     return min(limit for limit in limits if limit)
+
+
+def plan_retry(
+    *, submission: Submission, request: Request, indices: Sequence[int], by: Principal, at: datetime, reason: str
+) -> Submission:
+    """Plan these jobs of a submission again. Raises `InvalidFields` if the stage cannot run."""
+    plan, where = plans_of(request)[submission.position], submission.cluster
+    retry = {"indices": indices, "retry_of": submission}
+    return plan_jobs(request=request, cluster=where, plan=plan, by=by, at=at, reason=reason, **retry)
 
 
 def plan_jobs(

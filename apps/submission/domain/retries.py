@@ -12,9 +12,9 @@ from apps.diagnosis.enums import Advice, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outputs.acceptance import acceptance_of
 from apps.production.enums import PORTAL, RequestState
-from apps.submission.domain.arrays import options_of, plans_of
+from apps.submission.domain.arrays import options_of
 from apps.submission.domain.outlook import Outlook, outlook
-from apps.submission.domain.plan import locked, plan_jobs
+from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.submissions import failed_of, index_of, jobs_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
@@ -59,16 +59,8 @@ def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | N
     if not indices:
         return None
     try:
-        return plan_jobs(
-            request=request,
-            cluster=submission.cluster,
-            plan=plans_of(request)[submission.position],
-            indices=indices,
-            retry_of=submission,
-            by=PORTAL,
-            at=at,
-            reason=f"Service problem: try {_tries(submission) + 1}.",
-        )
+        why = f"Service problem: try {_tries(submission) + 1}."
+        return plan_retry(submission=submission, request=request, indices=indices, by=PORTAL, at=at, reason=why)
     except InvalidFields as error:
         log.warning("%s cannot be retried: %s", submission, error)
         return None

@@ -22,7 +22,7 @@ from apps.production.models import Request, Stage
 from apps.submission.domain.arrays import options_of, plans_of
 from apps.submission.domain.assignment import choose_cluster
 from apps.submission.domain.dispatch import has_room
-from apps.submission.domain.keepup import check_files
+from apps.submission.domain.keepup import listed_files
 from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.submissions import assignment_of, in_flight
 from apps.submission.models import Assignment, Submission
@@ -62,7 +62,7 @@ def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
         return against
     try:
         plans_of(request)
-        check_files(request)
+        listed_files(request)
     except DomainError as error:
         return str(error)
     return ""

@@ -17,7 +17,6 @@ from apps.clusters.schedulers.slurm.log_paths import fill_in
 from apps.clusters.schedulers.slurm.sacct import (
     Sacct,
     read_duration,
-    read_exit_code,
     read_number,
     read_size,
     read_task_ids,
@@ -176,7 +175,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
     job_id = _JOB_ID.fullmatch(job["JobID"])
     if not job_id:
         raise ValueError("no job id")
-    exit_code, signal = read_exit_code(job["ExitCode"])
+    exit_code, _, signal = job["ExitCode"].partition(":")
     ended_at = read_time(job["End"])
     if not ended_at:
         raise ValueError(f"no time of end: {job['End']!r}")
@@ -190,8 +189,8 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         spool_id=job_id["array"] or job["JobIDRaw"],
         attempt=attempt.number,
         state=JobState(name.lower()),
-        exit_code=exit_code,
-        signal=signal,
+        exit_code=int(exit_code),
+        signal=int(signal or 0),
         submitted_at=attempt.submitted_at,
         started_at=read_time(job["Start"]) if host else None,  # a job that never started may bear its end as its start
         ended_at=ended_at,

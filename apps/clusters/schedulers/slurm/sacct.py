@@ -91,12 +91,6 @@ def read_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def read_exit_code(text: str) -> tuple[int, int]:
-    """Read `code:signal`. Raises `ValueError`."""
-    code, _, signal = text.partition(":")
-    return int(code), int(signal or 0)
-
-
 def read_task_ids(expression: str) -> list[int]:
     """Read the tasks of a job array, as in `0-3,7,10-20:2%4`. Raises `ValueError`."""
     tasks: list[int] = []

@@ -93,20 +93,12 @@ def _has_escaped_lines(text: bytes) -> bool:
 
 def _parse(content: bytes) -> tuple[Element, str]:
     """Return the root, and the encoding that gives back its bytes: users' bytes may be no UTF-8."""
-    try:
-        return _root(content, "utf-8"), "utf-8"
-    except ParseError:
-        pass
-    except DefusedXmlException as error:
-        raise BadDescription(str(error)) from error
-    try:
-        return _root(content, "iso-8859-1"), "iso-8859-1"
-    except (ParseError, DefusedXmlException) as error:
-        raise BadDescription(str(error)) from error
-
-
-def _root(content: bytes, encoding: str) -> Element:
-    parser = DefusedXMLParser(encoding=encoding, forbid_dtd=True)
-    parser.feed(content)
-    root: Element = parser.close()
-    return root
+    fault = ""
+    for encoding in ("utf-8", "iso-8859-1"):
+        parser = DefusedXMLParser(encoding=encoding, forbid_dtd=True)
+        try:
+            parser.feed(content)
+            return parser.close(), encoding
+        except (ParseError, DefusedXmlException) as error:
+            fault = str(error)
+    raise BadDescription(fault)

@@ -134,26 +134,21 @@ class InboxItem:
 
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
     """Return what this user has to do for each request, in the order given."""
-    requests = list(requests)
-    rights, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
-    since = waiting_since(requests, arrived)
-    return [
-        _item(request, rights.get(request.pk, []), arrived.get(request.pk), since.get(request.pk))
-        for request in requests
-    ]
-
-
-def _item(request: Request, rights: list[Right], event: Event | None, since: datetime | None) -> InboxItem:
-    state = RequestState(request.state)
-    groups = [right.group.name for right in rights if right.group]
-    why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
-    if state == RequestState.AWAITING_APPROVAL:
-        why = f"Signature of {' and '.join(groups)} missing" if groups else "Signature of an approver missing"
-    if state == RequestState.RUNNING:
-        why = "Jobs failed or were rejected, and will not be retried automatically"
-    absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
-    since = since or request.submitted_at or request.created_at
-    return InboxItem(request, NEXT_STEPS.get(state, "Review it"), why, since, tuple(absent))
+    requests, items = list(requests), []
+    allowed, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
+    waiting = waiting_since(requests, arrived)
+    for request in requests:
+        state, event, rights = RequestState(request.state), arrived.get(request.pk), allowed.get(request.pk, [])
+        why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
+        if state == RequestState.AWAITING_APPROVAL:
+            groups = [right.group.name for right in rights if right.group]
+            why = f"Signature of {' and '.join(groups) or 'an approver'} missing"
+        elif state == RequestState.RUNNING:
+            why = "Jobs failed or were rejected, and will not be retried automatically"
+        absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
+        since = waiting.get(request.pk) or request.submitted_at or request.created_at
+        items.append(InboxItem(request, NEXT_STEPS.get(state, "Review it"), why, since, tuple(absent)))
+    return items
 
 
 def waiting_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:

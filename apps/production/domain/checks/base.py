@@ -1,17 +1,15 @@
 """The check interface: a named rule reads a request and known facts, and yields problems to fix."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db.models import TextChoices
 
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import Dataset
-
-C = TypeVar("C", RequestContent, StageContent)
 
 
 class Severity(TextChoices):
@@ -32,7 +30,7 @@ class Fix:
     def applied_to(self, content: RequestContent) -> RequestContent:
         """Return the content with this change. Raises `LookupError` if the stage does not exist."""
         for path, value in self.values.items():
-            content = _with(content, path, value)
+            content = _put(content, path.split("."), value)
         return content
 
 
@@ -209,17 +207,13 @@ def stages(content: RequestContent) -> Iterator[tuple[str, StageContent]]:
         yield f"stages.{position}", stage
 
 
-def _with(content: RequestContent, path: str, value: Any) -> RequestContent:
-    parts = path.split(".")
-    if parts[0] != "stages":
-        return _put(content, parts, value)
-    rows = list(content.stages)
-    rows[int(parts[1])] = _put(rows[int(parts[1])], parts[2:], value)
-    return replace(content, stages=tuple(rows))
-
-
-def _put(one: C, parts: list[str], value: Any) -> C:
-    if parts[0] != "arguments":
-        return replace(one, **{parts[0]: value})
-    rest = {name: old for name, old in one.arguments.items() if name != parts[1]}
-    return replace(one, arguments=rest if value in (None, "") else {**rest, parts[1]: value})
+def _put(place: Any, parts: Sequence[str], value: Any) -> Any:
+    """Return a copy of a request, a stage or arguments with the value at a path; an empty argument is left out."""
+    name, *rest = parts
+    if isinstance(place, tuple):
+        here = int(name)
+        return (*place[:here], _put(place[here], rest, value), *place[here + 1 :])
+    if isinstance(place, Mapping):
+        others = {other: old for other, old in place.items() if other != name}
+        return others if value in (None, "") else {**others, name: value}
+    return replace(place, **{name: _put(getattr(place, name), rest, value) if rest else value})

@@ -4,29 +4,19 @@ import fcntl
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from django.conf import settings
-from pydantic import BaseModel, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from apps.core.domain.plugins import Registry, UnknownPlugin
 
 
 class CatalogueError(Exception):
     """The catalogue is unavailable; the message gives the reason."""
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A dataset in a catalogue; None where the catalogue has no value."""
-
-    name: str
-    files: int | None = None
-    events: int | None = None
-    size_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,8 +27,20 @@ class DataFile:
     run: int | None = None
 
 
-#: Datasets with their files, by name.
-_Known = dict[str, tuple[Dataset, tuple[DataFile, ...]]]
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset in a catalogue; None where the catalogue has no value. `file_list` is for catalogues to keep."""
+
+    __pydantic_config__ = ConfigDict(strict=True)
+
+    name: str
+    files: NonNegativeInt | None = None
+    events: NonNegativeInt | None = None
+    size_bytes: NonNegativeInt | None = None
+    file_list: tuple[DataFile, ...] = field(default=(), repr=False, compare=False)
+
+
+_Known = dict[str, Dataset]
 
 
 @runtime_checkable
@@ -118,11 +120,11 @@ class FileCatalogue:
 
     def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
         known = self._known()
-        return {name: known[name][0] for name in names if name in known}
+        return {name: known[name] for name in names if name in known}
 
     def files_of(self, name: str) -> list[DataFile]:
         known = self._known()
-        return list(known[name][1]) if name in known else []
+        return list(known[name].file_list) if name in known else []
 
     def can_define(self) -> bool:
         return self._definitions() is not None
@@ -157,16 +159,8 @@ class FileCatalogue:
         return known if path is None or not path.exists() else _read_now(path)[0] | known
 
 
-class _Row(BaseModel, strict=True):
-    name: str
-    files: NonNegativeInt | None = None
-    events: NonNegativeInt | None = None
-    size_bytes: NonNegativeInt | None = None
-    file_list: tuple[DataFile, ...] = ()
-
-
 class _Content(BaseModel):
-    datasets: list[_Row]
+    datasets: list[Dataset]
     definitions: Any = ""
 
 
@@ -188,11 +182,10 @@ def _read(path: Path, changed: int, size: int) -> tuple[_Known, str]:
         fault = error.errors()[0]
         place = ".".join(str(part) for part in fault["loc"])
         raise CatalogueError(f"{path} is no catalogue: {place}: {fault['msg']}") from None
-    known = {
-        row.name: (Dataset(row.name, row.files, row.events, row.size_bytes), row.file_list) for row in content.datasets
-    }
     beside = content.definitions
-    return known, beside if isinstance(beside, str) and Path(beside).name == beside else ""
+    return {dataset.name: dataset for dataset in content.datasets}, beside if isinstance(beside, str) and Path(
+        beside
+    ).name == beside else ""
 
 
 def _write(path: Path, content: object) -> None:

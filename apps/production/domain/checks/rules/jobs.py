@@ -84,11 +84,8 @@ def files_for_every_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A stage that reads files has at least one file per job."""
     files = number(stage, "files")
     if not number(stage, "target_bytes") and files and stage.jobs and stage.jobs > files:
-        yield Problem(
-            "jobs",
-            f"More jobs than files ({int(files):,}). Reduce the number of jobs.",
-            Fix(f"Use {int(files):,} jobs", {"jobs": int(files)}),
-        )
+        fix = Fix(f"Use {int(files):,} jobs", {"jobs": int(files)})
+        yield Problem("jobs", f"More jobs than files ({int(files):,}). Reduce the number of jobs.", fix)
 
 
 @stage_rule(Severity.ERROR)
@@ -125,11 +122,8 @@ def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterato
     if stage.wall_seconds and past.wall_most and stage.wall_seconds > GENEROUS * max(past.wall_most, HOUR):
         enough = ceil(past.wall_most * 1.5 / HOUR) * HOUR
         longest = format_duration(ceil(past.wall_most / 60) * 60)
-        yield Problem(
-            "wall_seconds",
-            f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.",
-            Fix(f"Use {format_duration(enough)}", {"wall_seconds": enough}),
-        )
+        fix = Fix(f"Use {format_duration(enough)}", {"wall_seconds": enough})
+        yield Problem("wall_seconds", f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.", fix)
 
 
 @past_rule(Severity.WARNING)

@@ -33,11 +33,8 @@ def stop_by_deadline(content: RequestContent, facts: Facts) -> Iterator[Problem]
     """Keep-up processing stops by the deadline."""
     stop = _stop(content)
     if stop and content.deadline and stop > content.deadline:
-        yield Problem(
-            "deadline",
-            f"Keep-up processing runs until {stop:%-d %b %Y}, after the deadline.",
-            Fix(f"Use {stop:%-d %b %Y}", {"deadline": stop}),
-        )
+        fix = Fix(f"Use {stop:%-d %b %Y}", {"deadline": stop})
+        yield Problem("deadline", f"Keep-up processing runs until {stop:%-d %b %Y}, after the deadline.", fix)
 
 
 @rule(Severity.ERROR)
