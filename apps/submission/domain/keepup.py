@@ -32,38 +32,31 @@ def is_over(request: Request, at: datetime) -> bool:
     return isinstance(stop_on, str) and stop_on < timezone.localdate(at).isoformat()
 
 
-def new_groups(assignment: Assignment, at: datetime) -> list[list[str]]:
-    """Return the new files grouped into jobs, if a look is due. Raises `InvalidFields`."""
-    request = assignment.request
-    if is_over(request, at) or not _is_due(assignment, at):
-        return []
+def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
+    """If a look is due, group new files into at most `most` jobs from `first` on; return how many jobs.
+
+    Fails as a whole if a file is already taken. Raises `InvalidFields` if the files cannot be listed.
+    """
+    request, cadence = assignment.request, _cadence(assignment.request)
+    is_due = assignment.looked_at is None or assignment.looked_at + cadence <= at
+    if is_over(request, at) or not is_due:
+        return 0
     taken = set(TakenFile.objects.filter(request=request).values_list("name", flat=True))
     files = [file for file in listed_files(request) if file.name not in taken]
-    return _cut(files, request.arguments, last=is_over(request, at + _cadence(request)))
-
-
-def note_look(assignment: Assignment, at: datetime) -> None:
-    """Record that all new files were taken, if it was time to look."""
-    if _is_due(assignment, at):
+    groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
+    TakenFile.objects.bulk_create(
+        TakenFile(request=request, name=name, job=first + n, taken_at=at)
+        for n, names in enumerate(groups[:most])
+        for name in names
+    )
+    if len(groups) <= most:
         Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
         assignment.looked_at = at
-
-
-def _is_due(assignment: Assignment, at: datetime) -> bool:
-    return assignment.looked_at is None or assignment.looked_at + _cadence(assignment.request) <= at
+    return min(len(groups), most)
 
 
 def _cadence(request: Request) -> timedelta:
     return timedelta(seconds=int(request.arguments.get("cadence") or 3600))
-
-
-def take(*, request: Request, groups: Sequence[Sequence[str]], first: int, at: datetime) -> None:
-    """Record which job reads which file. Fails as a whole if a file is already taken."""
-    TakenFile.objects.bulk_create(
-        TakenFile(request=request, name=name, job=first + n, taken_at=at)
-        for n, names in enumerate(groups)
-        for name in names
-    )
 
 
 def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[str]]:

@@ -15,7 +15,7 @@ from apps.production.domain.holds import hold_of
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import new_submission, options_of, plans_of
-from apps.submission.domain.keepup import listed_files, new_groups, note_look, take, takes_files
+from apps.submission.domain.keepup import listed_files, take_new_files, takes_files
 from apps.submission.domain.scripts import StagePlan
 from apps.submission.domain.submissions import (
     SENDABLE,
@@ -71,12 +71,8 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
             continue
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
-            groups = new_groups(assignment, at)
             first = standing.first_free
-            indices = list(range(first, first + len(groups)))[:most]
-            take(request=request, groups=groups[:most], first=first, at=at)
-            if len(groups) <= most:
-                note_look(assignment, at)
+            indices = list(range(first, first + take_new_files(assignment, first=first, most=most, at=at)))
         else:
             there = {index for s in mine if s.retry_of_id is None for index in indices_of(s)}
             indices = sorted({index for s in previous for index in completed_of(s)} - there)[:most]

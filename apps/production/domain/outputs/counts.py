@@ -59,14 +59,11 @@ def count_reports(*, at: datetime) -> int:
 def _count_stage(stage_id: int, at: datetime) -> None:
     """Mark reports, then count: one that commits in between stays unmarked until the next run."""
     StageCounts.objects.get_or_create(stage_id=stage_id)
-    row = StageCounts.objects.select_for_update().get(stage_id=stage_id)
+    StageCounts.objects.select_for_update().get(stage_id=stage_id)
     reports = OutputReport.objects.filter(stage_id=stage_id)
     reports.filter(counted=False).update(counted=True)
     sums = reports.filter(counted=True).aggregate(reports=Count("pk"), **{name: Sum(name) for name in QUANTITIES})
-    for name, value in sums.items():
-        setattr(row, name, value)
-    row.counted_at = at
-    row.save()
+    StageCounts.objects.filter(stage_id=stage_id).update(**sums, counted_at=at)
 
 
 def counts_of(request: Request) -> dict[int, StageCounts]:
