@@ -1,6 +1,6 @@
 """Data quality checks: the interface and the built-in checks."""
 
-from apps.quality.checks.base import Judgement, Limit, Number, QualityCheck, quality_check
+from apps.quality.checks.base import Judgement, Limit, Number, QualityCheck, quality_check, stage_check, undetermined
 from apps.quality.checks.facts import Facts, Histogram, Posted, StageFacts
 
 __all__ = [
@@ -13,4 +13,6 @@ __all__ = [
     "QualityCheck",
     "StageFacts",
     "quality_check",
+    "stage_check",
+    "undetermined",
 ]

@@ -1,7 +1,8 @@
 """The interface of checks: functions of facts and limits that yield judgements, without database access."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Effect, Outcome, Unknown
@@ -41,6 +42,7 @@ class Judgement:
 
 Limits = Mapping[str, float | None]
 Judge = Callable[[Facts, Limits], Iterator[Judgement]]
+StageJudge = Callable[[StageFacts, Facts, Limits], Iterator[Judgement]]
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,42 @@ def quality_check(
         return QualityCheck(title, (judge.__doc__ or "").partition("\n")[0], judge, limits, effect, unknown)
 
     return make
+
+
+def stage_check(
+    title: str, *limits: Limit, effect: Effect = Effect.BLOCK, unknown: Unknown = Unknown.BLOCK
+) -> Callable[[StageJudge], QualityCheck]:
+    """Turn a function of a stage into a check of every stage."""
+
+    def make(judge: StageJudge) -> QualityCheck:
+        @wraps(judge)
+        def every(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+            for stage in facts.stages:
+                yield from (replace(one, stage=stage) for one in judge(stage, facts, limits))
+
+        return quality_check(title, *limits, effect=effect, unknown=unknown)(every)
+
+    return make
+
+
+def undetermined(why: str, numbers: tuple[Number, ...] = (), subject: str = "") -> Judgement:
+    return Judgement(outcome=Outcome.UNKNOWN, why=why, numbers=numbers, subject=subject)
+
+
+def fraction(
+    value: float,
+    why: str,
+    numbers: tuple[Number, ...],
+    *,
+    warn: float | None = None,
+    fail: float | None = None,
+    subject: str = "",
+) -> Judgement:
+    """Judge a fraction that should be small."""
+    outcome, threshold = above(value, warn=warn, fail=fail)
+    return Judgement(
+        outcome=outcome, why=why, value=value, threshold=threshold, unit="part", numbers=numbers, subject=subject
+    )
 
 
 def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:

@@ -1,9 +1,10 @@
 """Checks of event and file counts: requested, read and written."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from apps.quality.checks.base import Judgement, Limit, Limits, Number, above, quality_check
+from apps.quality.checks.base import Judgement, Limit, Limits, Number, fraction, stage_check, undetermined
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Outcome, Unknown
 
@@ -33,102 +34,75 @@ def _limit(limits: Limits, part: float) -> float | None:
     return limits["most_off"] if part == 1 else limits["most_off_selected"]
 
 
-def _unknown(stage: StageFacts, why: str, numbers: tuple[Number, ...], subject: str = "") -> Judgement:
-    return Judgement(stage=stage, subject=subject, outcome=Outcome.UNKNOWN, why=why, numbers=numbers)
-
-
-@quality_check(
+@stage_check(
     "Requested events written",
     Limit("most_off", 0, "Allowed relative deviation of events written from events requested."),
     _SELECTED,
 )
-def events_delivered(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each stage has written the requested events; more than requested is a warning."""
-    for stage in facts.stages:
-        part = expected_part(stage)
-        if not stage.events_asked or part is None:
-            continue
-        expected = stage.events_asked * part
-        numbers: tuple[Number, ...] = (
-            Number("events requested", stage.events_asked),
-            Number("events written", stage.events_out),
-        )
-        numbers += () if part == 1 else (Number("part that passes", part),)
-        if stage.events_out is None:
-            yield _unknown(stage, "Its jobs did not report how many events they wrote.", numbers)
-            continue
-        off = _off(stage.events_out, expected)
-        outcome, threshold = above(off, warn=None, fail=_limit(limits, part))
-        if outcome is Outcome.FAILED and stage.events_out > expected:
-            outcome = Outcome.WARNED
-        why = f"{stage.events_out:,} events were written, {expected:,.0f} expected."
-        yield Judgement(
-            stage=stage, outcome=outcome, why=why, value=off, threshold=threshold, unit="part", numbers=numbers
-        )
+    part, written = expected_part(stage), stage.events_out
+    if not stage.events_asked or part is None:
+        return
+    numbers = (
+        Number("events requested", stage.events_asked),
+        Number("events written", written),
+        *([] if part == 1 else [Number("part that passes", part)]),
+    )
+    if written is None:
+        yield undetermined("Its jobs did not report how many events they wrote.", numbers)
+        return
+    expected = stage.events_asked * part
+    why = f"{written:,} events were written, {expected:,.0f} expected."
+    one = fraction(_off(written, expected), why, numbers, fail=_limit(limits, part))
+    is_surplus = one.outcome is Outcome.FAILED and written > expected
+    yield replace(one, outcome=Outcome.WARNED) if is_surplus else one
 
 
-@quality_check(
+@stage_check(
     "Events in = events out",
     Limit("most_off", 0, "Allowed relative deviation of events written from events read."),
     _SELECTED,
 )
-def events_kept(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each stage writes as many events as it reads, or the fraction that it selects."""
-    for stage in facts.stages:
-        before = facts.before(stage)
-        if before is None and not stage.input_dataset:
-            continue
-        read = stage.events_in
-        numbers = (Number("events read", read), Number("events written", stage.events_out))
-        if read is None or stage.events_out is None:
-            if stage.events_asked is None and before is None:
-                continue  # events are not counted at all here
+    before, read, written = facts.before(stage), stage.events_in, stage.events_out
+    if before is None and not stage.input_dataset:
+        return
+    numbers = (Number("events read", read), Number("events written", written))
+    if read is None or written is None:
+        if stage.events_asked is not None or before is not None:  # else events are not counted at all here
             what = "read" if read is None else "wrote"
-            yield _unknown(stage, f"Its jobs did not report how many events they {what}.", numbers)
-            continue
-        part = expected_part(stage)
-        if part is None:
-            few = stage.events_out <= read
-            why = f"{stage.events_out:,} of {read:,} events were selected."
-            yield Judgement(
-                stage=stage, outcome=Outcome.PASSED if few else Outcome.FAILED, why=why, numbers=numbers,
-                value=stage.events_out / read if read else None, unit="part",
-            )  # fmt: skip
-            continue
-        off = _off(stage.events_out, read * part)
-        outcome, threshold = above(off, warn=None, fail=_limit(limits, part))
-        why = f"{read:,} events were read and {stage.events_out:,} written" + (
-            "." if part == 1 else f", {read * part:,.0f} expected."
-        )
-        yield Judgement(
-            stage=stage, outcome=outcome, why=why, value=off, threshold=threshold, unit="part", numbers=numbers
-        )
+            yield undetermined(f"Its jobs did not report how many events they {what}.", numbers)
+        return
+    part = expected_part(stage)
+    if part is None:
+        outcome = Outcome.PASSED if written <= read else Outcome.FAILED
+        why = f"{written:,} of {read:,} events were selected."
+        value = written / read if read else None
+        yield Judgement(outcome=outcome, why=why, numbers=numbers, value=value, unit="part")
+        return
+    why = f"{read:,} events were read and {written:,} written"
+    why += "." if part == 1 else f", {read * part:,.0f} expected."
+    yield fraction(_off(written, read * part), why, numbers, fail=_limit(limits, part))
 
 
-@quality_check(
+@stage_check(
     "Nothing lost between stages",
     Limit("most_off", 0, "Allowed relative deviation of what a stage reads from what the previous one wrote."),
     unknown=Unknown.PASS,
 )
-def handed_on(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+def handed_on(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each stage has read all files and events written by the previous one."""
-    for stage in facts.stages:
-        before = facts.before(stage)
-        if before is None:
-            continue
-        for what, written, read in (
-            ("files", before.files_out, stage.files_in),
-            ("events", before.events_out, stage.events_in),
-        ):
-            numbers = (Number(f"{what} written by {before.name}", written), Number(f"{what} read", read))
-            if written is None or read is None:
-                who = before.name if written is None else "its jobs"
-                yield _unknown(stage, f"The number of {what} was not reported by {who}.", numbers, what)
-                continue
-            off = _off(read, written)
-            outcome, threshold = above(off, warn=None, fail=limits["most_off"])
+    before = facts.before(stage)
+    if before is None:
+        return
+    for what in ("files", "events"):
+        written, read = getattr(before, f"{what}_out"), getattr(stage, f"{what}_in")
+        numbers = (Number(f"{what} written by {before.name}", written), Number(f"{what} read", read))
+        if written is None or read is None:
+            who = before.name if written is None else "its jobs"
+            yield undetermined(f"The number of {what} was not reported by {who}.", numbers, what)
+        else:
             why = f"{before.name} wrote {written:,} {what}, {read:,} were read."
-            yield Judgement(
-                stage=stage, subject=what, outcome=outcome, why=why, value=off, threshold=threshold, unit="part",
-                numbers=numbers,
-            )  # fmt: skip
+            yield fraction(_off(read, written), why, numbers, fail=limits["most_off"], subject=what)

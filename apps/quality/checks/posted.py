@@ -1,14 +1,25 @@
 """Checks of posts: histograms against their references, and results of external tools."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from apps.quality.checks.base import Judgement, Limit, Limits, Number, above, below, quality_check
+from apps.quality.checks.base import (
+    Judgement,
+    Limit,
+    Limits,
+    Number,
+    above,
+    below,
+    quality_check,
+    stage_check,
+    undetermined,
+)
 from apps.quality.checks.facts import Facts, Histogram, StageFacts
 from apps.quality.checks.statistics import chi_square, chi_square_probability, kolmogorov_distance
 from apps.quality.enums import Outcome
 
 
-@quality_check(
+@stage_check(
     "Histograms agree with their references",
     Limit("warn_probability", 0.05, "A lower chi² probability is a warning."),
     Limit("least_probability", 0.001, "A lower chi² probability fails."),
@@ -16,21 +27,18 @@ from apps.quality.enums import Outcome
     Limit("least_entries", 20, "Histograms with fewer entries are unknown."),
     Limit("wanted", 0, "Number of histograms required for each stage."),
 )
-def histograms(facts: Facts, limits: Limits) -> Iterator[Judgement]:
+def histograms(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each histogram has the shape of its reference, by chi² and Kolmogorov distance."""
-    for stage in facts.stages:
-        wanted = int(limits["wanted"] or 0)
-        if len(stage.histograms) < wanted:
-            why = f"{len(stage.histograms)} of {wanted} histograms were posted."
-            yield Judgement(
-                stage=stage, subject="number of histograms", outcome=Outcome.UNKNOWN, why=why, threshold=wanted,
-                value=len(stage.histograms),
-            )  # fmt: skip
-        for one in stage.histograms:
-            yield _compare(stage, one, limits)
+    wanted, count = int(limits["wanted"] or 0), len(stage.histograms)
+    if count < wanted:
+        why = f"{count} of {wanted} histograms were posted."
+        missing = undetermined(why, subject="number of histograms")
+        yield replace(missing, value=count, threshold=wanted)
+    for one in stage.histograms:
+        yield replace(_compare(one, limits), subject=one.name)
 
 
-def _compare(stage: StageFacts, one: Histogram, limits: Limits) -> Judgement:
+def _compare(one: Histogram, limits: Limits) -> Judgement:
     entries = (sum(one.reference), sum(one.observed))
     numbers: tuple[Number, ...] = (
         Number("entries of the reference", entries[0]),
@@ -39,7 +47,7 @@ def _compare(stage: StageFacts, one: Histogram, limits: Limits) -> Judgement:
     )
     if min(entries) < (limits["least_entries"] or 0) or min(entries) <= 0:
         why = f"Too few entries to compare: {entries[1]:,.0f} observed, {entries[0]:,.0f} in the reference."
-        return Judgement(stage=stage, subject=one.name, outcome=Outcome.UNKNOWN, why=why, numbers=numbers)
+        return undetermined(why, numbers)
     chi2, freedom = chi_square(one.reference, one.observed)
     probability = chi_square_probability(chi2, freedom)
     distance = kolmogorov_distance(one.reference, one.observed)
@@ -49,18 +57,13 @@ def _compare(stage: StageFacts, one: Histogram, limits: Limits) -> Judgement:
         Number("probability of chi²", float(f"{probability:.4g}")),
         Number("Kolmogorov distance", round(distance, 6)),
     )
-    by_chi, limit = below(probability, warn=limits["warn_probability"], fail=limits["least_probability"])
+    value, unit = float(f"{probability:.6g}"), "probability"
+    outcome, threshold = below(probability, warn=limits["warn_probability"], fail=limits["least_probability"])
     by_distance, most = above(distance, warn=None, fail=limits["most_distance"])
-    why = f"chi² is {chi2:.4g} of {freedom} degrees of freedom, probability {probability:.3g}; distance {distance:.3g}."
     if by_distance is Outcome.FAILED:
-        return Judgement(
-            stage=stage, subject=one.name, outcome=by_distance, why=why, value=distance, threshold=most,
-            unit="distance", numbers=numbers,
-        )  # fmt: skip
-    return Judgement(
-        stage=stage, subject=one.name, outcome=by_chi, why=why, value=float(f"{probability:.6g}"), threshold=limit,
-        unit="probability", numbers=numbers,
-    )  # fmt: skip
+        outcome, value, threshold, unit = by_distance, distance, most, "distance"
+    why = f"chi² is {chi2:.4g} of {freedom} degrees of freedom, probability {probability:.3g}; distance {distance:.3g}."
+    return Judgement(outcome=outcome, why=why, value=value, threshold=threshold, unit=unit, numbers=numbers)
 
 
 @quality_check(
