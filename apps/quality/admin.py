@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.accounts.admin import user_of
-from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.admin import PortalAdmin, register_read_only
 from apps.quality.checks.registry import checks
 from apps.quality.domain.thresholds import problems_of, save_thresholds
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityResult, QualityRun, Thresholds, Waiver
@@ -54,54 +54,27 @@ class ThresholdsAdmin(PortalAdmin):
 
     def save_model(self, request: HttpRequest, obj: Thresholds, form: Any, change: bool) -> None:
         given = form.cleaned_data
-        row = save_thresholds(
-            check=given["check_name"],
-            workflow=given["workflow"],
-            experiment=given["experiment"],
-            effect=given["effect"],
-            unknown=given["unknown"],
-            limits=given["limits"] or {},
-            reason=given["reason"],
-            by=user_of(request),
-            at=timezone.now(),
-        )
+        given |= {"check": given.pop("check_name"), "limits": given["limits"] or {}}
+        row = save_thresholds(**given, by=user_of(request), at=timezone.now())
         obj.pk, obj.at, obj.by = row.pk, row.at, row.by
 
 
-@admin.register(QualityRun)
-class QualityRunAdmin(ReadOnlyAdmin):
-    list_display = ["request", "number", "state", "asked_at", "asked_by", "judged_at"]
-    list_filter = ["state"]
-    search_fields = ["request__key"]
-
-
-@admin.register(QualityResult)
-class QualityResultAdmin(ReadOnlyAdmin):
-    list_display = ["run", "stage_name", "check_name", "subject", "outcome", "value", "threshold", "why"]
-    list_filter = ["outcome", "check_name"]
-    search_fields = ["run__request__key"]
-    ordering = ["-pk"]
-
-
-@admin.register(Waiver)
-class WaiverAdmin(ReadOnlyAdmin):
-    list_display = ["request", "stage_name", "check_name", "subject", "by", "at", "reason", "withdrawn_at"]
-    search_fields = ["request__key"]
-    ordering = ["-pk"]
-
-
-@admin.register(OutputFile)
-class OutputFileAdmin(ReadOnlyAdmin):
-    list_display = ["name", "stage", "size_bytes", "events", "key", "at", "by"]
-    search_fields = ["name"]
-
-
-@admin.register(HistogramPair)
-class HistogramPairAdmin(ReadOnlyAdmin):
-    list_display = ["name", "stage", "at", "by"]
-
-
-@admin.register(ExternalResult)
-class ExternalResultAdmin(ReadOnlyAdmin):
-    list_display = ["name", "request", "outcome", "at", "by"]
-    search_fields = ["request__key", "name"]
+register_read_only(
+    QualityRun, "request number state asked_at asked_by judged_at", search="request__key", filters=["state"]
+)
+register_read_only(
+    QualityResult,
+    "run stage_name check_name subject outcome value threshold why",
+    search="run__request__key",
+    filters=["outcome", "check_name"],
+    ordering=["-pk"],
+)
+register_read_only(
+    Waiver,
+    "request stage_name check_name subject by at reason withdrawn_at",
+    search="request__key",
+    ordering=["-pk"],
+)
+register_read_only(OutputFile, "name stage size_bytes events key at by", search="name")
+register_read_only(HistogramPair, "name stage at by")
+register_read_only(ExternalResult, "name request outcome at by", search="request__key name")

@@ -77,11 +77,9 @@ class QualityRun(models.Model):
         return f"{self.request_id}: run {self.number}"
 
 
-class QualityResult(models.Model):
-    """The result of one check for a stage or the request; equal results have equal `digest`."""
+class Finding(models.Model):
+    """What a check found for a stage or the request; equal findings have equal `digest`."""
 
-    run = models.ForeignKey(QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False)
-    place = models.PositiveIntegerField(help_text="Position on the page.")
     position = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="Position of the stage. Empty: whole request."
     )
@@ -89,14 +87,25 @@ class QualityResult(models.Model):
     check_name = models.CharField("check", max_length=64)
     title = models.CharField(max_length=200)
     subject = models.CharField(max_length=MAX_NAME, blank=True, help_text="The item, if a check looks at several.")
+    why = models.TextField()
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        abstract = True
+
+
+class QualityResult(Finding):
+    """The result of one check, with its waiver in force as set by `quality.domain.standing`."""
+
+    run = models.ForeignKey(QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False)
+    place = models.PositiveIntegerField(help_text="Position on the page.")
     outcome = models.CharField(max_length=8, choices=Outcome)
     blocks = models.BooleanField(help_text="The request cannot be closed unless this is waived.")
     value = models.FloatField(null=True, blank=True)
     threshold = models.FloatField(null=True, blank=True)
     unit = models.CharField(max_length=16, blank=True)
-    why = models.TextField()
     numbers = models.JSONField(default=list, blank=True)
-    digest = models.CharField(max_length=64)
+    waiver: "Waiver | None" = None
 
     class Meta:
         ordering = ["run", "place"]
@@ -117,8 +126,12 @@ class QualityResult(models.Model):
     def stage_title(self) -> str:
         return "Whole request" if self.position is None else f"{self.position + 1} {self.stage_name}"
 
+    @property
+    def is_open(self) -> bool:
+        return self.blocks and self.waiver is None
 
-class Waiver(models.Model):
+
+class Waiver(Finding):
     """A person's waiver of one result. It does not apply to a result with other contents.
 
     `made_by` and `sent_by` are the requesters at that time; a constraint keeps them from waiving.
@@ -126,13 +139,6 @@ class Waiver(models.Model):
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="waivers")
     run_number = models.PositiveIntegerField()
-    position = models.PositiveSmallIntegerField(null=True, blank=True)
-    stage_name = models.CharField(max_length=64, blank=True)
-    check_name = models.CharField("check", max_length=64)
-    title = models.CharField(max_length=200)
-    subject = models.CharField(max_length=MAX_NAME, blank=True)
-    why = models.TextField(help_text="Text of the result.")
-    digest = models.CharField(max_length=64)
     in_part = models.BooleanField(default=False, help_text="Close the request as partially done.")
     reason = models.TextField()
     at = models.DateTimeField()

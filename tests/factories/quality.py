@@ -74,10 +74,7 @@ class Produced:
         return Request.objects.select_related("experiment", "workflow__type").get(pk=self.request.pk)
 
     def said(self) -> dict[tuple[int | None, str, str], str]:
-        return {
-            (one.result.position, one.result.check_name, one.result.subject): one.result.outcome
-            for one in self.standing().rated
-        }
+        return {(one.position, one.check_name, one.subject): one.outcome for one in self.standing().results}
 
     def kinds(self) -> list[str]:
         return [event.kind for event in events_of(self.request)]

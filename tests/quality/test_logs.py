@@ -22,9 +22,9 @@ def test_known_error_in_a_job_that_ended_well_is_found(produced, tmp_path, setti
     write_logs(tmp_path, settings, BAD, "all well\n")
     standing = produced.judge()
     assert produced.said()[1, "log_errors", ""] == "failed"
-    (one,) = [one for one in standing.open if one.result.check_name == "log_errors"]
-    assert "1 of 2 logs of completed jobs contain a known error" in one.result.why
-    assert "503 Service Unavailable" in one.result.why
+    (one,) = [one for one in standing.open if one.check_name == "log_errors"]
+    assert "1 of 2 logs of completed jobs contain a known error" in one.why
+    assert "503 Service Unavailable" in one.why
     assert produced.settle() == "data_quality"
 
 

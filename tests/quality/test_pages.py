@@ -9,6 +9,7 @@ from apps.core.domain.events import publish
 from apps.quality.domain.overview import waiting_for_quality
 from apps.quality.domain.runs import ask_for_run
 from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.quality.web import views
 from apps.quality.web.templatetags.quality import measured
 from tests.factories.quality import LATER
 
@@ -55,7 +56,7 @@ def test_results_are_shown_by_stage_with_numbers_and_thresholds(produced, liaiso
 
 def test_approver_waives_and_withdraws(produced, approver, browse):
     opened = produced.judge().open
-    client, one = browse(approver), opened[0].result
+    client, one = browse(approver), opened[0]
     assert "Waive result" in text(client.get(url("request", produced), {"waive": one.pk}))
     refused = client.post(url("waive", produced), {"result": one.pk, "reason": " "})
     assert (refused.status_code, "This field is required." in text(refused)) == (400, True)
@@ -70,7 +71,7 @@ def test_approver_waives_and_withdraws(produced, approver, browse):
 
 
 def test_waiver_of_a_result_of_before_is_refused_with_a_message(produced, approver, browse):
-    old = produced.judge().open[0].result
+    old = produced.judge().open[0]
     produced.report(1, events_out=9)
     produced.judge()
     page = text(browse(approver).post(url("waive", produced), {"result": old.pk, "reason": "x"}, follow=True))
@@ -80,7 +81,7 @@ def test_waiver_of_a_result_of_before_is_refused_with_a_message(produced, approv
 
 @pytest.mark.parametrize("name", ["waive", "withdraw"])
 def test_liaison_and_shifter_may_not_sign(name, produced, liaison, shifter, browse):
-    one = produced.judge().open[0].result
+    one = produced.judge().open[0]
     for by in (liaison, shifter):
         sent = {"result": one.pk, "waiver": 1, "reason": "x"}
         assert browse(by).post(url(name, produced), sent).status_code == 403
@@ -126,7 +127,7 @@ def test_list_of_those_that_wait_is_paged_by_how_long_they_do(produced, make, sh
     others = [make().request for _ in range(2)]
     publish(kind="request.review", target=produced.request, by="x", at=LATER, new="data_quality")  # it comes again
     keys = [others[0].key, others[1].key, produced.request.key]
-    monkeypatch.setattr(waiting_for_quality, "__kwdefaults__", {"after": 0, "size": 2})
+    monkeypatch.setattr(views, "PAGE", 2)
     client, address = browse(shifter), reverse("quality:waiting")
     first, rest, beyond = (text(client.get(f"{address}{query}")) for query in ("", "?after=2", "?after=9"))
     assert re.findall("NOVA-[0-9]{4}(?= )", first) == keys[:2]
@@ -144,11 +145,11 @@ def test_waiver_of_one_request_counts_for_no_other(produced, make, shifter):
             run_number=1,
             made_by=other.liaison,
             reason="x",
-            digest=one.result.digest,
+            digest=one.digest,
             by=shifter,
             at=LATER,
         )
-    opened = {row.request.pk: row.open for row in waiting_for_quality(shifter).rows}
+    opened = {row.pk: row.open for row in waiting_for_quality(shifter)}
     assert opened == {produced.request.pk: left, other.request.pk: 0}
 
 

@@ -41,8 +41,8 @@ def test_files_that_two_jobs_or_two_requests_name_are_found(produced, make, nova
     produced.judge()
     said = produced.said()
     assert said[0, "duplicates", "files"] == said[0, "file_sizes", ""] == "failed"
-    (why,) = [one.result.why for one in produced.standing().rated if one.result.subject == "files"
-              and one.result.check_name == "duplicates" and one.result.position == 0]  # fmt: skip
+    (why,) = [one.why for one in produced.standing().results if one.subject == "files"
+              and one.check_name == "duplicates" and one.position == 0]  # fmt: skip
     assert why == f"Listed more than once: a, b ({other.request.key})."
 
 

@@ -9,7 +9,6 @@ from rest_framework import serializers
 
 from apps.production.domain.reasons import MAX_REASON
 from apps.quality.domain.posts import FILES_A_POST, MAX_WHY, MOST_BINS
-from apps.quality.domain.standing import Rated
 from apps.quality.enums import External
 from apps.quality.models import ExternalResult, HistogramPair, QualityResult, QualityRun, Waiver
 
@@ -133,8 +132,7 @@ class ResultReader(serializers.ModelSerializer[QualityResult]):
 
     check = serializers.CharField(source="check_name")
     numbers = NumberReader(many=True)
-    is_open = serializers.SerializerMethodField()
-    waiver = serializers.SerializerMethodField()
+    waiver = serializers.IntegerField(source="waiver.pk", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = QualityResult
@@ -142,17 +140,6 @@ class ResultReader(serializers.ModelSerializer[QualityResult]):
             *("id", "position", "stage_name", "check", "title", "subject", "outcome", "blocks", "is_open", "value"),
             *("threshold", "unit", "why", "numbers", "waiver"),
         ]
-
-    def _rated(self, result: QualityResult) -> Rated:
-        rated: Rated = self.context["rated"][result.pk]
-        return rated
-
-    def get_is_open(self, result: QualityResult) -> bool:
-        return self._rated(result).is_open
-
-    def get_waiver(self, result: QualityResult) -> int | None:
-        waiver = self._rated(result).waiver
-        return waiver.pk if waiver else None
 
 
 class RunReader(serializers.ModelSerializer[QualityRun]):
@@ -166,8 +153,8 @@ class RunReader(serializers.ModelSerializer[QualityRun]):
 class StandingReader(serializers.Serializer[Any]):
     """Data quality of a request: the newest run, the results of the newest evaluated run, and all waivers."""
 
-    request = serializers.CharField()
-    state = serializers.CharField()
+    request = serializers.CharField(source="request.key")
+    state = serializers.CharField(source="request.state")
     passes = serializers.BooleanField(help_text="The request can be closed.")
     is_stale = serializers.BooleanField(help_text="Reports or thresholds have changed: the checks will run again.")
     run = RunReader(allow_null=True)

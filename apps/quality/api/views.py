@@ -12,20 +12,8 @@ from apps.accounts.api import ApiRequest, command
 from apps.production.api.routes import OfRequests
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
-from apps.quality.api.serializers import (
-    AgainWriter,
-    ExternalReader,
-    FilesWriter,
-    HistogramReader,
-    HistogramWriter,
-    PostedReader,
-    ResultWriter,
-    StandingReader,
-    WaiveWriter,
-    WithdrawWaiverWriter,
-)
+from apps.quality.api import serializers
 from apps.quality.domain import posts, runs
-from apps.quality.domain.overview import waivers_of
 from apps.quality.domain.standing import standing_of
 from apps.quality.models import HistogramPair
 from apps.quality.permissions import may_run
@@ -34,7 +22,7 @@ from apps.quality.permissions import may_run
 class QualityViewSet(OfRequests):
     """Data quality of requests."""
 
-    serializer_class = StandingReader
+    serializer_class = serializers.StandingReader
 
     def get_object(self) -> Request:
         """Return the request. Users who may not waive or post are refused before their body is parsed."""
@@ -46,70 +34,65 @@ class QualityViewSet(OfRequests):
             raise PermissionDenied("Only liaisons of the experiment, approvers and shifters can do this.")
         return wanted
 
-    def answer(self, done: Any, reader: Any = StandingReader, code: int = 200) -> Response:
+    def answer(self, done: Any, reader: Any = serializers.StandingReader, code: int = 200) -> Response:
         """Answer with what was stored, or with the data quality of the request."""
         if not isinstance(done, Request):
             return super().answer(done, reader, code)
         done.refresh_from_db(fields=["state"])
-        standing = standing_of(done)
-        told = {
-            "request": done.key,
-            "state": done.state,
-            "passes": standing.passes,
-            "is_stale": standing.is_stale,
-            "run": standing.run,
-            "results": [one.result for one in standing.rated],
-            "waivers": waivers_of(done),
-        }
-        rated = {one.result.pk: one for one in standing.rated}
-        return Response(StandingReader(told, context={"rated": rated}).data)
+        return super().answer(standing_of(done), serializers.StandingReader)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the data quality of a request: the results of its newest run and all waivers."""
         return self.answer(self.get_object())
 
-    @command(AgainWriter, StandingReader)
+    @command(serializers.AgainWriter, serializers.StandingReader)
     def again(self, wanted: Request, **given: Any) -> None:
         """Run the checks again; they also run automatically when something is reported."""
         runs.ask_for_run(request=wanted, **given)
 
-    @command(WaiveWriter, StandingReader)
+    @command(serializers.WaiveWriter, serializers.StandingReader)
     def waive(self, wanted: Request, **given: Any) -> None:
         """Waive a result; allowed for approvers who neither created, edited nor submitted the request."""
         runs.waive_result(request=wanted, **given)
 
-    @command(WithdrawWaiverWriter, StandingReader, url_path="withdraw-waiver")
+    @command(serializers.WithdrawWaiverWriter, serializers.StandingReader, url_path="withdraw-waiver")
     def withdraw_waiver(self, wanted: Request, **given: Any) -> None:
         """Withdraw a waiver while the request is open."""
         runs.withdraw_waiver(request=wanted, **given)
 
-    @command(FilesWriter, PostedReader)
+    @command(serializers.FilesWriter, serializers.PostedReader)
     def files(self, wanted: Request, *, stage: int, files: list[dict[str, Any]], **given: Any) -> dict[str, int]:
         """Post the files of a job with their sizes; posting the same `key` again replaces them."""
         named = [posts.NamedFile(**one) for one in files]
         return {"noted": posts.name_files(stage=self._stage(wanted, stage), files=named, **given)}
 
-    @extend_schema(methods=["get"], responses=HistogramReader(many=True))
-    @extend_schema(methods=["post"], request=HistogramWriter, responses={200: HistogramReader, 201: HistogramReader})
+    @extend_schema(methods=["get"], responses=serializers.HistogramReader(many=True))
+    @extend_schema(
+        methods=["post"],
+        request=serializers.HistogramWriter,
+        responses={200: serializers.HistogramReader, 201: serializers.HistogramReader},
+    )
     @action(detail=True, methods=["get", "post"])
     def histograms(self, request: ApiRequest, key: str) -> Response:
         """List the histograms, or post one with its reference; posting the same name again replaces it."""
         wanted = self.get_object()
         if request.method != "POST":
             rows = HistogramPair.objects.filter(stage__request=wanted).order_by("stage", "name")
-            return Response(HistogramReader(rows, many=True).data)
-        given = self.given(HistogramWriter)
+            return Response(serializers.HistogramReader(rows, many=True).data)
+        given = self.given(serializers.HistogramWriter)
         row, is_new = posts.post_histogram(**{**given, "stage": self._stage(wanted, given["stage"])})
-        return self.answer(row, HistogramReader, 201 if is_new else 200)
+        return self.answer(row, serializers.HistogramReader, 201 if is_new else 200)
 
-    @extend_schema(request=ResultWriter, responses={200: ExternalReader, 201: ExternalReader})
+    @extend_schema(
+        request=serializers.ResultWriter, responses={200: serializers.ExternalReader, 201: serializers.ExternalReader}
+    )
     @action(detail=True, methods=["post"])
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post a result of an external tool; posting the same name again replaces it."""
-        wanted, given = self.get_object(), self.given(ResultWriter)
+        wanted, given = self.get_object(), self.given(serializers.ResultWriter)
         stage = self._stage(wanted, given["stage"]) if given["stage"] else None
         row, is_new = posts.post_result(request=wanted, **{**given, "stage": stage})
-        return self.answer(row, ExternalReader, 201 if is_new else 200)
+        return self.answer(row, serializers.ExternalReader, 201 if is_new else 200)
 
     def _stage(self, wanted: Request, number: int) -> Stage:
         stages = Stage.objects.select_related("request__experiment").filter(request=wanted)

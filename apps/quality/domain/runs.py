@@ -19,10 +19,18 @@ from apps.quality.checks.registry import checks
 from apps.quality.domain.evaluation import evaluate
 from apps.quality.domain.facts import ask_catalogue, gather, inputs_of
 from apps.quality.domain.log_samples import look_at_logs
-from apps.quality.domain.standing import Standing, arrival_of, current_run, has_news, standing_of, waivers_for
+from apps.quality.domain.standing import (
+    Standing,
+    arrival_of,
+    current_run,
+    has_news,
+    results_of,
+    standing_of,
+    waivers_of,
+)
 from apps.quality.domain.thresholds import settings_for
 from apps.quality.enums import Outcome, RunState
-from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.quality.models import Finding, QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
 
 #: Minimum time between runs caused by jobs that finish late; a run on demand starts at once.
@@ -83,21 +91,18 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
         run.state, run.judged_at, run.inputs, run.totals_at = RunState.JUDGED, at, inputs, totals_as_of()
         run.thresholds = [setting.plain() for setting in settings.values()]
         run.save()
-        _publish_run(request, run, results, before, at)
+        _publish_run(request, run, before, at)
     return run
 
 
-def _publish_run(
-    request: Request, run: QualityRun, results: list[QualityResult], before: QualityRun | None, at: datetime
-) -> None:
+def _publish_run(request: Request, run: QualityRun, before: QualityRun | None, at: datetime) -> None:
     """Publish the event of a run, unless the previous run of this stay had the same results."""
-    digests = [result.digest for result in results]
-    same = before is not None and before.arrival == run.arrival
-    if same and before and list(before.results.order_by("place").values_list("digest", flat=True)) == digests:
+    results = results_of(run, waivers_of(request))
+    seen = list(before.results.values_list("digest", flat=True)) if before and before.arrival == run.arrival else None
+    if seen == [result.digest for result in results]:
         return
     counts = {outcome.value: sum(result.outcome == outcome for result in results) for outcome in Outcome}
-    held = waivers_for(request.pk, digests)
-    opened = [result for result in results if result.blocks and result.digest not in held]
+    opened = [result for result in results if result.is_open]
     data = {
         "run": run.number,
         "counts": counts,
@@ -108,8 +113,8 @@ def _publish_run(
     publish(kind=kind, target=request, by=PORTAL, at=at, new="open" if opened else "passed", data=data)
 
 
-def _named(result: QualityResult | Waiver) -> str:
-    words = [result.stage_name, result.title, result.subject]
+def _named(found: Finding) -> str:
+    words = [found.stage_name, found.title, found.subject]
     return ": ".join(word for word in words if word)[:300]
 
 
@@ -125,32 +130,29 @@ def waive_result(
     text = checked_reason(reason)
     request = _locked(request)
     standing = standing_of(request)
-    one = next((one for one in standing.rated if one.result.pk == result), None)
+    one = next((one for one in standing.results if one.pk == result), None)
     if not standing.is_judged or one is None or standing.run != standing.shown:
         raise InvalidTransition(f"{request}: the checks have run again since. Review the new results.")
-    if not one.result.blocks:
-        raise InvalidTransition(f"{request}: “{one.result.title}” needs no waiver.")
+    if not one.blocks:
+        raise InvalidTransition(f"{request}: “{one.title}” needs no waiver.")
     if one.waiver:
-        raise InvalidTransition(f"{request}: “{one.result.title}” was already waived by {one.waiver.by}.")
+        raise InvalidTransition(f"{request}: “{one.title}” was already waived by {one.waiver.by}.")
     waiver = Waiver(
         request=request,
-        run_number=one.result.run.number,
+        run_number=one.run.number,
         in_part=in_part,
         reason=text,
         at=at,
         by=by,
         made_by=request.created_by,
         sent_by=request.submitted_by,
-        **{
-            name: getattr(one.result, name)
-            for name in ("position", "stage_name", "check_name", "title", "subject", "why", "digest")
-        },
+        **{field.name: getattr(one, field.name) for field in Finding._meta.fields},
     )
     try:
         with transaction.atomic():
             waiver.save()
     except IntegrityError:
-        raise InvalidTransition(f"{request}: “{one.result.title}” was just waived by someone else.") from None
+        raise InvalidTransition(f"{request}: “{one.title}” was just waived by someone else.") from None
     data = {"waiver": waiver.pk, "check": _named(waiver), "said": waiver.why[:500], "in_part": in_part}
     publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
     enqueue("apps.quality.tasks.check_request", request_id=request.pk)

@@ -18,39 +18,29 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Rated:
-    """A result and its waiver, if any."""
-
-    result: QualityResult
-    waiver: Waiver | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.result.blocks and self.waiver is None
-
-
-@dataclass(frozen=True)
 class Standing:
     """The data quality of a request. `run` is the newest run of this stay in data quality.
 
-    `shown` is the newest evaluated one; it may be older than `run` while that is queued.
+    `shown` is the newest evaluated one, with its `results`; it may be older than `run` while that is queued.
     """
 
+    request: Request
     run: QualityRun | None
     shown: QualityRun | None
-    rated: tuple[Rated, ...] = ()
+    results: tuple[QualityResult, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
     is_stale: bool = False
     is_waiting: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     accepted: tuple[StageAcceptance, ...] = ()
 
     @property
-    def open(self) -> list[Rated]:
-        return [one for one in self.rated if one.is_open]
+    def open(self) -> list[QualityResult]:
+        return [one for one in self.results if one.is_open]
 
     @property
-    def waived(self) -> list[Rated]:
-        return [one for one in self.rated if one.result.blocks and one.waiver is not None]
+    def waived(self) -> list[QualityResult]:
+        return [one for one in self.results if one.waiver]
 
     @property
     def is_judged(self) -> bool:
@@ -71,11 +61,13 @@ def standing_of(request: Request) -> Standing:
     """Return the data quality of a request, in a few queries."""
     run = current_run(request)
     judged = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
-    rated = rate(judged) if judged else ()
+    waivers = waivers_of(request)
+    results = results_of(judged, waivers) if judged else []
     stale = request.state == RequestState.DATA_QUALITY and run is not None and run == judged and is_stale(run, request)
-    counts = {outcome.value: sum(one.result.outcome == outcome for one in rated) for outcome in Outcome}
+    counts = {outcome.value: sum(one.outcome == outcome for one in results) for outcome in Outcome}
     waiting = request.state == RequestState.DATA_QUALITY and (run is None or run != judged)
-    return Standing(run, judged, tuple(rated), stale, waiting, counts, tuple(acceptances_of([request]).values()))
+    accepted = tuple(acceptances_of([request]).values())
+    return Standing(request, run, judged, tuple(results), tuple(waivers), stale, waiting, counts, accepted)
 
 
 def current_run(request: Request) -> QualityRun | None:
@@ -91,16 +83,20 @@ def arrival_of(request: Request) -> int:
     return events_of(request).filter(new=RequestState.DATA_QUALITY).values_list("pk", flat=True).last() or 0
 
 
-def rate(run: QualityRun) -> list[Rated]:
+def results_of(run: QualityRun, waivers: Iterable[Waiver]) -> list[QualityResult]:
     """Return the results of a run, each with its waiver."""
-    results = list(run.results.order_by("place"))
-    waivers = waivers_for(run.request_id, [result.digest for result in results if result.blocks])
-    return [Rated(result, waivers.get(result.digest)) for result in results]
+    results, in_force = (
+        list(run.results.order_by("place")),
+        {one.digest: one for one in waivers if not one.withdrawn_at},
+    )
+    for result in results:
+        result.waiver = in_force.get(result.digest) if result.blocks else None
+    return results
 
 
-def waivers_for(request_id: int, digests: Iterable[str]) -> dict[str, Waiver]:
-    held = Waiver.objects.filter(request=request_id, withdrawn_at=None, digest__in=list(digests))
-    return {waiver.digest: waiver for waiver in held.select_related("by")}
+def waivers_of(request: Request) -> list[Waiver]:
+    """Return all waivers, including withdrawn ones and those whose result has changed."""
+    return list(Waiver.objects.filter(request=request).select_related("by"))
 
 
 def is_stale(run: QualityRun, request: Request) -> bool:
@@ -127,7 +123,7 @@ def refusal_to_close(step: Transition, request: Request) -> str:
     if standing.is_stale:
         return "reports or thresholds have changed. The checks must run again first."
     if standing.open:
-        titles = list(dict.fromkeys(f"“{one.result.title}”" for one in standing.open))
+        titles = list(dict.fromkeys(f"“{one.title}”" for one in standing.open))
         more = f" and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
         return f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result with a reason."
     if step.new == RequestState.DONE and standing.accepted:

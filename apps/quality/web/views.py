@@ -1,6 +1,6 @@
 """Data quality of a request: card, results by stage, waivers; and the list of requests in data quality."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -17,19 +17,22 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 from apps.quality.domain import runs
-from apps.quality.domain.overview import runs_of, waiting_for_quality, waivers_of
-from apps.quality.domain.standing import rate, standing_of, thresholds_changed
-from apps.quality.models import QualityRun
+from apps.quality.domain.overview import runs_of, waiting_for_quality
+from apps.quality.domain.standing import results_of, standing_of, thresholds_changed
+from apps.quality.models import QualityResult, QualityRun
 from apps.quality.permissions import may_run, may_waive
 from apps.quality.web.forms import WaiveForm, WithdrawForm
+
+#: Requests per page of the list.
+PAGE = 50
 
 
 @require_safe
 def waiting(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests in data quality; `?after=50` skips the first 50."""
-    after = number_in(request.GET, "after") or 0
-    part = waiting_for_quality(request.user, after=after)
-    return render(request, "quality/waiting.html", {"part": part, "after": after})
+    after, found = number_in(request.GET, "after") or 0, waiting_for_quality(request.user)
+    context = {"after": after, "next_after": after + PAGE, "total": found.count(), "rows": found[after : after + PAGE]}
+    return render(request, "quality/waiting.html", context)
 
 
 @require_safe
@@ -80,35 +83,29 @@ def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> H
     }
     if request.htmx:
         return render(request, "quality/_card.html", context)
-    rated = standing.rated
+    results: Sequence[QualityResult] = standing.results
     if "run" in request.GET:
         judged = QualityRun.objects.filter(request=wanted, judged_at__isnull=False)
         context["shown"] = get_object_or_404(judged, number=number_in(request.GET, "run"))
-        rated = tuple(rate(context["shown"]))
+        results = results_of(context["shown"], standing.waivers)
         context["may_waive"] = waives and context["shown"] == standing.run
     context |= {
-        "rated": rated,
+        "results": results,
         "runs": runs_of(wanted),
-        "waivers": waivers_of(wanted),
         "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], wanted),
-        **_forms(request, rated, context["may_waive"], form),
+        **_forms(request, results, context["may_waive"], form),
     }
     return render(request, "quality/request.html", context, status=status)
 
 
-def _forms(request: AuthenticatedRequest, rated: Any, waives: bool, form: Any) -> dict[str, Any]:
+def _forms(request: AuthenticatedRequest, results: Iterable[QualityResult], waives: bool, form: Any) -> dict[str, Any]:
     """Return the open form: to waive a result (`?waive=`) or to withdraw a waiver (`?withdraw=`)."""
-    if not waives:
-        return {}
     asked = form.data if form is not None else request.GET
-    results = {str(one.result.pk): one for one in rated}
-    chosen = results.get(asked.get("waive") or asked.get("result", ""))
-    if chosen is not None and chosen.is_open:
-        form = form or WaiveForm(initial={"result": chosen.result.pk})
-        return {"signing": "waive", "form": form, "chosen": chosen}
-    number = asked.get("withdraw") or asked.get("waiver", "")
-    signed = next((one for one in rated if one.waiver and str(one.waiver.pk) == number), None)
-    if signed is not None:
-        form = form or WithdrawForm(initial={"waiver": signed.waiver.pk})
-        return {"signing": "withdraw", "form": form, "chosen": signed}
+    result = asked.get("waive") or asked.get("result", "")
+    waiver = asked.get("withdraw") or asked.get("waiver", "")
+    for one in results if waives else ():
+        if one.is_open and str(one.pk) == result:
+            return {"signing": "waive", "chosen": one, "form": form or WaiveForm(initial={"result": one.pk})}
+        if one.waiver and str(one.waiver.pk) == waiver:
+            return {"signing": "withdraw", "chosen": one, "form": form or WithdrawForm(initial={"waiver": waiver})}
     return {}
