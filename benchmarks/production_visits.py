@@ -21,7 +21,6 @@ from apps.archive.models import ArchivedJob
 from apps.core.domain.pagination import _write
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Notification, Webhook
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS
 from apps.production.domain.content.stages import content_of
@@ -273,7 +272,7 @@ class Tour:
 
 
 def _token(role: str) -> str:
-    return feed_token(User.objects.get(username=ROLES[role]).notification_preferences.feed_name)
+    return User.objects.get(username=ROLES[role]).notification_preferences.feed_token
 
 
 def _last(model: type[Model], by: str) -> str:

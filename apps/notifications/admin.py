@@ -7,48 +7,31 @@ from django.utils import timezone
 
 from apps.core.admin import ReadOnlyAdmin, register_read_only
 from apps.notifications.domain.delivery import retry_messages
-from apps.notifications.domain.webhook_addresses import host_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 
 
-@admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
-    list_display = [
-        "id",
-        "channel",
-        "user",
-        "webhook",
-        "digest",
-        "state",
-        "due_at",
-        "sent_at",
-        "attempts",
-        "last_error",
-    ]
-    list_filter = ["state", "channel", "digest"]
-    search_fields = ["=user__username"]
-    actions = ["send_again"]
-
-    @admin.action(description="Resend messages that are waiting or refused", permissions=["view"])
-    def send_again(self, request: HttpRequest, queryset: QuerySet[Message]) -> None:
-        count = retry_messages(pks=queryset.values_list("pk", flat=True), at=timezone.now())
-        messages.success(request, f"{count} messages will be sent again shortly.")
+@admin.action(description="Resend messages that are waiting or refused", permissions=["view"])
+def send_again(model_admin: ReadOnlyAdmin, request: HttpRequest, queryset: QuerySet[Message]) -> None:
+    count = retry_messages(pks=queryset.values_list("pk", flat=True), at=timezone.now())
+    messages.success(request, f"{count} messages will be sent again shortly.")
 
 
-@admin.register(Webhook)
-class WebhookAdmin(ReadOnlyAdmin):
-    list_display = ["id", "user", "experiment", "host", "enabled", "failing_since", "last_error"]
-    list_filter = ["enabled", "experiment"]
-    search_fields = ["=user__username", "=experiment__key"]
-    fields = ["user", "experiment", "host", "enabled", "created_at", "created_by", "failing_since", "last_error"]
-    readonly_fields = ["host"]
-
-    @admin.display(description="host")
-    def host(self, webhook: Webhook) -> str:
-        """The rest of the URL may be a secret of the user."""
-        return host_of(webhook.url)
-
-
+register_read_only(
+    Message,
+    "id channel user webhook digest state due_at sent_at attempts last_error",
+    search="=user__username",
+    filters=["state", "channel", "digest"],
+    actions=[send_again],
+)
+register_read_only(
+    Webhook,
+    "id user experiment host enabled failing_since last_error",
+    search="=user__username =experiment__key",
+    filters=["enabled", "experiment"],
+    # The rest of the URL may be a secret of the user.
+    fields=["user", "experiment", "host", "enabled", "created_at", "created_by", "failing_since", "last_error"],
+    readonly_fields=["host"],
+)
 register_read_only(
     Notification,
     "at user event group read_at digest_at message",

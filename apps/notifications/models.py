@@ -1,9 +1,12 @@
 """Preferences, rules and webhooks of users, their notifications, and the mails and calls to deliver."""
 
+from urllib.parse import urlsplit
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.urls import reverse
+from django.utils.crypto import salted_hmac
 
 from apps.core.enums import Group
 from apps.core.models import Event
@@ -27,6 +30,12 @@ class Preferences(models.Model):
 
     def __str__(self) -> str:
         return f"preferences of {self.user_id}"
+
+    @property
+    def feed_token(self) -> str:
+        """The token in the URLs of the feeds; the database alone does not reveal it."""
+        name = self.feed_name or ""
+        return name + salted_hmac("opsportal.feed", name, algorithm="sha256").hexdigest()[:40]
 
 
 class Rule(models.Model):
@@ -87,6 +96,19 @@ class Webhook(models.Model):
 
     def __str__(self) -> str:
         return f"webhook {self.pk}"
+
+    @property
+    def host(self) -> str:
+        """The host of the URL, to show: the rest may contain a secret."""
+        try:
+            return urlsplit(self.url).hostname or ""
+        except ValueError:
+            return ""
+
+    @property
+    def secret(self) -> str:
+        """The secret that signs the calls; the database alone does not reveal it."""
+        return salted_hmac("opsportal.webhook", self.nonce, algorithm="sha256").hexdigest()
 
 
 class Message(models.Model):

@@ -112,7 +112,7 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
         alert=UnmappedAlert.objects.get(),
         job=job,
         archived=ArchivedJob.objects.get(),
-        webhook=add_webhook(url="https://chat.example.org/", experiment=nova, by=shifter, at=at)[0],
+        webhook=add_webhook(url="https://chat.example.org/", experiment=nova, by=shifter, at=at),
     )
 
 

@@ -11,7 +11,6 @@ from apps.core.domain.event_kinds import EventKind, to
 from apps.core.domain.events import publish
 from apps.core.enums import Audience, Group
 from apps.notifications.domain.atom_feeds import make_feed_address, revoke_feed_address
-from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Preferences
 from tests.factories.people import person
 from tests.factories.requests import draft
@@ -25,7 +24,7 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 @pytest.fixture
 def token(asked, liaison):
     make_feed_address(user=liaison, by=liaison, at=AT)
-    return feed_token(Preferences.objects.get(user=liaison).feed_name)
+    return Preferences.objects.get(user=liaison).feed_token
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_token_is_not_to_be_guessed(read, token, change):
 def test_new_address_and_revoking_shut_the_old_one(read, token, liaison):
     make_feed_address(user=liaison, by=liaison, at=AT)
     assert read(f"/feeds/{token}/inbox.atom").status_code == 404
-    new = feed_token(Preferences.objects.get(user=liaison).feed_name)
+    new = Preferences.objects.get(user=liaison).feed_token
     assert read(f"/feeds/{new}/inbox.atom").status_code == 200
     revoke_feed_address(user=liaison, by=liaison, at=AT)
     assert read(f"/feeds/{new}/inbox.atom").status_code == 404
@@ -115,7 +114,7 @@ def test_what_people_write_is_escaped(read, token, asked, monkeypatch):
 def test_empty_feed_is_a_feed(read, db):
     nobody = person("nobody")
     make_feed_address(user=nobody, by=nobody, at=AT)
-    token = feed_token(Preferences.objects.get(user=nobody).feed_name)
+    token = Preferences.objects.get(user=nobody).feed_token
     assert titles(read(f"/feeds/{token}/inbox.atom")) == []
 
 

@@ -8,7 +8,6 @@ from apps.core.domain.events import publish
 from apps.core.domain.hidden_characters import HIDDEN
 from apps.notifications.domain.atom_feeds import make_feed_address
 from apps.notifications.domain.delivery import payload
-from apps.notifications.domain.secrets import feed_token
 from apps.notifications.models import Preferences
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver, send
@@ -39,7 +38,7 @@ def test_mail_shows_them(mail_server, event, approver):
 
 def test_feeds_show_them(client, event, asked, liaison):
     make_feed_address(user=liaison, by=liaison, at=AT)
-    token = feed_token(Preferences.objects.get(user=liaison).feed_name)
+    token = Preferences.objects.get(user=liaison).feed_token
     for path in ("inbox", f"requests/{asked}", "experiments/NOVA"):
         text = client.get(f"/feeds/{token}/{path}.atom").content.decode()
         assert not HIDDEN.search(text)

@@ -10,7 +10,6 @@ from apps.core.models import Event
 from apps.notifications.domain.atom_feeds import make_feed_address
 from apps.notifications.domain.notifications import notify_of_hold, unread_count
 from apps.notifications.domain.preferences import follow_request, save_preferences
-from apps.notifications.domain.secrets import feed_token
 from apps.notifications.enums import Channel, Level, When
 from apps.notifications.models import Message, Notification, Preferences, Webhook
 from apps.production.domain.approvals.reminders import remind_of_holds
@@ -153,7 +152,7 @@ def test_list_and_feeds_have_it(bring, browse, client, liaison, other_liaison, s
     held = ["All production is on hold: no new jobs start", "NOvA is on hold: no new jobs start"]
     for user, key, wanted in ((liaison, "NOVA", held), (other_liaison, "DUNE", held[:1])):
         make_feed_address(user=user, by=user, at=AT)
-        token = feed_token(Preferences.objects.get(user=user).feed_name)
+        token = Preferences.objects.get(user=user).feed_token
         assert titles(client.get(f"/feeds/{token}/inbox.atom")) == wanted
         assert titles(client.get(f"/feeds/{token}/experiments/{key}.atom"))[: len(wanted)] == wanted
 

@@ -72,9 +72,9 @@ def receiver(settings):
 @pytest.fixture
 def hook(receiver, waiting, approver):
     """A webhook of the approver, its secret, and a call that waits."""
-    found, secret = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
+    found = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
     deliver()
-    return found, secret
+    return found, found.secret
 
 
 def test_call_is_signed_and_made_once(receiver, hook, waiting):

@@ -9,7 +9,7 @@ from apps.accounts.models import Experiment
 from apps.core.domain.event_kinds import what_happened
 from apps.core.enums import Group
 from apps.notifications.domain.preferences import rules_of
-from apps.notifications.domain.webhook_addresses import MAX_LENGTH, host_of
+from apps.notifications.domain.webhook_addresses import MAX_LENGTH
 from apps.notifications.enums import Channel, Level, When
 from apps.notifications.models import Notification, Preferences, Webhook
 
@@ -87,15 +87,11 @@ class WebhookReader(serializers.ModelSerializer[Webhook]):
     """A webhook; only the host of its URL is shown, since the rest may be secret."""
 
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
-    host = serializers.SerializerMethodField()
 
     class Meta:
         model = Webhook
         fields = ["id", "host", "experiment", "enabled", "created_at", "failing_since", "failures", "last_error"]
         read_only_fields = fields
-
-    def get_host(self, hook: Webhook) -> str:
-        return host_of(hook.url)
 
 
 class WebhookWithSecret(WebhookReader):

@@ -127,8 +127,7 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
     @extend_schema(request=WebhookWriter, responses={201: WebhookWithSecret})
     def create(self, request: ApiRequest) -> Response:
         """Add a webhook of your own, or as the OPG one of an experiment. Its secret is shown only in this response."""
-        made, secret = add_webhook(**self.given(WebhookWriter))
-        return _secret({**WebhookReader(made).data, "secret": secret}, status.HTTP_201_CREATED)
+        return _secret(WebhookWithSecret(add_webhook(**self.given(WebhookWriter))).data, status.HTTP_201_CREATED)
 
     @command(code=204)
     def destroy(self, webhook: Webhook, **given: Any) -> None:

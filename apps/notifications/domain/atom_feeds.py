@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import CharField, Q, QuerySet
 from django.db.models.functions import Cast
 from django.urls import reverse
-from django.utils.crypto import get_random_string
+from django.utils.crypto import constant_time_compare, get_random_string
 from django.utils.feedgenerator import Atom1Feed
 
 from apps.accounts.models import Experiment, Principal, User
@@ -19,12 +19,12 @@ from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import publish
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
-from apps.notifications.domain.secrets import feed_name, feed_token
 from apps.notifications.models import Preferences
 from apps.production.models import Hold, Request
 
 #: A feed holds the newest entries, at most this many.
 SIZE = 50
+_NAME_LENGTH = 16
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -46,7 +46,7 @@ class Feed(Atom1Feed):
 @transaction.atomic
 def make_feed_address(*, user: User, by: Principal, at: datetime) -> None:
     """Create a new secret URL for the user's feeds; the previous one stops working."""
-    Preferences.objects.update_or_create(user=user, defaults={"feed_name": get_random_string(16)})
+    Preferences.objects.update_or_create(user=user, defaults={"feed_name": get_random_string(_NAME_LENGTH)})
     publish(kind="feed.address_made", target=user, by=by, at=at)
 
 
@@ -59,15 +59,16 @@ def revoke_feed_address(*, user: User, by: Principal, at: datetime) -> None:
 
 def reader_of(token: str) -> User | None:
     """Return the active user whose feeds this token opens."""
-    name = feed_name(token)
-    return User.objects.filter(notification_preferences__feed_name=name, is_active=True).first() if name else None
+    named = Preferences.objects.select_related("user").filter(feed_name=token[:_NAME_LENGTH], user__is_active=True)
+    found = named.first()
+    return found.user if found and constant_time_compare(found.feed_token, token) else None
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
     """Return the URLs of a user's feeds by their content, or that of one request; empty if the user has none."""
     if preferences is None or not preferences.feed_name:
         return {}
-    token = feed_token(preferences.feed_name)
+    token = preferences.feed_token
     if request is not None:
         return {str(request): _absolute("notifications:feed-request", token, request.key)}
     scope, experiments = scope_of(preferences.user), Experiment.objects.order_by("key")

@@ -27,7 +27,6 @@ from apps.notifications.domain.mail import MailServer, Refused, compose
 from apps.notifications.domain.notifications import visible_notifications
 from apps.notifications.domain.preferences import hours_of
 from apps.notifications.domain.recipients import is_wide
-from apps.notifications.domain.secrets import secret_of
 from apps.notifications.domain.webhook_addresses import BadAddress
 from apps.notifications.domain.webhooks import disable_webhook
 from apps.notifications.enums import Channel, MessageState
@@ -157,7 +156,7 @@ def _call(message: Message, at: datetime) -> None:
             return
     webhook_posts.post_signed(
         url=hook.url,
-        secret=secret_of(hook),
+        secret=hook.secret,
         body=json.dumps(payload(event, request)).encode(),
         timestamp=int(at.timestamp()),
         delivery=str(message.pk),

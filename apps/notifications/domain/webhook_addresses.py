@@ -15,14 +15,6 @@ class BadAddress(Exception):
     """The URL may not be called; the message says why."""
 
 
-def host_of(url: str) -> str:
-    """Return the host of a URL, to show: the rest may contain a secret."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
 def check_address(url: str) -> SplitResult:
     """Return the parts of a valid URL whose host, if an IP address, may be called. Raises `BadAddress`."""
     if len(url) > MAX_LENGTH or not url.isascii() or any(character <= " " or character == "\x7f" for character in url):

@@ -12,9 +12,8 @@ from apps.core.domain.event_kinds import kind_of
 from apps.core.domain.events import publish
 from apps.core.enums import Audience
 from apps.core.errors import InvalidFields, NotAllowed
-from apps.notifications.domain import webhook_addresses
 from apps.notifications.domain.notifications import notify_users
-from apps.notifications.domain.secrets import secret_of
+from apps.notifications.domain.webhook_addresses import BadAddress, check_address
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Webhook
 
@@ -31,8 +30,8 @@ def webhooks_for(user: User) -> QuerySet[Webhook]:
 
 
 @transaction.atomic
-def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: datetime) -> tuple[Webhook, str]:
-    """Add a webhook of the user, or as the OPG one of an experiment; return it with its secret.
+def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: datetime) -> Webhook:
+    """Add a webhook of the user, or as the OPG one of an experiment.
 
     Raises `NotAllowed`, and `InvalidFields` if the URL is not allowed or there are too many.
     """
@@ -41,15 +40,15 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
     User.objects.select_for_update(no_key=True).get(pk=by.pk)
     owner = {"experiment": experiment} if experiment else {"user": by}
     try:
-        webhook_addresses.check_address(url)
-    except webhook_addresses.BadAddress as error:
+        check_address(url)
+    except BadAddress as error:
         raise InvalidFields({"url": [str(error)]}) from None
     if Webhook.objects.filter(**owner).count() >= MAX_WEBHOOKS:
         raise InvalidFields({"url": [f"You already have {MAX_WEBHOOKS} webhooks. Remove one first."]})
     nonce = get_random_string(32)
     hook = Webhook.objects.create(url=url, nonce=nonce, created_at=at, created_by=by, **owner)
-    publish(kind="webhook.added", target=hook, by=by, at=at, data={"host": webhook_addresses.host_of(url)})
-    return hook, secret_of(hook)
+    publish(kind="webhook.added", target=hook, by=by, at=at, data={"host": hook.host})
+    return hook
 
 
 @transaction.atomic
@@ -74,13 +73,7 @@ def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime) -> None:
     """Disable a webhook that fails, and notify its owner; its calls wait until it is enabled again."""
     if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(enabled=False):
         return
-    event = publish(
-        kind="webhook.disabled",
-        target=webhook,
-        by=by,
-        at=at,
-        reason=f"{webhook_addresses.host_of(webhook.url)} did not answer.",
-    )
+    event = publish(kind="webhook.disabled", target=webhook, by=by, at=at, reason=f"{webhook.host} did not answer.")
     owner = User.objects.select_related("notification_preferences").get(pk=webhook.created_by_id)
     if owner.is_active:
         notify_users(event, {owner: kind_of(event).notifies[Audience.OWNER]})

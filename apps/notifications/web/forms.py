@@ -10,7 +10,7 @@ from apps.accounts.permissions import is_opg
 from apps.core.enums import Group
 from apps.notifications.domain.preferences import preferences_of, rules_of
 from apps.notifications.domain.webhook_addresses import MAX_LENGTH
-from apps.notifications.enums import Channel, Level, When
+from apps.notifications.enums import Channel, When
 
 
 class PreferencesForm(forms.Form):
@@ -69,12 +69,6 @@ class WebhookForm(forms.Form):
             self.fields["experiment"].queryset = Experiment.objects.all()  # type: ignore[attr-defined]
         else:
             del self.fields["experiment"]
-
-
-class FollowForm(forms.Form):
-    """Whether a user watches or mutes a request."""
-
-    level = forms.ChoiceField(required=False, choices=[("", ""), *Level.choices])
 
 
 class ReadForm(forms.Form):

@@ -18,10 +18,9 @@ from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address
 from apps.notifications.domain.health import mail_is_configured
 from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
-from apps.notifications.domain.webhook_addresses import host_of
 from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, webhooks_for
 from apps.notifications.enums import Level
-from apps.notifications.web.forms import FollowForm, PreferencesForm, ReadForm, WebhookForm
+from apps.notifications.web.forms import PreferencesForm, ReadForm, WebhookForm
 from apps.production.models import Request
 
 
@@ -90,8 +89,8 @@ def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             given = {"experiment": None, **form.cleaned_data}
-            _, secret = webhooks.add_webhook(by=request.user, at=timezone.now(), **given)
-            return _settings(request, new_secret=secret)
+            hook = webhooks.add_webhook(by=request.user, at=timezone.now(), **given)
+            return _settings(request, new_secret=hook.secret)
     return _settings(request, 400, webhook_form=form)
 
 
@@ -115,13 +114,13 @@ def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
     user = request.user
     wanted = get_object_or_404(Request.objects.visible_to(user).select_related("experiment"), key=key)
     if request.method == "POST":
-        form = FollowForm(request.POST)
-        if not form.is_valid():
+        level = request.POST.get("level", "")
+        if level not in {"", *Level.values}:
             messages.error(request, "Nothing was changed. Choose to watch or mute the request, or neither.")
             return redirect(wanted)
-        follow_request(request=wanted, user=user, level=form.cleaned_data["level"])
-        words = {Level.WATCHING: "You are watching this request.", Level.MUTED: "You have muted this request."}
-        messages.success(request, words.get(form.cleaned_data["level"], "You get the notifications of your roles."))
+        follow_request(request=wanted, user=user, level=level)
+        words = {"watching": "You are watching this request.", "muted": "You have muted this request."}
+        messages.success(request, words.get(level, "You get the notifications of your roles."))
         return redirect(wanted)
     preferences = getattr(user, "notification_preferences", None)
     context = {"object": wanted, "level": level_of(user, wanted), "feeds": addresses_of(preferences, wanted)}
@@ -133,7 +132,7 @@ def _settings(request: AuthenticatedRequest, status: int = 200, **more: Any) -> 
     context = {
         "form": PreferencesForm(user=user),
         "webhook_form": WebhookForm(user=user),
-        "webhooks": [(hook, host_of(hook.url)) for hook in webhooks_for(user)],
+        "webhooks": webhooks_for(user),
         "feeds": addresses_of(getattr(user, "notification_preferences", None)),
         "mail_works": mail_is_configured(),
         "zone": hours_of(user).zone,

@@ -1,6 +1,5 @@
 """The page of one request: everything it shows, from several apps."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -8,40 +7,27 @@ from django.utils.functional import SimpleLazyObject
 
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
-from apps.core.models import Event
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
-from apps.production.domain.checks.report import SubmissionWarnings, warnings_at_submission
+from apps.production.domain.approvals.requirements import approval_of, slots_of
+from apps.production.domain.checks.report import warnings_at_submission
 from apps.production.domain.content.changes import may_change
-from apps.production.domain.content.stages import ArgumentText, argument_texts, content_of, stage_arguments
-from apps.production.domain.discussion import Thread, threads_of
-from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
+from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.holds import ActiveHold, holds_over
+from apps.production.domain.holds import holds_over
 from apps.production.domain.lifecycle.moves import moves_for
-from apps.production.domain.lifecycle.transitions import Transition
-from apps.production.domain.lineage.links import Related, may_rearrange, related_to
+from apps.production.domain.lineage.links import may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.queue.listing import Line, line_of, queue_length
+from apps.production.domain.queue.listing import line_of, queue_length
 from apps.production.domain.queue.ranks import is_in_line
 from apps.production.domain.queue.shares import ranks_by_class
-from apps.production.domain.requests.status import (
-    RequiredService,
-    Status,
-    Step,
-    Totals,
-    required_services,
-    status_of,
-    steps_of,
-    totals_of,
-)
+from apps.production.domain.requests.status import required_services, status_of, steps_of, totals_of
 from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, RequestState, Verb
-from apps.production.models import Request, Stage
+from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
-from apps.progress.domain.progress import RequestNow, progress_now
-from apps.quality.domain.standing import Standing as QualityStanding
+from apps.progress.domain.progress import progress_now
 from apps.quality.domain.standing import standing_of as quality_of
 
 #: The value of `?do=` that opens the priority form.
@@ -51,87 +37,49 @@ _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestStat
 _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
-@dataclass(frozen=True)
-class RequestPage:
-    """One request for one user; the fields are the context of the template.
+def request_page(*, request: Request, user: User, at: datetime, asked: str = "") -> dict[str, Any]:
+    """Return the context of the page; `asked` is the verb of the move whose form is open, or `PRIORITY`.
 
-    `step` is the move whose form is open, if the user can make it. `progress` is set once the request is approved,
-    `quality` once it has output. `level` and `feeds` say how the user follows it.
+    `step` is that move, if the user can make it. `progress` is set once the request is approved, `quality` once it has
+    output. `level` and `feeds` say how the user follows it.
     """
-
-    object: Request
-    status: Status
-    steps: list[Step]
-    events: list[Event]
-    moves: list[Transition]
-    step: Transition | None
-    sets_priority: bool
-    by_class: list[tuple[str, int]]
-    may_edit: bool
-    may_prioritise: bool
-    may_clone: bool
-    may_keep: bool
-    may_rearrange: bool
-    approval: Approval
-    stages: list[tuple[Stage, list[ArgumentText]]]
-    ingredients: list[ArgumentText]
-    totals: Totals
-    holds: list[ActiveHold]
-    needs: list[RequiredService]
-    submission_warnings: SubmissionWarnings | None
-    begun: bool
-    estimate: Estimate | None
-    line: Line | None
-    queue_length: int
-    threads: list[Thread]
-    open_threads: int
-    related: list[Related]
-    progress: RequestNow | None
-    quality: QualityStanding | None
-    is_judged: bool
-    level: str
-    feeds: dict[str, str]
-
-
-def request_page(*, request: Request, user: User, at: datetime, asked: str = "") -> RequestPage:
-    """Return the page of a request; `asked` is the verb of the move whose form is open, or `PRIORITY`."""
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
     prioritises = may_prioritise(user, request)
     threads, line, written = threads_of(request), line_of(request, user=user, at=at), content_of(request)
     start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
-    return RequestPage(
-        object=request,
-        status=status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
-        steps=steps_of(request),
-        events=events,
-        moves=moves,
-        step=next((move for move in moves if move.verb == asked), None),
-        sets_priority=sets_priority,
-        by_class=ranks_by_class(request, at=at) if sets_priority else [],
-        may_edit=may_edit(user, request) and may_change(request.state, written),
-        may_prioritise=prioritises,
-        may_clone=may(user, Actor.LIAISON, request),
-        may_keep=may_manage(user, request.experiment_id),
-        may_rearrange=request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
-        approval=approval_of(request, user, at, slots=slots),
-        stages=stage_arguments(request),
-        ingredients=argument_texts(request),
-        totals=totals_of(request),
-        holds=holds_over(request),
-        needs=required_services(request, at),
-        submission_warnings=warnings_at_submission(events),
-        begun=request.state in IN_PRODUCTION and not is_in_line(request),
-        estimate=None if request.state in CLOSED else estimate_for(written, request.experiment, at, begins=start),
-        line=line,
-        queue_length=queue_length() if line else 0,
-        threads=threads,
-        open_threads=sum(thread.is_open for thread in threads),
-        related=related_to(request),
-        progress=progress_now(request, at=at) if request.approved_at else None,
-        quality=quality_of(request) if request.state in _WITH_OUTPUT else None,
-        is_judged=request.state in _REVIEWED,
-        level=level_of(user, request),
-        feeds=addresses_of(getattr(user, "notification_preferences", None), request),
-    )
+    return {
+        "object": request,
+        "status": status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
+        "steps": steps_of(request),
+        "events": events,
+        "moves": moves,
+        "step": next((move for move in moves if move.verb == asked), None),
+        "sets_priority": sets_priority,
+        "by_class": ranks_by_class(request, at=at) if sets_priority else [],
+        "may_edit": may_edit(user, request) and may_change(request.state, written),
+        "may_prioritise": prioritises,
+        "may_clone": may(user, Actor.LIAISON, request),
+        "may_keep": may_manage(user, request.experiment_id),
+        "may_rearrange": request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
+        "approval": approval_of(request, user, at, slots=slots),
+        "stages": stage_arguments(request),
+        "ingredients": argument_texts(request),
+        "totals": totals_of(request),
+        "holds": holds_over(request),
+        "needs": required_services(request, at),
+        "submission_warnings": warnings_at_submission(events),
+        "begun": request.state in IN_PRODUCTION and not is_in_line(request),
+        "estimate": None if request.state in CLOSED else estimate_for(written, request.experiment, at, begins=start),
+        "line": line,
+        "queue_length": queue_length() if line else 0,
+        "threads": threads,
+        "open_threads": sum(thread.is_open for thread in threads),
+        "related": related_to(request),
+        "progress": progress_now(request, at=at) if request.approved_at else None,
+        "quality": quality_of(request) if request.state in _WITH_OUTPUT else None,
+        "is_judged": request.state in _REVIEWED,
+        "level": level_of(user, request),
+        "feeds": addresses_of(getattr(user, "notification_preferences", None), request),
+    }

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.portal.pages.request import PRIORITY, RequestPage, request_page
+from apps.portal.pages.request import PRIORITY, request_page
 from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.enums import Verb
@@ -62,19 +62,19 @@ def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: A
     """Render the page with the open form; a submitted one with its problems."""
     page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked)
     if form is None:
-        return render(request, "portal/request.html", {**vars(page), "form": _empty_form(page)})
-    if page.step is None and not page.sets_priority:
+        return render(request, "portal/request.html", {**page, "form": _empty_form(page)})
+    if page["step"] is None and not page["sets_priority"]:
         raise PermissionDenied
     if first := next((name for name in form.errors if name in form.fields), None):
         form.fields[first].widget.attrs["autofocus"] = True
-    return render(request, "portal/request.html", {**vars(page), "form": form}, status=400)
+    return render(request, "portal/request.html", {**page, "form": form}, status=400)
 
 
-def _empty_form(page: RequestPage) -> ReasonForm | None:
-    wanted = page.object
-    if page.step is not None:
-        return _form_of(page.step.verb)(initial={"version": wanted.version}, reason_needed=page.step.reason_needed)
-    if page.sets_priority:
+def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
+    wanted, step = page["object"], page["step"]
+    if step is not None:
+        return _form_of(step.verb)(initial={"version": wanted.version}, reason_needed=step.reason_needed)
+    if page["sets_priority"]:
         level = {"priority": wanted.priority, "priority_class": wanted.priority_class}
         return PriorityForm(initial={"version": wanted.version, **level}, reason_needed=True)
     return None
