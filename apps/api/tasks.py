@@ -1,11 +1,6 @@
 """Celery tasks: deleting old idempotency keys."""
 
-from celery import shared_task
-from django.utils import timezone
-
 from apps.api import domain
+from apps.core.tasks import task_of
 
-
-@shared_task
-def drop_old_calls() -> None:
-    domain.drop_old_calls(at=timezone.now())
+drop_old_calls = task_of(domain.drop_old_calls)

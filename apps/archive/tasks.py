@@ -15,6 +15,7 @@ from apps.archive.sinks import delivery
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
+from apps.core.tasks import task_of
 from apps.jobs.domain import queue
 
 log = logging.getLogger(__name__)
@@ -54,14 +55,8 @@ def on_worker_process_shutdown(**_: Any) -> None:
     delivery.close_sinks()
 
 
-@shared_task(acks_late=True)
-def try_masking_rule(*, trial_id: int) -> None:
-    masking_trials.continue_trial(trial_id=trial_id, at=timezone.now())
-
-
-@shared_task
-def continue_lost_trials() -> None:
-    masking_trials.continue_lost_trials(at=timezone.now())
+task_of(masking_trials.continue_trial)
+task_of(masking_trials.continue_lost_trials)
 
 
 @shared_task

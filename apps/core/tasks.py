@@ -1,5 +1,9 @@
 """Celery tasks: the outbox and the heartbeat of beat."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
 from celery import shared_task
 from django.utils import timezone
 
@@ -7,9 +11,19 @@ from apps.core.domain import health, outbox
 from apps.core.models import Delivery
 
 
-@shared_task
-def deliver(*, delivery_id: int) -> None:
-    outbox.deliver(delivery_id=delivery_id, at=timezone.now())
+def task_of(function: Callable[..., object]) -> Any:
+    """Make a task of a domain function that takes the time `at`; it has the function's full name."""
+
+    @shared_task
+    @wraps(function)
+    def call(**given: Any) -> None:
+        function(**given, at=timezone.now())
+
+    return call
+
+
+task_of(outbox.deliver)
+task_of(outbox.drop_old_deliveries)
 
 
 @shared_task
@@ -19,11 +33,6 @@ def deliver_waiting() -> None:
     due = Delivery.objects.filter(delivered_at=None, due_at__lte=now).order_by("due_at")
     for pk in list(due.values_list("pk", flat=True)[:500]):
         outbox.deliver(delivery_id=pk, at=timezone.now())
-
-
-@shared_task
-def drop_old_deliveries() -> None:
-    outbox.drop_old_deliveries(at=timezone.now())
 
 
 @shared_task

@@ -3,6 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
+from apps.core.tasks import task_of
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.models import LogHarvest
@@ -15,9 +16,7 @@ def harvest_log(*, harvest_id: int) -> None:
         harvest_module.harvest_log(harvest=harvest, at=timezone.now())
 
 
-@shared_task
-def requeue_overdue() -> None:
-    harvest_module.requeue_overdue(at=timezone.now())
+task_of(harvest_module.requeue_overdue)
 
 
 @shared_task

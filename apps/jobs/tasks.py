@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.core.domain.background import enqueue
+from apps.core.tasks import task_of
 from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
 
@@ -23,6 +24,4 @@ def collect_cluster(*, cluster_id: int) -> None:
         collect_finished_jobs(cluster=cluster, at=timezone.now())
 
 
-@shared_task
-def recompute_totals() -> None:
-    recompute_dirty_hours(at=timezone.now())
+recompute_totals = task_of(recompute_dirty_hours)

@@ -5,6 +5,7 @@ from time import monotonic
 from celery import shared_task
 from django.utils import timezone
 
+from apps.core.tasks import task_of
 from apps.notifications.domain import delivery
 from apps.notifications.domain.health import mail_is_configured
 from apps.notifications.domain.mail import MailServer
@@ -36,6 +37,4 @@ def call_webhooks() -> None:
         delivery.call_webhook(message_id=pk, at=timezone.now())
 
 
-@shared_task
-def drop_old() -> None:
-    delivery.drop_old(at=timezone.now())
+task_of(delivery.drop_old)

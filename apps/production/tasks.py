@@ -4,6 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
+from apps.core.tasks import task_of
 from apps.production.domain.approvals import reminders
 from apps.production.domain.lifecycle import moves
 from apps.production.domain.lineage import dataset_parts
@@ -30,14 +31,9 @@ def check_waiting() -> None:
         check_request(request_id=pk)
 
 
-@shared_task
-def count_reports() -> None:
-    counts.count_reports(at=timezone.now())
-
-
-@shared_task
-def define_waiting() -> None:
-    dataset_parts.define_parts(at=timezone.now())
+task_of(counts.count_reports)
+task_of(rescoring.rescore_all)
+define_waiting = task_of(dataset_parts.define_parts)
 
 
 @shared_task
@@ -45,8 +41,3 @@ def remind_of_waiting() -> None:
     """Send reminders of requests that wait too long, and of active holds."""
     reminders.remind_of_waiting(at=timezone.now())
     reminders.remind_of_holds(at=timezone.now())
-
-
-@shared_task
-def rescore_queue() -> None:
-    rescoring.rescore_all(at=timezone.now())

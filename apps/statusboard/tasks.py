@@ -5,6 +5,7 @@ from datetime import timedelta
 from celery import shared_task
 from django.utils import timezone
 
+from apps.core.tasks import task_of
 from apps.statusboard.domain import alerts, payloads, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
@@ -38,6 +39,4 @@ def mark_stale() -> None:
     sources.record_gaps(at=now)
 
 
-@shared_task
-def delete_old_payloads() -> None:
-    rules.delete_old_payloads(at=timezone.now())
+task_of(rules.delete_old_payloads)

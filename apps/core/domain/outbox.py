@@ -23,7 +23,7 @@ def create_deliveries(*, event: Event, at: datetime) -> None:
     waiting = [Delivery(event=event, subscriber=name, due_at=at) for name in subscriptions.subscribers_of(event.kind)]
     for delivery in Delivery.objects.bulk_create(waiting):
         if not subscriptions.is_deferred():  # else beat finds it
-            enqueue("apps.core.tasks.deliver", delivery_id=delivery.pk)
+            enqueue("apps.core.domain.outbox.deliver", delivery_id=delivery.pk)
 
 
 def deliver(*, delivery_id: int, at: datetime) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -64,11 +65,9 @@ class Registry(Generic[T]):
             raise UnknownPlugin(self.problems[name]) from error
 
     def working(self) -> dict[str, T]:
-        """Load every plugin and return those that work."""
+        """Load every plugin and return those that work: built-in ones in their order, then third parties' by name."""
         loaded = {}
-        for name in self.names():
-            try:
+        for name in self._found:
+            with suppress(UnknownPlugin):
                 loaded[name] = self.get(name)
-            except UnknownPlugin:
-                continue
         return loaded

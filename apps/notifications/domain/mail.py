@@ -6,7 +6,6 @@
 import smtplib
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -38,9 +37,7 @@ class MailServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError, smtplib.SMTPException):
             self._backend.close()
 

@@ -1,11 +1,13 @@
 """The figures of the health page in Prometheus' text format. No jobs are counted for it."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from apps.archive.wire.report import CaptureReport
 from apps.core.domain.health import CAPTURE, components
@@ -27,34 +29,30 @@ _OF_SINK = {
 }
 
 
-def metrics_text(*, at: datetime) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(_Health(at))
-    return generate_latest(registry)
+@dataclass(frozen=True)
+class _Health(Collector):
+    """The figures at a time."""
 
-
-class _Health:
-    def __init__(self, at: datetime) -> None:
-        self._at = at
-
-    def describe(self) -> list[Metric]:
-        """Keep the registry from querying the database on registration."""
-        return []
+    at: datetime
 
     def collect(self) -> Iterator[Metric]:
         hearts = list(Heartbeat.objects.order_by("name"))
         ok = GaugeMetricFamily("opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"])
-        for check in components(self._at, ask_queue=True):
+        for check in components(self.at, ask_queue=True):
             ok.add_metric([check.name], check.ok)
         age = GaugeMetricFamily(
             "opsportal_heartbeat_age_seconds", "Time since the last heartbeat of a process.", labels=["process"]
         )
         for heart in hearts:
-            age.add_metric([heart.name], (self._at - heart.at).total_seconds())
+            age.add_metric([heart.name], (self.at - heart.at).total_seconds())
         plugins = GaugeMetricFamily("opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"])
         for kind in loaded_plugins():
             plugins.add_metric([kind.group], len(kind.problems))
-        yield from (ok, age, plugins, *_captures(hearts), *_deliveries(), *_collections(self._at))
+        yield from (ok, age, plugins, *_captures(hearts), *_deliveries(), *_collections(self.at))
+
+
+def metrics_text(*, at: datetime) -> bytes:
+    return generate_latest(_Health(at))
 
 
 def _collections(at: datetime) -> Iterator[Metric]:

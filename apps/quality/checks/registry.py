@@ -16,10 +16,4 @@ CHECKS: Registry[QualityCheck] = Registry(
     group="opsportal.quality_checks",
     builtins={name: f"apps.quality.checks.{module}:{name}" for module, names in _BUILTIN.items() for name in names},
 )
-
-
-def checks() -> dict[str, QualityCheck]:
-    """Return every working check by name: built-in ones in order, then third parties'."""
-    working = CHECKS.working()
-    order = {name: place for place, name in enumerate(CHECKS.builtins)}
-    return {name: working[name] for name in sorted(working, key=lambda name: (order.get(name, len(order)), name))}
+checks = CHECKS.working

@@ -22,39 +22,17 @@ _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
 #: The five signs of the look (static/opsportal/look.css) and the states of every app that take them.
 SIGNS = {
-    "up": {"up", "completed", "approved", "done", "delivered", "no", "ok", "success", "passed"},
-    "degraded": {
-        "degraded",
-        "submitted",
-        "checking",
-        "awaiting_approval",
-        "changes_requested",
-        "on_hold",
-        "done_partial",
-        "timeout",
-        "out_of_memory",
-        "requeued",
-        "resource",
-        "partly",
-        "warning",
-        "warned",
-    },
-    "down": {"down", "failed", "rejected", "node_fail", "boot_fail", "deadline", "yes", "service", "code", "must_mend"},
-    "planned": {
-        "draft",
-        "maintenance",
-        "planned",
-        "cancelled",
-        "superseded",
-        "preempted",
-        "user",
-        "queued",
-        "testing",
-        "running",
-        "completing",
-        "data_quality",
-    },
+    "up": "up completed approved done delivered no ok success passed",
+    "degraded": (
+        "degraded submitted checking awaiting_approval changes_requested on_hold done_partial timeout out_of_memory"
+        " requeued resource partly warning warned"
+    ),
+    "down": "down failed rejected node_fail boot_fail deadline yes service code must_mend",
+    "planned": (
+        "draft maintenance planned cancelled superseded preempted user queued testing running completing data_quality"
+    ),
 }
+_SIGN_OF = {state: name for name, states in SIGNS.items() for state in states.split()}
 
 
 @register.filter
@@ -187,9 +165,6 @@ def _instant(text: str) -> datetime | None:
 def ago(at: datetime | None) -> str:
     """How long since a time: `41 min`."""
     return NONE if at is None else duration(timezone.now() - at)
-
-
-_SIGN_OF = {state: name for name, states in SIGNS.items() for state in states}
 
 
 @register.filter

@@ -28,13 +28,7 @@ RULES: Registry[Rule] = Registry(
 )
 #: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
 DRAFT: Mapping[str, Rule] = {name: one for name, one in vars(draft).items() if isinstance(one, Rule)}
-
-
-def rules() -> dict[str, Rule]:
-    """Return every working rule by name: built-in rules in their order, then third-party ones."""
-    working = RULES.working()
-    names = [*RULES.builtins, *sorted(working.keys() - RULES.builtins.keys())]
-    return {name: working[name] for name in names if name in working}
+rules = RULES.working
 
 
 def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
