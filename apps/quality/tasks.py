@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 @shared_task(acks_late=True)
 def check_request(*, request_id: int) -> None:
     """Run the checks on a request if due, and close it if they pass."""
-    request = _read(request_id)
+    request = Request.objects.select_related(*runs.RELATED).filter(pk=request_id).first()
     if request is None or request.state != RequestState.DATA_QUALITY:
         return
     try:
@@ -39,9 +39,3 @@ def check_all() -> None:
             check_request(request_id=pk)
         except Exception:  # one failure must not stop the others
             log.exception("data quality checks of request %s failed", pk)
-
-
-def _read(request_id: int) -> Request | None:
-    rows = Request.objects.select_related("experiment", "workflow__type", "created_by", "submitted_by")
-    found: Request | None = rows.filter(pk=request_id).first()
-    return found

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from apps.core.domain.events import publish
 from apps.core.domain.hidden_characters import mark_hidden
-from apps.notifications.domain.atom_feeds import Entry, atom
+from apps.notifications.domain.atom_feeds import atom
 from apps.notifications.domain.delivery import payload
 from apps.notifications.domain.mail import compose
 from apps.notifications.domain.webhook_addresses import BadAddress, check_address
@@ -33,7 +33,7 @@ def test_mail_feed_and_call(asked, approver, text):
     with within(what="mail"):
         compose(message, [row])
     with within(what="feed"):
-        atom(title="x", path="/x/", feed_path="/x.atom", entries=[Entry(event, "/x/")])
+        atom(title="x", path="/x/", feed_path="/x.atom", entries=[(event, "/x/")])
     with within(what="call"):
         payload(event, asked)
 

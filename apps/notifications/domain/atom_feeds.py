@@ -1,7 +1,6 @@
 """Atom feeds of a request, of an experiment's requests and of a user's notifications, and their secret URLs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -24,16 +23,10 @@ from apps.production.models import Hold, Request
 
 #: A feed holds the newest entries, at most this many.
 SIZE = 50
+#: An event, and the path of the page it is about.
+Entry = tuple[Event, str]
 _NAME_LENGTH = 16
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An event, and the path of the page it is about."""
-
-    event: Event
-    path: str
 
 
 class Feed(Atom1Feed):
@@ -92,11 +85,10 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
         feed_url=settings.PORTAL_URL + feed_path,
         feed_guid=f"tag:{host},2026:{path}",
     )
-    for entry in entries:
-        event = entry.event
+    for event, event_path in entries:
         feed.add_item(
             title=mark_hidden(headline(event)),
-            link=settings.PORTAL_URL + entry.path,
+            link=settings.PORTAL_URL + event_path,
             description=mark_hidden(event.reason),
             author_name=mark_hidden(event.actor),
             unique_id=f"tag:{host},2026:event/{event.pk}",

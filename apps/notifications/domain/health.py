@@ -1,7 +1,6 @@
 """State of the two channels, for the health page."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 
@@ -13,33 +12,20 @@ def mail_is_configured() -> bool:
     return bool(settings.EMAIL_HOST)
 
 
-@dataclass(frozen=True)
-class Health:
-    """State of one channel: how many messages wait, wait after a failure, and were refused."""
-
-    channel: str
-    configured: bool
-    waiting: int
-    late: int
-    refused: int
-    last_error: str
+def channels_health() -> list[dict[str, Any]]:
+    """Return for each channel how many messages wait, wait after a failure (`late`), and were refused."""
+    return [_health(channel) for channel in Channel.values]
 
 
-def channels_health(at: datetime) -> list[Health]:
-    """Return the state of each channel."""
-    found = []
-    for channel in Channel.values:
-        messages = Message.objects.filter(channel=channel)
-        waiting = messages.filter(state=MessageState.WAITING)
-        failed = waiting.filter(attempts__gt=0)
-        found.append(
-            Health(
-                channel=channel,
-                configured=channel != Channel.MAIL or mail_is_configured(),
-                waiting=waiting.count(),
-                late=failed.count(),
-                refused=messages.filter(state=MessageState.REFUSED).count(),
-                last_error=failed.order_by("-due_at").values_list("last_error", flat=True).first() or "",
-            )
-        )
-    return found
+def _health(channel: str) -> dict[str, Any]:
+    messages = Message.objects.filter(channel=channel)
+    waiting = messages.filter(state=MessageState.WAITING)
+    failed = waiting.filter(attempts__gt=0)
+    return {
+        "channel": channel,
+        "configured": channel != Channel.MAIL or mail_is_configured(),
+        "waiting": waiting.count(),
+        "late": failed.count(),
+        "refused": messages.filter(state=MessageState.REFUSED).count(),
+        "last_error": failed.order_by("-due_at").values_list("last_error", flat=True).first() or "",
+    }

@@ -24,7 +24,7 @@ from apps.production.models import Request
 def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
     user = _reader(token)
     rows = visible_notifications(user).select_related("event", "request").order_by("-at", "-pk")[:SIZE]
-    entries = [Entry(row.event, row.get_absolute_url()) for row in rows]
+    entries = [(row.event, row.get_absolute_url()) for row in rows]
     return _answer(request, f"opsportal: {user}", reverse("notifications:list"), entries)
 
 
@@ -33,7 +33,7 @@ def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
 def of_request(request: HttpRequest, token: str, key: str) -> HttpResponseBase:
     found = get_object_or_404(Request.objects.visible_to(_reader(token)), key=key)
     path = found.get_absolute_url()
-    entries = [Entry(event, path) for event in events_of(found).order_by("-id")[:SIZE]]
+    entries = [(event, path) for event in events_of(found).order_by("-id")[:SIZE]]
     return _answer(request, f"opsportal: {found}", path, entries)
 
 
@@ -46,9 +46,9 @@ def of_experiment(request: HttpRequest, token: str, key: str) -> HttpResponseBas
     events = list(events_of_experiment(found)[:SIZE])
     requests = Request.objects.filter(pk__in={event.target_id for event in events})
     paths = {str(one.pk): one.get_absolute_url() for one in requests}
-    entries = [Entry(event, paths[event.target_id]) for event in events]
-    entries += [Entry(event, reverse("production:holds")) for event in hold_events_of(found)[:SIZE]]
-    entries = sorted(entries, key=lambda entry: entry.event.pk, reverse=True)[:SIZE]
+    entries = [(event, paths[event.target_id]) for event in events]
+    entries += [(event, reverse("production:holds")) for event in hold_events_of(found)[:SIZE]]
+    entries = sorted(entries, key=lambda entry: entry[0].pk, reverse=True)[:SIZE]
     path = f"{reverse('production:request-list')}?experiment={found.key}"
     return _answer(request, f"opsportal: requests of {found}", path, entries)
 

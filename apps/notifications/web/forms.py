@@ -1,6 +1,5 @@
 """Forms of notification preferences, webhooks and followed requests."""
 
-from datetime import time
 from typing import Any
 
 from django import forms
@@ -11,25 +10,24 @@ from apps.core.enums import Group
 from apps.notifications.domain.preferences import preferences_of, rules_of
 from apps.notifications.domain.webhook_addresses import MAX_LENGTH
 from apps.notifications.enums import Channel, When
+from apps.notifications.models import Preferences
 
 
-class PreferencesForm(forms.Form):
+class PreferencesForm(forms.ModelForm):
     """Hours, and for each group of events when mail and webhook notify of it: fields such as `mail_turn`."""
 
     digest_hour = forms.TypedChoiceField(
         coerce=int, choices=[(hour, f"{hour:02d}:00") for hour in range(24)], label="Digest at"
     )
-    quiet_from = forms.TimeField(
-        required=False, label="Quiet from", widget=forms.TimeInput({"type": "time"}, format="%H:%M")
-    )
-    quiet_until = forms.TimeField(
-        required=False, label="Quiet until", widget=forms.TimeInput({"type": "time"}, format="%H:%M")
-    )
+
+    class Meta:
+        model = Preferences
+        fields = ["digest_hour", "quiet_from", "quiet_until"]
+        widgets = dict.fromkeys(fields[1:], forms.TimeInput({"type": "time"}, format="%H:%M"))
 
     def __init__(self, data: Any = None, *, user: User) -> None:
-        chosen, rules = preferences_of(user), rules_of([user])[user.pk]
-        initial: dict[str, Any] = {name: getattr(chosen, name) for name in ("digest_hour", "quiet_from", "quiet_until")}
-        super().__init__(data, initial=initial | {_field(*key): when for key, when in rules.items()})
+        rules = rules_of([user])[user.pk]
+        super().__init__(data, instance=preferences_of(user), initial={_field(*key): rules[key] for key in rules})
         for channel, group in rules:
             choices = [choice for choice in When.choices if channel == Channel.MAIL or choice[0] != When.DIGEST]
             label = f"{Group(group).label}, by {channel}"
@@ -45,12 +43,8 @@ class PreferencesForm(forms.Form):
     def values(self) -> dict[str, Any]:
         """Return the arguments of `save_preferences`."""
         given = self.cleaned_data
-        hours: dict[str, int | time | None] = {
-            name: given[name] for name in ("digest_hour", "quiet_from", "quiet_until")
-        }
-        return hours | {
-            "rules": {(channel, group): When(given[_field(channel, group)]) for channel in Channel for group in Group}
-        }
+        rules = {(channel, group): When(given[_field(channel, group)]) for channel in Channel for group in Group}
+        return {name: given[name] for name in self.Meta.fields} | {"rules": rules}
 
 
 def _field(channel: str, group: str) -> str:

@@ -1,7 +1,6 @@
 """The health page of the portal itself, and the system checks of plugins and of the proxy in front."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -32,17 +31,6 @@ SHOWN = 20
 SHOWN_REFUSED = 3
 
 
-@dataclass(frozen=True)
-class Capture:
-    """Last report of a capture process."""
-
-    name: str
-    host: str
-    at: datetime
-    report: CaptureReport
-    problems: list[str]
-
-
 def health_page(*, at: datetime) -> dict[str, Any]:
     """Return the context of the health page."""
     failing = Delivery.objects.filter(delivered_at=None, attempts__gt=0)
@@ -53,7 +41,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "captures": [_capture(heart) for heart in hearts],
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
-        "channels": channels_health(at),
+        "channels": channels_health(),
         "collections": collections(),
         "plugins": loaded_plugins(),
         "warnings": check_proxy(),
@@ -89,7 +77,8 @@ def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
     return [checks.Info(problem, hint=hint, id="opsportal.I001")]
 
 
-def _capture(heart: Heartbeat) -> Capture:
+def _capture(heart: Heartbeat) -> dict[str, Any]:
+    """Return the last report of a capture process, with its problems."""
     report = CaptureReport.from_detail(heart.detail)
     problems = [report.last_error] if report.last_error else []
     problems += [f"sink {name}: {sink.last_error}" for name, sink in report.sinks.items() if sink.last_error]
@@ -98,4 +87,4 @@ def _capture(heart: Heartbeat) -> Capture:
     problems += [f"cannot read {path}: {why}" for path, why in report.unreadable.items()]
     problems += [f"incomplete: {path}" for path in report.incomplete]
     host = heart.detail.get("host", "") if isinstance(heart.detail, dict) else ""
-    return Capture(heart.name, str(host), heart.at, report, problems)
+    return {"name": heart.name, "host": str(host), "at": heart.at, "report": report, "problems": problems}

@@ -6,7 +6,6 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
 from apps.notifications.domain.notifications import unread_count
 from apps.statusboard.domain.board import strip
@@ -20,11 +19,12 @@ PLACES = [
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Reports", "jobs:reports", ("/reports/",)),
 ]
-#: Links from a page of a lower app to pages of higher apps: names and URL names.
+#: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
     "account": [("Notifications", "notifications:settings"), ("Portal health", "portal:health")],
     "requests": [("Data quality", "quality:waiting")],
 }
+_OUTSIDE_OPG = {page: [link for link in links if link[1] != "portal:health"] for page, links in PAGE_LINKS.items()}
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -32,25 +32,13 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {}
+    path = request.path
     return {
         "places": [
-            {
-                "name": name,
-                "url": url,
-                "current": request.path.startswith(prefixes) or (url == "portal:home" and request.path == "/"),
-            }
+            (name, url, path.startswith(prefixes) or (url == "portal:home" and path == "/"))
             for name, url, prefixes in PLACES
         ],
-        "page_links": SimpleLazyObject(lambda: _page_links(user)),
+        "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
-    }
-
-
-def _page_links(user: User) -> dict[str, list[dict[str, str]]]:
-    """Return the links of each page, without health for users outside the OPG."""
-    hidden = set() if is_opg(user) else {"portal:health"}
-    return {
-        page: [{"name": name, "url": url} for name, url in links if url not in hidden]
-        for page, links in PAGE_LINKS.items()
     }

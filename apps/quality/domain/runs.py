@@ -37,6 +37,8 @@ from apps.quality.permissions import may_run, may_waive
 JOBS_EVERY = timedelta(minutes=2)
 #: How many waivers the reason of the closing move names; the timeline has all.
 _NAMED = 3
+#: What is read with a request.
+RELATED = ("experiment", "workflow__type", "created_by", "submitted_by")
 
 
 @transaction.atomic
@@ -223,10 +225,7 @@ def check_may_waive(request: Request, by: User) -> None:
 
 def _locked(request: Request) -> Request:
     """Lock and re-read the request. Raises `InvalidTransition` if it is not in data quality."""
-    rows = Request.objects.select_for_update(of=("self",)).select_related(
-        "experiment", "workflow__type", "created_by", "submitted_by"
-    )
-    found: Request = rows.get(pk=request.pk)
+    found: Request = Request.objects.select_for_update(of=("self",)).select_related(*RELATED).get(pk=request.pk)
     if found.state != RequestState.DATA_QUALITY:
         raise InvalidTransition(f"{found} is “{found.get_state_display()}”: it is not in data quality.")
     return found

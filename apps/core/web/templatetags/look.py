@@ -13,7 +13,6 @@ from django.utils.safestring import SafeString
 
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.hidden_characters import mark_hidden
-from apps.core.models import Event
 
 register = template.Library()
 
@@ -205,7 +204,5 @@ def query(context: template.Context, **changes: object) -> str:
     return f"?{changed.urlencode()}"
 
 
-@register.filter
-def did(event: Event) -> str:
-    """Say what the actor of an event did, as its kind is declared: `closed the incident`."""
-    return what_was_done(event)
+#: What the actor of an event did, as its kind is declared: `closed the incident`.
+register.filter("did", what_was_done)
