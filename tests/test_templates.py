@@ -17,7 +17,7 @@ MODULES = [path for path in sorted((ROOT / "apps").glob("*/**/*.py")) if "migrat
 FRAME = "portal"
 _TAG = re.compile(r"{%\s*(extends|include|load|url)\s+(.+?)\s*%}")
 #: Names of URLs that are not written in the template come from the portal's frame, or are the admin's own.
-FROM_THE_FRAME = {"link.url", "place.url"}
+FROM_THE_FRAME = {"link", "place"}
 
 
 def apps_in_order() -> list[str]:

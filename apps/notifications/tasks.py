@@ -7,8 +7,7 @@ from django.utils import timezone
 
 from apps.core.tasks import task_of
 from apps.notifications.domain import delivery
-from apps.notifications.domain.health import mail_is_configured
-from apps.notifications.domain.mail import MailServer
+from apps.notifications.domain.mail import MailServer, mail_is_configured
 
 #: Maximum number of messages and of seconds per run.
 BATCH = 200

@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 
 from apps.core.domain.events import publish
-from apps.quality.domain.overview import waiting_for_quality
 from apps.quality.domain.runs import ask_for_run
+from apps.quality.domain.standing import waiting_for_quality
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.quality.web import views
 from apps.quality.web.templatetags.quality import measured

@@ -23,6 +23,10 @@ from apps.notifications.models import Message, Notification
 MAX_ITEMS = 200
 
 
+def mail_is_configured() -> bool:
+    return bool(settings.EMAIL_HOST)
+
+
 class Refused(Exception):
     """The mail server works, but rejects this message."""
 

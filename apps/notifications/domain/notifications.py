@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.enums import Group
 from apps.core.models import Event
-from apps.notifications.domain.health import mail_is_configured
+from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of
 from apps.notifications.domain.recipients import concerned_by, concerned_by_hold
 from apps.notifications.enums import Channel, When

@@ -15,7 +15,7 @@ from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
 from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
-from apps.notifications.domain.health import mail_is_configured
+from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
 from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, webhooks_for

@@ -16,7 +16,9 @@ from apps.core.models import Delivery, Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.jobs import collections
-from apps.notifications.domain.health import channels_health
+from apps.notifications.domain.mail import mail_is_configured
+from apps.notifications.enums import Channel, MessageState
+from apps.notifications.models import Message
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
@@ -41,7 +43,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "captures": [_capture(heart) for heart in hearts],
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
-        "channels": channels_health(),
+        "channels": [_channel(channel) for channel in Channel],
         "collections": collections(),
         "plugins": loaded_plugins(),
         "warnings": check_proxy(),
@@ -88,3 +90,18 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
     problems += [f"incomplete: {path}" for path in report.incomplete]
     host = heart.detail.get("host", "") if isinstance(heart.detail, dict) else ""
     return {"name": heart.name, "host": str(host), "at": heart.at, "report": report, "problems": problems}
+
+
+def _channel(channel: Channel) -> dict[str, Any]:
+    """Return how many messages of a channel wait, wait after a failure (`late`), and were refused."""
+    messages = Message.objects.filter(channel=channel)
+    waiting = messages.filter(state=MessageState.WAITING)
+    failed = waiting.filter(attempts__gt=0)
+    return {
+        "channel": channel.value,
+        "configured": channel != Channel.MAIL or mail_is_configured(),
+        "waiting": waiting.count(),
+        "late": failed.count(),
+        "refused": messages.filter(state=MessageState.REFUSED).count(),
+        "last_error": failed.order_by("-due_at").values_list("last_error", flat=True).first() or "",
+    }

@@ -17,8 +17,13 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 from apps.quality.domain import runs
-from apps.quality.domain.overview import runs_of, waiting_for_quality
-from apps.quality.domain.standing import results_of, standing_of, thresholds_changed
+from apps.quality.domain.standing import (
+    results_of,
+    runs_of,
+    standing_of,
+    thresholds_changed,
+    waiting_for_quality,
+)
 from apps.quality.models import QualityResult, QualityRun
 from apps.quality.permissions import may_run, may_waive
 from apps.quality.web.forms import WaiveForm, WithdrawForm
