@@ -36,6 +36,7 @@ OFF = {"accounts:openid", "accounts:openid-callback"}
 #: Guarded by a token of its own, whoever asks.
 BY_TOKEN = {
     "accounts:new-password",
+    "api:capture-batches",
     "api:capture-jobs",
     "api:capture-report",
     "api:feed",

@@ -15,7 +15,8 @@ from zstandard import ZstdCompressor
 
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
-from apps.archive.models import ArchivedJob, CaptureHost
+from apps.archive.models import ArchivedJob, CaptureHost, IntakeBatch, RefusedJob
+from apps.archive.tasks import archive_batches
 from apps.archive.wire import batches
 from apps.archive.wire.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
 from apps.archive.wire.report import CaptureReport
@@ -23,7 +24,8 @@ from apps.core.models import Event, Heartbeat
 from apps.jobs.models import MaskingRule
 from tests.contracts.sink import SUBMITTED, a_job
 
-JOBS, REPORT = "/api/v1/capture/jobs/", "/api/v1/capture/report/"
+REPORT = "/api/v1/capture/report/"
+JOURNAL = "6f1c3f5e-9c0e-4c55-8a52-0a5a4a8f5f10"
 TEXTS = ("cluster", "scheduler", "job_id", "user", "arguments", "caveat")
 
 
@@ -41,33 +43,65 @@ def send(client, token):
     return post
 
 
-def send_jobs(send, *jobs, **more):
-    return send(JOBS, pack(jobs), batches.MEDIA_TYPE, **more)
+def url_of(sequence=1, cluster="alps", journal=JOURNAL):
+    return f"/api/v1/capture/batches/?cluster={cluster}&journal={journal}&sequence={sequence}"
 
 
-def ids():
-    return sorted(ArchivedJob.objects.values_list("job_id", flat=True))
+JOBS = url_of()
 
 
-def test_jobs_are_kept_once(send):
-    for _ in range(2):
-        answer = send_jobs(send, a_job(1), a_job(2))
-        assert (answer.status_code, answer.json()) == (200, {"received": 2, "refused": {}})
-    assert ids() == ["1", "2"]
+def send_jobs(send, *jobs, sequence=1, **more):
+    return send(url_of(sequence), pack(jobs), batches.MEDIA_TYPE, **more)
+
+
+def test_batch_is_kept_once_and_archived_by_a_worker(send):
+    jobs = [a_job(1, captured_at=SUBMITTED + timedelta(seconds=9)), a_job(2)]
+    for received in (True, False):
+        answer = send_jobs(send, *jobs, sequence=2)
+        assert (answer.status_code, answer.json()) == (200, {"received": received})
+    batch = IntakeBatch.objects.get()
+    assert (batch.cluster, batch.host, str(batch.journal), batch.jobs) == ("alps", "scheduler-1", JOURNAL, 2)
+    assert (batch.size_bytes, batch.captured_at) == (sum(job.size_bytes for job in jobs), jobs[1].captured_at)
     assert CaptureHost.objects.get().heard_at is not None
+    archive_batches()
+    assert sorted(ArchivedJob.objects.values_list("job_id", flat=True)) == ["1", "2"]
 
 
-def test_bad_jobs_are_named_and_cost_the_others_nothing(send, monkeypatch):
-    monkeypatch.setitem(capture_hosts._LENGTHS, "job_id", 1000)  # so that one is refused by PostgreSQL itself
-    answer = send_jobs(
-        send, a_job(1), a_job("9" * 65), a_job(""), a_job(2), a_job(3, user="\0"), a_job(4, stage="\udcff")
-    )
-    assert answer.status_code == 200
-    refused = answer.json()["refused"]
-    assert refused.keys() == {"1", "2", "4", "5"}
-    assert "value too long" in refused["1"]
-    assert (refused["2"], refused["4"]) == ("it has no job id", "its user holds what is no text")
-    assert ids() == ["1", "2"]
+@pytest.mark.parametrize(
+    ("url", "field"),
+    [
+        ("/api/v1/capture/batches/", "sequence"),
+        (url_of(sequence=0), "sequence"),
+        (url_of(sequence=2**63), "sequence"),
+        (url_of(journal="me"), "journal"),
+        (url_of(cluster="a" * 65), "cluster"),
+    ],
+)
+def test_batch_without_its_place_is_not_taken(send, url, field):
+    answer = send(url, pack([a_job(1)]), batches.MEDIA_TYPE)
+    assert answer.status_code == 400
+    assert field in answer.json()
+    assert not IntakeBatch.objects.exists()
+
+
+def test_full_intake_takes_nothing_more_for_now(send, settings):
+    settings.ARCHIVE_INTAKE_MAX_BYTES = 1
+    assert send_jobs(send, a_job(1)).status_code == 200
+    answer = send_jobs(send, a_job(2), sequence=2)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "30")
+    assert answer.json()["detail"].startswith("The portal cannot take more for now: 1 bytes of captured jobs wait")
+    assert send_jobs(send, a_job(1)).json() == {"received": False}
+
+
+def test_bad_jobs_are_refused_by_the_store_and_cost_the_others_nothing(send):
+    strange = [a_job("9" * 65), a_job(3, user="\0"), a_job(4, stage="\udcff")]
+    assert send_jobs(send, a_job(1), *strange, a_job(2)).status_code == 200
+    archive_batches()
+    assert sorted(ArchivedJob.objects.values_list("job_id", flat=True)) == ["1", "2"]
+    reasons = dict(RefusedJob.objects.values_list("job_id", "reason"))
+    assert reasons.keys() == {"9" * 65, "3", "4"}
+    assert "value too long" in reasons["9" * 65]
+    assert not IntakeBatch.objects.exists()
 
 
 @pytest.mark.parametrize("given", ["", "wrong"])
@@ -84,11 +118,12 @@ def test_token_of_a_person_opens_nothing(client, admin):
 def test_token_is_for_its_clusters_alone(send):
     for answer in (
         send_jobs(send, a_job(1), a_job(2, cluster="jura")),
+        send(url_of(cluster="jura"), pack([a_job(1)]), batches.MEDIA_TYPE),
         send(REPORT, {"cluster": "jura", "report": {}}),
     ):
         assert answer.status_code == 403
         assert answer.json()["detail"] == "The token of scheduler-1 is valid for alps, not for 'jura'."
-    assert ids() == []
+    assert not IntakeBatch.objects.exists()
     assert not Heartbeat.objects.exists()
 
 
@@ -131,7 +166,7 @@ def test_batch_that_is_too_large_is_said_so(send, monkeypatch):
     bomb = ZstdCompressor().compress(b"x" * (batches.MOST_BYTES + 1))
     assert len(bomb) < 10_000
     assert send(JOBS, bomb, batches.MEDIA_TYPE).status_code == 413
-    monkeypatch.setattr("apps.archive.api.capture.ReceiveJobs.max_body_bytes", 100)
+    monkeypatch.setattr("apps.archive.api.capture.ReceiveBatch.max_body_bytes", 100)
     assert send(JOBS, b"x" * 101, batches.MEDIA_TYPE).status_code == 413
     with pytest.raises(BatchTooLarge):
         unpack_untrusted(ZstdCompressor().compress(b'{"version": 1, "jobs": [%s1]}\n' % (b"1," * batches.MOST_JOBS)))

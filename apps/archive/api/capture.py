@@ -16,10 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.archive.domain.capture_hosts import host_of, receive_jobs, receive_report
+from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_jobs, receive_report
 from apps.archive.models import CaptureHost
 from apps.archive.wire.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
 from apps.archive.wire.entry import CapturedJob
+from apps.archive.wire.intake import IntakeFull
 from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
@@ -31,6 +32,13 @@ class Unreadable(APIException):
     """Not 400, which may come of anything on the way: a sender gives up what is answered with this."""
 
     status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
+
+
+class Full(APIException):
+    """Too much waits already: the sender keeps the batch."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    wait = 30  # seconds, which become the header Retry-After
 
 
 class CaptureHostAuthentication(BaseAuthentication):
@@ -106,6 +114,38 @@ class ReceiveJobs(CaptureView):
         jobs: list[CapturedJob] = request.data
         refused = receive_jobs(host=request.auth, jobs=jobs, at=timezone.now())
         return Response({"received": len(jobs), "refused": refused})
+
+
+class BatchSerializer(serializers.Serializer):
+    cluster = serializers.CharField(max_length=64)
+    journal = serializers.UUIDField(help_text="Identity of the sender's journal.")
+    sequence = serializers.IntegerField(
+        min_value=1,
+        max_value=2**63 - 1,
+        help_text="Number of the batch's last job in that journal; batches come in order.",
+    )
+
+
+class ReceiveBatch(CaptureView):
+    """Keeps a batch for the workers, durably; one of a journal and sequence that came before is not kept twice."""
+
+    parser_classes = [BatchParser]
+    max_body_bytes = MOST_SENT_BYTES
+
+    @extend_schema(
+        parameters=[BatchSerializer],
+        request={MEDIA_TYPE: OpenApiTypes.BINARY},
+        responses=inline_serializer("ReceivedBatch", {"received": serializers.BooleanField()}),
+    )
+    def post(self, request: CaptureRequest) -> Response:
+        batch = checked_data(BatchSerializer(data=request.query_params))
+        if not isinstance(request.data, list) or not request.data:
+            raise ParseError("No jobs came, or a batch of no stated length.")
+        try:
+            received = receive_batch(host=request.auth, jobs=request.data, at=timezone.now(), **batch)
+        except IntakeFull as error:
+            raise Full(f"The portal cannot take more for now: {error}.") from error
+        return Response({"received": received})
 
 
 class ReportSerializer(serializers.Serializer):

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from django.db import DataError, IntegrityError, transaction
 
 from apps.accounts.models import Principal
+from apps.archive.domain.intake import accept_batch
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
 from apps.archive.models import CaptureHost
+from apps.archive.wire.batches import pack
 from apps.archive.wire.entry import CapturedJob
 from apps.archive.wire.report import CaptureReport
 from apps.core.domain.events import publish
@@ -73,6 +76,28 @@ def receive_jobs(*, host: CaptureHost, jobs: Sequence[CapturedJob], at: datetime
     train_dictionaries(at=at)
     CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
     return refused
+
+
+@transaction.atomic
+def receive_batch(
+    *, host: CaptureHost, cluster: str, journal: UUID, sequence: int, jobs: Sequence[CapturedJob], at: datetime
+) -> bool:
+    """Keep jobs that a host has sent for the workers; return whether they are new. See `insert_batch`.
+
+    Raises `IntakeFull`, and `NotAllowed` where one is of a cluster that is not the host's.
+    """
+    _check_clusters(host, {cluster, *(job.cluster for job in jobs)})
+    CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
+    return accept_batch(
+        cluster=cluster,
+        host=host.name,
+        journal=journal,
+        sequence=sequence,
+        jobs=len(jobs),
+        size_bytes=sum(job.size_bytes for job in jobs),
+        captured_at=min(job.captured_at for job in jobs),
+        data=pack(jobs),
+    )
 
 
 @transaction.atomic
