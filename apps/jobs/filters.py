@@ -11,7 +11,7 @@ from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster, Site
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.jobs.domain.jobs import matches_id
+from apps.jobs.domain.jobs import matches_host, matches_id
 from apps.jobs.enums import (
     ANY_FAILURE,
     FAILED_STATES,
@@ -46,7 +46,7 @@ class WholeNumberFilter(filters.NumberFilter):
 
 
 class JobFilter(AnyOf):
-    """Filters of the job list; texts match exactly."""
+    """Filters of the job list; texts match exactly, hosts also without their domain."""
 
     job = filters.CharFilter(method="by_id", label="Job ID", max_length=64)
     state = filters.ChoiceFilter(
@@ -68,7 +68,7 @@ class JobFilter(AnyOf):
     site = filters.ModelChoiceFilter(
         queryset=Site.objects.all(), to_field_name="name", empty_label="All", null_label="Unknown", null_value=NONE
     )
-    host = filters.CharFilter(label="Host", max_length=255)
+    host = filters.CharFilter(method="by_host", label="Host", max_length=255)
     user = filters.CharFilter(label="User", max_length=255)
     account = filters.CharFilter(label="Account", max_length=255)
     exit_code = WholeNumberFilter(label="Exit code", widget=forms.TextInput(attrs={"inputmode": "numeric"}), **_INT)
@@ -88,6 +88,9 @@ class JobFilter(AnyOf):
 
     def by_id(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(matches_id(value))
+
+    def by_host(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        return jobs.filter(matches_host(value))
 
     def by_claim(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(claimed_key=value, proof=Proof.CLAIMED)

@@ -14,6 +14,11 @@ from apps.production.models import Request
 
 _FAILED = sorted(state.value for state in FAILED_STATES)
 
+#: The name of a host without its domain.
+SHORT_HOST = models.Func(
+    models.F("host"), models.Value("."), models.Value(1), function="split_part", output_field=models.TextField()
+)
+
 
 class JobQuerySet(ExperimentQuerySet[M]):
     """Jobs; only the OPG can see those without an experiment."""
@@ -106,9 +111,7 @@ class Job(models.Model):
             models.Index(fields=["-ended_at", "-id"], name="job_newest"),
             models.Index(fields=["experiment", "-ended_at"], name="job_of_experiment"),
             models.Index(fields=["-ended_at", "-id"], condition=models.Q(state__in=_FAILED), name="job_failed"),
-            models.Index(
-                fields=["host", "-ended_at"], condition=models.Q(state__in=_FAILED), name="job_failed_on_host"
-            ),
+            models.Index(SHORT_HOST, models.F("ended_at").desc(), name="job_on_host"),
             models.Index(
                 fields=["request_key", "stage", "-ended_at"], condition=~models.Q(request_key=""), name="job_of_request"
             ),

@@ -56,6 +56,43 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   }
 });
 
+// A part that refreshes itself waits while the page is hidden, and while someone fills in one of its forms.
+const refreshes = (part) => part.matches?.('[hx-trigger^="every"]');
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const part = event.detail.elt;
+  const busy = () => part.querySelector("details[open] form, :is(input, select, textarea):focus");
+  if (refreshes(part) && (document.hidden || busy())) event.preventDefault();
+});
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) document.body.dispatchEvent(new Event("refresh"));
+});
+
+// Replaced parts keep the focus, how far they are scrolled sideways, and their place on the screen.
+const SIDEWAYS = ".scroll, .log";
+let place = null;
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const part = event.detail.target;
+  if (!part.id || !event.detail.shouldSwap) return;
+  document.documentElement.style.overflowAnchor = "none";
+  place = {
+    id: part.id,
+    focused: part.contains(document.activeElement) && !document.activeElement.id ? document.activeElement : null,
+    sideways: [...part.querySelectorAll(SIDEWAYS)].map((box) => box.scrollLeft),
+    y: window.scrollY,
+  };
+});
+document.addEventListener("htmx:afterSettle", () => {
+  const part = place && document.getElementById(place.id);
+  if (!part) return;
+  part.querySelectorAll(SIDEWAYS).forEach((box, index) => { box.scrollLeft = place.sideways[index] ?? 0; });
+  const { tagName, textContent, href } = place.focused ?? {};
+  const same = tagName && [...part.querySelectorAll(tagName)].find((each) => each.textContent === textContent && each.href === href);
+  same?.focus({ preventScroll: true });
+  window.scrollTo({ top: place.y, behavior: "instant" });
+  place = null;
+  requestAnimationFrame(() => { document.documentElement.style.overflowAnchor = ""; });
+});
+
 // Lines of a script: `#L3-L7` marks a range; a click with Shift on a second number makes one.
 const markLines = () => {
   const range = /^#L(\d+)-L(\d+)$/.exec(location.hash);

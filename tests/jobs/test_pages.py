@@ -1,5 +1,6 @@
 """The job list, the progress panel, the report, the API: who sees what, and nothing that a job says is believed."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -12,12 +13,16 @@ from django.utils import timezone
 
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import array_siblings, jobs_for_list, other_attempts, totals_as_of
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import Job
 from tests.factories.jobs import AT, failed, record, store
+from tests.factories.verdicts import verdict
+
+HOUR = timedelta(hours=1)
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ x }}"
 
@@ -255,6 +260,63 @@ def test_attempts_and_siblings_are_of_the_same_job(alps, nova):
     assert array_siblings(second) == [task]
     page = render_to_string("jobs/_attempts.html", {"attempts": [first], "siblings": [task]}, RequestFactory().get("/"))
     assert "7_2" in page
+
+
+@pytest.fixture
+def counted(alps, nova):
+    """Jobs of which two have failed, one has a verdict, and one was requeued."""
+    now = timezone.now()
+    ended = {"submitted_at": now - 3 * HOUR, "started_at": now - 2 * HOUR, "ended_at": now - HOUR}
+    jobs = store(
+        alps,
+        record(1, host="wn-0233.fnal.gov", **ended),
+        failed(2, host="wn-0233.fnal.gov", **ended),
+        failed(3, host="wn-0233", **ended),
+        record(4, host="wn-02330", state=JobState.REQUEUED, **ended),
+    )
+    verdict(jobs[1], at=now)
+    recompute_dirty_hours(at=now)
+    return jobs
+
+
+def totals_in(html):
+    return " ".join(re.sub("<[^>]+>", "", html[html.index('<p class="notice">') : html.index("</p>")]).split())
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "",
+            "4 jobs : 1 completed, 2 failed, 1 interrupted · 8.0 h of core time, 4.0 h wasted · finished in the last",
+        ),
+        ("cluster=alps&state=any_failure", "2 jobs · 4.0 h of core time, 4.0 h wasted · finished in the last 24 hours"),
+        ("host=wn-0233", "3 jobs : 1 completed, 2 failed, 0 interrupted · 6.0 h of core time, 4.0 h wasted"),
+        ("host=wn-0233.fnal.gov", "2 jobs : 1 completed, 1 failed, 0 interrupted"),
+    ],
+)
+def test_list_shows_totals_of_its_jobs(counted, as_liaison, query, expected):
+    assert expected in totals_in(as_liaison.get(f"/jobs/?{query}").content.decode())
+
+
+def test_every_total_equals_the_list_behind_it(counted, as_liaison):
+    html = as_liaison.get("/jobs/").content.decode()
+    notice = html[html.index('<p class="notice">') : html.index("</p>")]
+    links = re.findall(r'href="([^"]+)">(\d+)', notice)
+    assert len(links) == 4
+    for address, count in links:
+        assert len(listed_at(as_liaison, address.removeprefix("/jobs/").replace("&amp;", "&"))) == int(count)
+
+
+def test_list_that_is_too_long_to_count_says_so(counted, as_liaison, monkeypatch):
+    monkeypatch.setattr(totals, "MOST_COUNTED", 2)
+    assert "More than 2 jobs" in totals_in(as_liaison.get("/jobs/?host=wn-0233").content.decode())
+
+
+def test_list_shows_verdicts(counted, as_liaison):
+    html = as_liaison.get("/jobs/").content.decode()
+    assert html.count("Service problem: retry") == 1
+    assert '<th class="wide">Verdict</th>' in html
 
 
 # API

@@ -1,6 +1,6 @@
 """Show a job's verdict and let users override it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, Verdic
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.wording import headline_of
+from apps.jobs.domain.jobs import Mark
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
@@ -64,6 +65,11 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
         return JobDiagnosis(job, None, harvest, "")
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
     return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons)
+
+
+def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
+    """Return the verdicts on these jobs for the job list, by id of the job."""
+    return {row.job_id: Mark(row.verdict, headline_of(row)) for row in Verdict.objects.filter(job__in=jobs)}
 
 
 @transaction.atomic

@@ -46,8 +46,14 @@ def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionFo
 
 @require_safe
 def verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    template = "diagnosis/_verdict.html" if request.htmx else "diagnosis/verdict.html"
-    return render(request, template, _verdict_context(request, _job(request, pk)))
+    """Show the verdict; the part that waits for the analysis gets the log along with its result."""
+    job = _job(request, pk)
+    context = _verdict_context(request, job)
+    if not request.htmx:
+        return render(request, "diagnosis/verdict.html", context)
+    if not context["diagnosis"].is_waiting:
+        context["log"] = log_view(job)
+    return render(request, "diagnosis/_verdict_part.html", context)
 
 
 @require_POST
@@ -142,4 +148,4 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     rows = Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
     chosen = FailedJobs(request.GET, rows)
     page = newest_first(chosen.qs, by="ended_at", query=request.GET)
-    return render(request, "diagnosis/failed_jobs.html", {"filter": chosen, "page": page})
+    return render(request, "diagnosis/failed_jobs.html", {"filter": chosen, "page": page, "at": timezone.now()})

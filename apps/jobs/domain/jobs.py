@@ -1,12 +1,18 @@
 """Reading jobs, and how far they are collected."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
+from django.conf import settings
 from django.db.models import Q, QuerySet
+from django.db.models.lookups import Exact
 
 from apps.accounts.models import User
+from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
-from apps.jobs.models import Collection, Job
+from apps.jobs.models import SHORT_HOST, Collection, Job
 
 #: Heartbeat with the as-of time of the totals.
 TOTALS_HEART = "job totals"
@@ -50,6 +56,36 @@ def totals_as_of() -> datetime | None:
 def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
     """Return the jobs whose script has one of these IDs in the spool, for callers that know the script."""
     return Job.objects.filter(cluster_id=cluster_id, spool_id__in=spool_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What another app says of a job in a list: a state, and words."""
+
+    state: str
+    words: str
+
+
+class JobColumn(Protocol):
+    """A plugin with a column of the job list: returns marks by id of the job, in a constant number of queries."""
+
+    def __call__(self, jobs: Sequence[Job]) -> Mapping[int, Mark]: ...
+
+
+#: Columns that other apps add to the job list; the name is the title.
+COLUMNS: Registry[JobColumn] = Registry("opsportal.job_columns", settings.JOB_COLUMNS)
+
+
+def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[Mark | None]]]]:
+    """Return the titles of these columns, and each job with its marks."""
+    columns = {name.capitalize(): column(jobs) for name, column in sorted(COLUMNS.working().items())}
+    return list(columns), [(job, [marks.get(job.pk) for marks in columns.values()]) for job in jobs]
+
+
+def matches_host(text: str) -> Q:
+    """Return the condition for a host, with or without its domain."""
+    short = Q(Exact(SHORT_HOST, text.partition(".")[0]))
+    return short & Q(host=text) if "." in text else short
 
 
 def matches_id(text: str) -> Q:

@@ -1,24 +1,26 @@
-"""Reading the hourly totals: stages of requests, wasted hours, report of the week. Never counts jobs."""
+"""Totals of jobs: of lists, of stages of requests, wasted hours, report of the week; mostly from hourly totals."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, NONE
-from apps.jobs.models import HourlyEnds, HourlyTotals
+from apps.jobs.models import HourlyEnds, HourlyTotals, Job
 from apps.production.models import Request
 
 DAYS = 7
 #: Rows in the table of stages.
 MOST_STAGES = 12
+#: Jobs of a list are counted one by one up to so many.
+MOST_COUNTED = 10_000
 
 
 @dataclass
@@ -26,7 +28,7 @@ class Sums:
     """Totals of some finished jobs; `query` has the parameters of their job list."""
 
     name: str = ""
-    query: dict[str, str] = field(default_factory=dict)
+    query: Mapping[str, str | list[str]] = field(default_factory=dict)
     jobs: int = 0
     completed: int = 0
     failed: int = 0
@@ -38,7 +40,7 @@ class Sums:
     @property
     def address(self) -> str:
         """Return the query string of their job list."""
-        return "?" + urlencode(self.query)
+        return "?" + urlencode(self.query, doseq=True)
 
     @property
     def completed_address(self) -> str:
@@ -53,7 +55,7 @@ class Sums:
         return self._address_of(INTERRUPTED)
 
     def _address_of(self, state: str) -> str:
-        return "?" + urlencode({"state": state, **self.query})
+        return "?" + urlencode({"state": state, **self.query}, doseq=True)
 
     @property
     def interrupted(self) -> int:
@@ -109,6 +111,28 @@ class Report:
         """Return the failure states, most expensive first."""
         failures = [sums for sums in self.by_state if sums.failed]
         return sorted(failures, key=lambda sums: -sums.wasted_core_seconds)
+
+
+def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) -> Sums | None:
+    """Return the totals of these jobs, counted one by one; None of more than `MOST_COUNTED`."""
+    done, broken = Q(state=JobState.COMPLETED), Q(state__in=sorted(FAILED_STATES))
+    core = F("wall_seconds") * F("cpus")
+    found = jobs.order_by()[: MOST_COUNTED + 1].aggregate(
+        jobs=Count("pk"),
+        completed=Count("pk", filter=done),
+        failed=Count("pk", filter=broken),
+        core_seconds=Sum(core, default=0),
+        wasted_core_seconds=Sum(core, filter=broken, default=0),
+    )
+    return None if found["jobs"] > MOST_COUNTED else Sums(query=query, **found)
+
+
+def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:
+    """Return the same from hourly totals."""
+    sums = Sums(query=query)
+    for row in _sums(totals, "state"):
+        sums.add(row)
+    return sums
 
 
 def wasted_hours(user: User, *, at: datetime) -> Report:

@@ -1,9 +1,11 @@
 """The job list, claims of jobs, and the report of the week. The page of one job is in `portal`."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -16,8 +18,10 @@ from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
-from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of
+from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of, with_columns
+from apps.jobs.domain.records import hour_of
 from apps.jobs.filters import JobFilter
+from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.web.charts import HEIGHT, WIDTH, columns
 from apps.jobs.web.forms import AcceptClaimsForm, WithdrawClaimsForm
 from apps.production.domain.actors import may
@@ -30,15 +34,39 @@ from apps.production.web.lookup import request_or_404
 def job_list(request: AuthenticatedRequest) -> HttpResponse:
     jobs = JobFilter(request.GET, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
+    page = newest_first(shown, by="ended_at", query=request.GET)
+    columns, rows = with_columns(page.rows)
     context = {
         "filter": jobs,
         "filtered": any(value not in (None, "") for value in jobs.form.cleaned_data.values()) or not jobs.is_valid(),
+        "columns": columns,
+        "rows": rows,
+        **(_totals(request, jobs) if jobs.is_valid() else {}),
         "more_open": any(request.GET.get(name) for name in jobs.filters if name not in JobFilter.FIRST),
-        "page": newest_first(shown, by="ended_at", query=request.GET),
+        "page": page,
         "collections": collections(),
         "sees_errors": is_opg(request.user),
     }
     return render(request, "jobs/job_list.html", context)
+
+
+def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
+    """Return the totals of a job list: from hourly totals where its filters allow it, else counted up to a limit.
+
+    Without a request, hourly totals are those of the last 24 hours and the current one.
+    """
+    given = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
+    query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(given)}
+    if not given <= {"experiment", "cluster", "state", "request", "stage"} or given & {"request", "stage"} == {"stage"}:
+        return {"totals": totals.totals_of_jobs(jobs.qs, query), "most_counted": totals.MOST_COUNTED}
+    if "request" in given:
+        hours: QuerySet[Any] = HourlyTotals.objects.visible_to(request.user)
+    else:
+        since = hour_of(timezone.now()) - timedelta(hours=24)
+        hours = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since)
+        query["ended_from"] = since.isoformat()
+    counted = totals.totals_of_hours(JobFilter(request.GET, queryset=hours, request=request).qs, query)
+    return {"totals": counted, "totals_since": query.get("ended_from"), "totals_as_of": totals_as_of()}
 
 
 @require_safe

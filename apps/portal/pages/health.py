@@ -15,7 +15,7 @@ from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery, Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
-from apps.jobs.domain.jobs import collections
+from apps.jobs.domain.jobs import COLUMNS, collections
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
@@ -26,7 +26,10 @@ from apps.quality.checks.registry import CHECKS
 from apps.statusboard.feeds.registry import FEEDS
 
 #: All plugin registries; listed here so that each is loaded before it is checked.
-PLUGINS: tuple[Registry[Any], ...] = (SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES, CLOSING_CHECKS, CHECKS)
+PLUGINS: tuple[Registry[Any], ...] = (
+    *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
+    *(CLOSING_CHECKS, CHECKS, COLUMNS),
+)
 #: Maximum number of failed deliveries shown.
 SHOWN = 20
 #: Maximum number of rejected jobs shown per sink.

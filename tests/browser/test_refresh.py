@@ -1,0 +1,127 @@
+"""Pages that refresh themselves: what someone reads or does on them stays where it is."""
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.harvest import harvest_log
+from apps.diagnosis.models import LogHarvest, Verdict
+from apps.jobs.models import Job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: Pages, and the part of each that is replaced.
+PARTS = {
+    "/": "#operations",
+    "/services/": "#board",
+    "/jobs/": "#jobs",
+    "/failures/": "#failures",
+    "/failures/jobs/": "#failed",
+}
+
+
+@pytest.fixture
+def at() -> datetime:
+    return timezone.now()
+
+
+def wait_for_refresh(page, part, act):
+    page.evaluate("part => { document.querySelector(part).dataset.old = 'yes' }", part)
+    with page.expect_response(lambda response: "hx-request" in response.request.headers):
+        act()
+    page.locator(f"{part}:not([data-old])").wait_for()
+
+
+def test_pages_refresh_themselves_and_keep_focus_and_scroll(world, shifter, open_as):
+    page = open_as(shifter, width=390)
+    page.clock.install()
+    state = "[document.activeElement.textContent, document.activeElement.href, window.scrollY]"
+    for address, part in PARTS.items():
+        page.goto(address)
+        assert "as of" in page.locator("#as-of").inner_text()
+        page.locator(f"{part} td a").first.focus()
+        page.evaluate("window.scrollTo(0, 120)")
+        before = page.evaluate(state)
+        wait_for_refresh(page, part, lambda: page.clock.fast_forward(31_000))
+        page.locator(".htmx-settling").wait_for(state="detached")
+        assert page.evaluate(state) == before, address
+    assert page.problems == []
+
+
+def test_page_does_not_refresh_while_it_is_hidden(world, shifter, open_as):
+    page = open_as(shifter)
+    page.clock.install()
+    page.goto("/jobs/")
+    hide = "hidden => Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })"
+    page.evaluate(hide, True)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.fast_forward(31_000)
+    page.wait_for_timeout(300)
+    assert asked == []
+    page.evaluate(hide, False)
+    wait_for_refresh(page, "#jobs", lambda: page.evaluate("document.dispatchEvent(new Event('visibilitychange'))"))
+
+
+def test_refresh_waits_for_a_form_that_is_open(world, shifter, open_as):
+    page = open_as(shifter)
+    page.clock.install()
+    page.goto("/services/")
+    page.get_by_text("Cancel…").first.click()
+    page.locator("details[open]").get_by_label("Reason").fill("Not needed")
+    page.clock.fast_forward(31_000)
+    page.wait_for_timeout(300)
+    assert page.locator("details[open]").get_by_label("Reason").input_value() == "Not needed"
+
+
+def test_log_of_a_completed_job_fills_once_it_is_analysed(world, shifter, open_as):
+    Verdict.objects.all().delete()
+    LogHarvest.objects.all().delete()
+    log_path = world.job.log_path
+    Job.objects.update(state=JobState.COMPLETED, exit_code=0, log_path="")
+    page = open_as(shifter)
+    page.goto(f"/jobs/{world.job.pk}/")
+    assert "Log path unknown" in page.locator("#log").inner_text()
+    page.get_by_role("button", name="Analyse log").click()
+    page.get_by_text("Analysing log").wait_for()
+    Job.objects.update(log_path=log_path)
+    harvest_log(harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(), at=timezone.now())
+    page.locator("#log").get_by_text("HTTP error: 503").wait_for()
+    assert page.problems == []
+
+
+@pytest.fixture
+def long_log(world):
+    """A log of 700 lines, the last of them one of a known error that is wider than any page."""
+    name = "x" * 400
+    lines = [f"record {number}\n" for number in range(700)] + [
+        f"HTTP error: 503 Service Unavailable: samweb.{name} END\n"
+    ]
+    Path(world.job.log_path).write_text("".join(lines))
+    LogHarvest.objects.get().excerpts.all().delete()
+    return world.job
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_log_keeps_its_place_and_its_marked_lines_whole(long_log, shifter, open_as, width):
+    page = open_as(shifter, width=width)
+    page.goto(f"/jobs/{long_log.pk}/")
+    line = page.locator("#log .cause").first
+    line.scroll_into_view_if_needed()
+    log, text, badge = (
+        each.bounding_box() for each in (page.locator("#log"), line.locator("span"), line.locator("em"))
+    )
+    assert text["x"] + text["width"] <= badge["x"] + 1
+    assert badge["x"] + badge["width"] <= log["x"] + log["width"] + 1
+    assert line.evaluate("line => line.scrollWidth <= line.clientWidth")
+    top = "document.querySelector('#log').getBoundingClientRect().top"
+    page.get_by_role("link", name="500", exact=True).scroll_into_view_if_needed()
+    before = page.evaluate(top)
+    page.get_by_role("link", name="500", exact=True).click()
+    page.locator("#log").get_by_text("record 250", exact=True).wait_for(state="attached")
+    page.wait_for_timeout(300)
+    assert abs(page.evaluate(top) - before) < 2
+    assert page.problems == []
