@@ -1,9 +1,9 @@
 """How fast capture is and how little the archive takes: `python -m benchmarks.archive_capture [--sarchive PATH]`.
 
 A writer fills a spool on tmpfs flat out, as slurmctld lays it out; `manage.py capture` follows it into its journal
-and a PostgreSQL of its own, on disk and with fsync. Then the same burst goes to SArchive, where the path of its binary
-is given (`cargo install sarchive`). Before the burst are 5,000 jobs of the same kind, with which the dictionaries are
-trained. Jobs are made up, see `benchmarks.spool`.
+and hands it over to a PostgreSQL of its own, on disk and with fsync, where workers archive it. Then the same burst goes
+to SArchive, where the path of its binary is given (`cargo install sarchive`). Before the burst are 5,000 jobs of the
+same kind, with which the dictionaries are trained. Jobs are made up, see `benchmarks.spool`.
 """
 
 import argparse
@@ -27,12 +27,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--spool", type=Path, default=Path("/dev/shm"), help="where to make the spool (%(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (%(default)s)")
     parser.add_argument("--sarchive", type=Path, help="binary of SArchive, to be measured side by side")
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-", dir=arguments.spool))
     try:
         corpus = write_corpus(scratch / "corpus", arguments.jobs)
-        figures = ours(scratch, corpus, arguments.jobs)
+        figures = ours(scratch, corpus, arguments.jobs, arguments.workers)
         if arguments.sarchive:
             figures |= compare(figures, theirs(scratch, corpus, arguments.jobs, arguments.sarchive))
     finally:
@@ -40,15 +41,16 @@ def main():
     print(json.dumps(figures, indent=2))
 
 
-def ours(scratch, corpus, jobs):
+def ours(scratch, corpus, jobs, workers):
     spool = make_spool(scratch / "spool")
     warm_up = write_corpus(scratch / "warm-up", WARM_UP, seed=8)
-    with portal() as archive, archive.capturing(spool) as memory:
+    with portal() as archive, archive.working(workers), archive.capturing(spool) as memory:
         with burst(scratch, warm_up, spool, WARM_UP):
             wait_until(lambda: archive.stored() >= WARM_UP)
         before, used = archive.store_bytes(), cpu_seconds(memory.pid)
         with burst(scratch, corpus, spool, jobs, first=FIRST_JOB + WARM_UP) as began:
             journaled = wait_until(lambda: archive.journaled() >= jobs + WARM_UP)
+            durable = wait_until(lambda: archive.durable() >= jobs + WARM_UP)
             stored = wait_until(lambda: archive.stored() >= jobs + WARM_UP)
         spent = {part: round(1e6 * (now - used[part]) / jobs) for part, now in cpu_seconds(memory.pid).items()}
         after = archive.store_bytes()
@@ -56,6 +58,7 @@ def ours(scratch, corpus, jobs):
     return {
         "jobs": jobs,
         "journaled_per_second": round(jobs / (journaled - began)),
+        "durable_per_second": round(jobs / (durable - began)),
         "stored_per_second": round(jobs / (stored - began)),
         "bytes_a_job": round((after - before) / jobs),
         "bytes_of_sarchives": round((after - before) / jobs / SARCHIVE_BYTES, 3),
@@ -86,6 +89,7 @@ def compare(figures, sarchive):
     rate = sarchive["sarchive_per_second"]
     return sarchive | {
         "journal_of_sarchive": round(figures["journaled_per_second"] / rate, 2),
+        "durable_of_sarchive": round(figures["durable_per_second"] / rate, 2),
         "store_of_sarchive": round(figures["stored_per_second"] / rate, 2),
     }
 

@@ -20,7 +20,7 @@ from apps.archive.capture.journal.journal import Journal
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from benchmarks.portal import portal, wait_until
 from benchmarks.spool import FIRST_JOB, make_spool, start_writer, write_corpus
-from tests.archive.capturing import capture_of
+from tests.archive.capturing import MemoryPortal, capture_of
 
 CORPUS = 20_000
 SUBMITTERS = 8
@@ -56,7 +56,7 @@ def losses(scratch, arguments, before=28_000, seconds=10):
     jobs = arguments.rate * seconds
     corpus, spool = write_corpus(scratch / "corpus", CORPUS), make_spool(scratch / "spool")
     start_writer(scratch, corpus, spool, jobs=before).communicate()
-    with portal() as archive, archive.capturing(spool) as memory:
+    with portal() as archive, archive.working(2), archive.capturing(spool) as memory:
         wait_until(lambda: archive.stored() >= before)
         times = {"first": FIRST_JOB + before, "rate": arguments.rate, "remove_after_ms": 100}
         writer = start_writer(scratch, corpus, spool, jobs=jobs, **times)
@@ -74,7 +74,7 @@ def losses(scratch, arguments, before=28_000, seconds=10):
 
 def memory(scratch, arguments):
     corpus, spool = write_corpus(scratch / "corpus", CORPUS), make_spool(scratch / "spool")
-    with portal() as archive, archive.capturing(spool) as watched:
+    with portal() as archive, archive.working(2), archive.capturing(spool) as watched:
         rate = {"rate": arguments.rate, "remove_after_ms": 2000}
         writer = start_writer(scratch, corpus, spool, jobs=arguments.jobs, **rate)
         took = float(writer.communicate()[0])
@@ -108,7 +108,7 @@ def scan(scratch, _, jobs=100_000):
 
 
 def _capture_all(directory, spool):
-    """Capture into a journal without sinks, as a new process would, and return how many jobs were read."""
+    """Capture for a portal in memory, as a new process would, and return how many jobs were read."""
     read = 0
 
     class Counting(SlurmSpool):
@@ -117,8 +117,8 @@ def _capture_all(directory, spool):
             read += 1
             return super().read(entry)
 
-    journal = Journal(directory / "journal", sinks=[])
-    capture_of(Counting(spool), journal).run_once()
+    journal = Journal(directory / "journal")
+    capture_of(Counting(spool), journal, MemoryPortal()).run_once()
     journal.close()
     return read
 
@@ -132,7 +132,7 @@ def slurm(scratch, arguments, jobs=16_000):
         subprocess.run(command, check=True, capture_output=True)
         environment = os.environ | {"SLURM_CONF": str(directory / "etc/slurm.conf")}
         command = ["perl", "-e", SUBMIT, str(jobs // SUBMITTERS)]
-        with portal() as archive, archive.capturing(directory / "state") as watched:
+        with portal() as archive, archive.working(2), archive.capturing(directory / "state") as watched:
             began = time.monotonic()
             submitters = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(SUBMITTERS)]
             taken = sum(int(submitter.communicate()[0]) for submitter in submitters)

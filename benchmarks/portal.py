@@ -1,4 +1,4 @@
-"""A PostgreSQL on disk, with fsync, and `manage.py capture` against it, for the benchmarks of the archive."""
+"""PostgreSQL on disk with fsync, Valkey, workers, and `manage.py capture`, for the benchmarks of the archive."""
 
 import os
 import re
@@ -14,11 +14,13 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.database import database, settings
+from dev.processes import spawn
+from dev.valkey import Valkey
 
 ROOT = Path(__file__).parents[1]
 SIZES = ("Rss", "Anonymous")
 FILES_EVERY = 10  # samples: they change little, and take longer to count
-PROCESSES = ("reader", "nursery", "journal", *(f"sink {number}" for number in range(1, 100)))  # of capture
+PROCESSES = ("reader", "journal")  # of capture
 TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
 
 
@@ -26,17 +28,21 @@ TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
 def portal():
     """Yield a portal that goes with the benchmark."""
     with database() as (base, url):
-        yield Portal(base, url)
+        (base / "valkey").mkdir()
+        valkey = Valkey(base / "valkey", base)
+        spawn("valkey", valkey.command(), base / "run", stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        valkey.wait_ready()
+        yield Portal(base, url, valkey.url())
 
 
 class Portal:
     """Captures spools into a journal and a store of its own."""
 
-    def __init__(self, base, url):
+    def __init__(self, base, url, broker):
         self.base = base
         self.url = url
         self.journal = base / "var/journal/benchmark/journal.sqlite"
-        self.environment = os.environ | settings(base, url)
+        self.environment = os.environ | settings(base, url) | {"REDIS_URL": broker}
         self.store = psycopg.connect(url, autocommit=True)
         self.manage("migrate", "-v0", "--skip-checks")
 
@@ -58,11 +64,28 @@ class Portal:
             capture.send_signal(signal.SIGTERM)
             capture.communicate(timeout=60)
 
+    @contextmanager
+    def working(self, processes):
+        """Run workers of the archive, so many processes."""
+        worker = ["worker", "--queues", "archive", "--concurrency", str(processes), "--loglevel", "WARNING"]
+        command = [sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *worker]
+        with (self.base / "worker.log").open("ab") as log:
+            running = subprocess.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            yield running
+        finally:
+            running.terminate()
+            running.wait(60)
+
     def journaled(self):
         """Return how many jobs ever came into the journal."""
         with sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True) as database:
             row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'batch'").fetchone()
             return row[0] if row else 0
+
+    def durable(self):
+        """Return how many jobs were handed over to the database."""
+        return self.store.execute("SELECT coalesce(sum(sequence), 0) FROM archive_intakejournal").fetchone()[0]
 
     def stored(self):
         return self.store.execute("SELECT count(*) FROM archive_archivedjob").fetchone()[0]

@@ -219,9 +219,13 @@ class Environment(BaseSettings):
     CAPTURE_JOURNAL: Path | None = Field(
         default=None, description="Directory of the capture journal. Default: `VAR_DIR/journal`."
     )
+    CAPTURE_PORTAL: str = Field(
+        default="",
+        description="URL of the portal that `manage.py capture` hands jobs over to, with `ARCHIVE_PORTAL_TOKEN`. Default: straight into the database.",
+    )
     ARCHIVE_SINKS: Urls = Field(
         default=["store:"],
-        description="Where `manage.py capture` sends jobs: URLs separated by blanks, as for its `--sink`; see docs/archive.md.",
+        description="Where workers archive captured jobs: URLs separated by blanks; see docs/archive.md.",
     )
     ARCHIVE_INTAKE_MAX_BYTES: int = Field(
         default=4 * 1024**3,
@@ -269,7 +273,7 @@ class Environment(BaseSettings):
     )
     ARCHIVE_PORTAL_TOKEN: SecretStr | None = Field(
         default=None,
-        description="Token of this host for the sink `portal+https:`, printed by `manage.py capture_host add`.",
+        description="Token of a capture host for `CAPTURE_PORTAL`, printed by `manage.py capture_host add`.",
     )
     CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
         default=(
@@ -408,7 +412,7 @@ def settings_page() -> str:
     head = (
         "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also be given as `NAME_FILE`, the path of a\n"
         "file that holds the value. A bad or missing value stops the start with the variable's name. `manage.py capture`\n"
-        "needs none of the required ones where no sink of its does; it then needs `MASKING_KEY`.\n"
+        "needs none of the required ones with `CAPTURE_PORTAL`; it then needs `MASKING_KEY`.\n"
         "This page is written by `python -m opsportal.env`.\n\n| variable | default | meaning |\n| --- | --- | --- |\n"
     )
     rows = []

@@ -41,6 +41,7 @@ CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
 CAPTURE_SPOOL = ENV.CAPTURE_SPOOL
 CAPTURE_WATCH = ENV.CAPTURE_WATCH
 CAPTURE_JOURNAL = ENV.CAPTURE_JOURNAL or VAR_DIR / "journal"
+CAPTURE_PORTAL = ENV.CAPTURE_PORTAL
 ARCHIVE_SINKS = ENV.ARCHIVE_SINKS
 ARCHIVE_INTAKE_MAX_BYTES = ENV.ARCHIVE_INTAKE_MAX_BYTES
 ARCHIVE_ELASTICSEARCH_API_KEY = _secret(ENV.ARCHIVE_ELASTICSEARCH_API_KEY)
@@ -76,7 +77,6 @@ _portal = urlsplit(PORTAL_URL)
 HTTPS = _portal.scheme == "https"
 ALLOWED_HOSTS = [str(_portal.hostname), *ENV.ALLOWED_HOSTS]
 CSRF_TRUSTED_ORIGINS = [PORTAL_URL]
-CSRF_FAILURE_VIEW = "apps.accounts.web.kept_input.keep_input"
 
 INSTALLED_APPS = [
     "opsportal.admin_site.AdminConfig",
@@ -108,20 +108,6 @@ INSTALLED_APPS = [
     "apps.portal",
     "apps.api",
     *(["apps.demo"] if DEMO else []),
-]
-
-# What the processes of capture load that need models at all: the script store, and what it refers to.
-CAPTURE_APPS = [
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.postgres",
-    "apps.core",
-    "apps.accounts",
-    "apps.statusboard",
-    "apps.clusters",
-    "apps.production",
-    "apps.jobs",
-    "apps.archive",
 ]
 
 # What has a say in closing a request, beside its state: `opsportal.closing_checks`, by name and dotted path.

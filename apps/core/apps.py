@@ -1,5 +1,4 @@
 from django.apps import AppConfig
-from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 
 
@@ -8,10 +7,5 @@ class CoreConfig(AppConfig):
 
     def ready(self) -> None:
         autodiscover_modules("events")
-        if getattr(settings, "SUBSCRIBERS_ELSEWHERE", False):
-            from apps.core.domain import subscriptions
-
-            subscriptions.defer_to_workers()
-            return
         # Subscribers register themselves; tasks are enqueued by name, so they must be imported too.
         autodiscover_modules("subscribers", "tasks")

@@ -5,44 +5,38 @@ if (form) {
   const WAIT = 2000;
   const type = form.elements.workflow;
   const shownType = type?.value;
-  let timer, running, stopped = false, moved = false, inputs = 0;
+  let timer, running, stopped = false;
 
   const say = (text, failed = false) => {
     note.textContent = text;
     note.classList.toggle("problem", failed);
   };
 
-  // The new form is now the form of its draft. A draft of another experiment has another key: its page is loaded, unless
-  // more was typed meanwhile, which the next save sends first.
-  const become = (answer, typed) => {
-    if (answer.created) {
-      form.action = answer.url;
-      history.replaceState(null, "", answer.url);
-    } else if (answer.url !== new URL(form.action).pathname) {
-      form.action = answer.url;
-      moved = true;
-    }
-    if (moved && typed === inputs) location.replace(answer.url);
+  // The new form has become the draft that was made of it: what is fixed now cannot be chosen any more.
+  const become = (answer) => {
+    form.action = answer.url;
+    history.replaceState(null, "", answer.url);
+    for (const name of ["experiment", "workflow"]) if (form.elements[name]) form.elements[name].disabled = true;
+    for (const button of form.querySelectorAll("button[value=workflow]")) button.disabled = true;
   };
 
   const save = async () => {
-    const sent = new FormData(form), typed = inputs;
+    const sent = new FormData(form);
     sent.set("do", "autosave");
-    if (formToken()) sent.set("csrfmiddlewaretoken", formToken());
     say("saving…");
     try {
       const response = await fetch(form.action, { method: "POST", body: sent, redirect: "error" });
       const answer = await response.json();
       if (answer.saved) {
         form.elements.version.value = answer.version;
-        become(answer, typed);
+        if (answer.created) become(answer);
         say(`${answer.key} saved ${answer.saved}`);
       } else {
         stopped = Boolean(answer.conflict);
         say(answer.conflict || answer.problem, true);
       }
     } catch {
-      say("Not saved: the portal is unreachable, or you are logged out. Your input stays here: log in in another tab and continue.", true);
+      say("Not saved: the portal is unreachable or you are logged out. Retrying as you type.", true);
     }
   };
 
@@ -53,9 +47,8 @@ if (form) {
   };
 
   const later = () => {
-    inputs += 1;
     // Another type is chosen but its fields are not shown yet: that is no request to save.
-    if (type && type.value !== shownType) return;
+    if (type && !type.disabled && type.value !== shownType) return;
     clearTimeout(timer);
     if (!stopped) timer = setTimeout(start, WAIT);
   };

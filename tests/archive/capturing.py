@@ -4,16 +4,65 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 from apps.archive.capture.capture import Capture
-from apps.archive.capture.delivery.drain import Drain
-from apps.archive.capture.delivery.keeper import Keeper
-from apps.archive.capture.journal.journal import Journal
-from apps.archive.sinks.base import SinkRefused, SinkUnavailable, Writer
+from apps.archive.capture.handover import HandOver
+from apps.archive.capture.journal.journal import JournaledBatch
+from apps.archive.capture.masking_rules import KeptRules
+from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, PortalAway
+from apps.archive.sinks.base import SinkRefused, SinkUnavailable
+from apps.archive.wire.batches import unpack
 from apps.archive.wire.entry import CapturedJob
-from apps.clusters.schedulers.base import Spool
 from apps.core.domain.masking import Masker
+
+
+class MemoryPortal:
+    """Keeps batches by their numbers, unless it is told to be away, to refuse some jobs or to take only a few."""
+
+    def __init__(self) -> None:
+        self.jobs: list[CapturedJob] = []
+        self.reports = []
+        self.rules = []
+        self.last = 0
+        self.away = False
+        self.refuses: set[str] = set()
+        self.most_jobs = 1000
+        self.lacking = 0
+
+    def take(self, batch: JournaledBatch) -> None:
+        jobs = unpack([batch.content])
+        self._answer()
+        if len(jobs) > self.most_jobs:
+            raise BatchTooLarge(f"no more than {self.most_jobs}")
+        if self.refuses & {job.job_id for job in jobs}:
+            raise BatchRefused("not this one")
+        assert batch.jobs == len(jobs)
+        if batch.last > self.last:
+            self.jobs += jobs
+            self.last = batch.last
+
+    def report(self, detail) -> None:
+        self._answer()
+        self.reports.append(detail)
+
+    def masking_rules(self):
+        self._answer()
+        return self.rules
+
+    def undelivered(self) -> int:
+        self._answer()
+        return self.lacking
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _answer(self) -> None:
+        if self.away:
+            raise PortalAway("connection refused")
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(int(job.job_id) for job in self.jobs)
 
 
 class MemorySink:
@@ -42,32 +91,32 @@ class MemorySink:
         return sorted(int(job.job_id) for job in self.jobs)
 
 
-def capture_of(spool: Spool, journal: Journal, /, *sinks: Writer, **changes: Any) -> Capture:
+def masker(rules):
+    return Masker(names="(?i)token", key=b"key", rules=rules)
+
+
+def capture_of(spool, journal, portal, /, **changes) -> Capture:
     """Return what captures a spool of Slurm, unless told otherwise, and masks what is called a token."""
     values = {
         "cluster": "alps",
         "scheduler": "slurm",
         "spool": spool,
-        "keeper": Keeper(journal, sinks),
-        "masker": Masker(names="(?i)token", key=b"key"),
+        "hand_over": HandOver(journal, portal, KeptRules(journal.directory)),
+        "masker": masker,
         "clock": lambda: datetime.now(UTC),
     }
     return Capture(**values | changes)
 
 
 @contextmanager
-def draining(journal: Journal, sink: Writer) -> Iterator[Drain]:
-    """Carry jobs from the journal to the sink until the end of the block."""
-    drain, stopping = Drain(journal=journal, sink=sink), threading.Event()
-    thread = threading.Thread(target=drain.run, args=(stopping,))
-    thread.start()
+def handing_over(journal, portal):
+    """Carry jobs from the journal to the portal until the end of the block."""
+    hand_over = HandOver(journal, portal, KeptRules(journal.directory))
+    hand_over.start()
     try:
-        yield drain
+        yield hand_over
     finally:
-        stopping.set()
-        drain.wake.set()
-        thread.join(60)
-    assert not thread.is_alive()
+        hand_over.stop()
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.watch import polling
 from apps.archive.capture.watch.base import Watch
 from apps.archive.domain.search import word_index
-from tests.factories.archive import START
+from apps.archive.models import ArchivedJob
+from tests.factories.archive import START, archive_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +36,7 @@ def watch(request, monkeypatch):
 
 @pytest.fixture
 def journal(tmp_path):
-    journal = Journal(tmp_path / "journal", sinks=["store"])
+    journal = Journal(tmp_path / "journal")
     yield journal
     journal.close()
 
@@ -63,6 +64,8 @@ class Portal:
         process = self.start(*arguments, **environment)
         out, err = process.communicate(timeout=240)
         assert process.returncode == expected, err.decode()
+        if "--once" in arguments:
+            archive_all()
         return out, err.decode()
 
     def capture(self, spool, *arguments, cluster="alps"):
@@ -81,6 +84,12 @@ class Portal:
     def listed(self, cluster="alps"):
         out, _ = self.run("archive", "list", "--cluster", cluster)
         return [json.loads(line) for line in out.splitlines()]
+
+
+def archived() -> int:
+    """Archive what was handed over, and return how many jobs there are now."""
+    archive_all()
+    return ArchivedJob.objects.count()
 
 
 def wait_for(condition, seconds=60):

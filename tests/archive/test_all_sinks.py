@@ -1,4 +1,4 @@
-"""One capture for four real sinks at once: it is killed, and so is each of them in turn, while jobs go on arriving."""
+"""Capture and workers for four real sinks: they are killed, and so is each sink in turn, while jobs go on arriving."""
 
 import random
 import time
@@ -11,12 +11,14 @@ import pytest
 from django.db import connection
 
 from apps.archive.domain.store.contents import read_blob
-from apps.archive.models import ArchivedJob
+from apps.archive.models import ArchivedJob, IntakeBatch
 
+from .conftest import wait_for
 from .elasticsearch_reading import job_of
 from .kafka_reading import jobs_of
 from .spool_writer import environment_bytes, script_of
 from .test_capture_faults import writing
+from .workers import archive_worker, beat
 
 pytestmark = [
     pytest.mark.kafka,
@@ -80,30 +82,35 @@ def test_each_job_is_in_every_sink_once_whatever_is_killed(portal, spool, tmp_pa
         f"elasticsearch://{elasticsearch_index.host}/jobs?replicas=0",
         f"kafka://{kafka.bootstrap}/{topic}",
     )
-    given = [part for url in sinks for part in ("--sink", url)]
+    environment = portal.environment | {"ARCHIVE_SINKS": " ".join(sinks)}
     harms = (lambda: killed(kafka), store_away, lambda: directory_away(tree))
-    with ThreadPoolExecutor(1) as meanwhile, writing(spool, 0.03) as written:
-        with portal.capturing(spool, *given) as capture:
-            time.sleep(moments.uniform(1, 2))
-            elasticsearch_index.kill()
-            capture.kill()
-        back = meanwhile.submit(elasticsearch_index.start)  # which takes it the longest
-        for harm in harms:
-            with portal.capturing(spool, *given) as capture:
-                time.sleep(moments.uniform(0.5, 1.5))
-                with harm():
+    with beat(environment, tmp_path), archive_worker(environment, tmp_path) as worker:
+        with ThreadPoolExecutor(1) as meanwhile, writing(spool, 0.03) as written:
+            with portal.capturing(spool) as capture:
+                time.sleep(moments.uniform(1, 2))
+                elasticsearch_index.kill()
+                capture.kill()
+            back = meanwhile.submit(elasticsearch_index.start)  # which takes it the longest
+            for harm in harms:
+                with portal.capturing(spool) as capture:
                     time.sleep(moments.uniform(0.5, 1.5))
-                    capture.kill()
-        back.result()
-    portal.run(*portal.capture(spool, *given, "--once", "--patience-seconds", "45"))
+                    with harm():
+                        time.sleep(moments.uniform(0.5, 1.5))
+                        capture.kill()
+                        worker.kill()
+                worker.start()
+            back.result()
+        last = portal.start(*portal.capture(spool, "--once"))
+        assert last.wait(120) == 0, last.stderr.read()
+        wait_for(lambda: not IntakeBatch.objects.exists(), seconds=120)
 
     expected = sorted((str(job_id), script_of(job_id), environment_bytes()) for job_id in written)
     rows = ArchivedJob.objects.select_related("script", "environment")
     assert sorted((row.job_id, read_blob(row.script), read_blob(row.environment)) for row in rows) == expected
     documents = [job_of(document) for document in elasticsearch_index.documents("jobs").values()]
     assert sorted((job.job_id, job.script, job.environment) for job in documents) == expected
-    messages = jobs_of(kafka.messages(topic))
-    assert sorted((job.job_id, job.script, job.environment) for job in messages) == expected
+    messages = jobs_of(kafka.messages(topic))  # some twice, of workers that were killed
+    assert sorted({(job.job_id, job.script, job.environment) for job in messages}) == expected
     assert {path.name: path.read_bytes() for path in tree.glob("alps/*/job.*")} == {
         f"job.{job_id}_{kind}": content
         for job_id, *contents in expected

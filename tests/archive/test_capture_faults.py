@@ -9,26 +9,23 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from apps.archive.capture.delivery.drain import FIRST_DELAY_SECONDS
-from apps.archive.capture.delivery.isolation import Nursery
-from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal, running_capture
+from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
-from apps.archive.sinks.base import SinkUnavailable
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
-from tests.factories.archive import captured_job, with_identity
+from tests.factories.archive import archive_all, with_identity
 from tests.small_disk import small_disk
 
-from .capturing import MemorySink, capture_of, draining, running
-from .conftest import ROOT, wait_for
+from .capturing import MemoryPortal, capture_of, running
+from .conftest import ROOT, archived, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 KILLS = 100
@@ -118,7 +115,7 @@ def test_hundred_kills_under_load_lose_and_double_nothing(portal, spool):
             time.sleep(moments.uniform(0, 0.4))
             os.kill(pid, signal.SIGKILL)
 
-    assert ArchivedJob.objects.exists(), "none of them lived long enough"
+    assert archived(), "none of them lived long enough"
     portal.run(*portal.capture(spool, "--once"))
 
     assert_kept(written, portal)
@@ -127,8 +124,9 @@ def test_hundred_kills_under_load_lose_and_double_nothing(portal, spool):
 def test_capture_ends_when_the_process_of_its_journal_was_killed(portal, spool):
     write_job(spool, 1)
     with portal.capturing(spool, "--rescan-seconds", "0.5") as capture:
-        wait_for(lambda: ArchivedJob.objects.count() == 1)
-        os.kill(running_capture(Path(portal.environment["VAR_DIR"]) / "journal/alps"), signal.SIGKILL)
+        wait_for(lambda: archived() == 1)
+        lock = Path(portal.environment["VAR_DIR"]) / "journal/alps/lock"
+        os.kill(int(lock.read_text()), signal.SIGKILL)
         write_job(spool, 2)
         assert capture.wait(60) == 1
         assert b"the process of the journal has died" in capture.stderr.read()
@@ -146,13 +144,13 @@ def test_kernel_queue_overflows_while_capture_is_stopped(portal, spool):
         pytest.skip(f"the kernel's queue holds {jobs} events here, which are too many directories to make")
     write_job(spool, 1)
     with portal.capturing(spool, "--rescan-seconds", "600") as capture:
-        wait_for(lambda: ArchivedJob.objects.count() == 1)
+        wait_for(lambda: archived() == 1)
         capture.send_signal(signal.SIGSTOP)
         job_ids = range(1, 10 * jobs, 10)
         for job_id in job_ids[1:]:
             write_job(spool, job_id)
         capture.send_signal(signal.SIGCONT)
-        wait_for(lambda: ArchivedJob.objects.count() == len(job_ids), seconds=120)
+        wait_for(lambda: archived() == len(job_ids), seconds=120)
 
     assert_kept(job_ids, portal)
 
@@ -216,6 +214,7 @@ def test_two_clusters_with_the_same_ids_at_once(portal, tmp_path):
         b"captured 299 jobs of alps\n",
         b"captured 299 jobs of jura\n",
     ]
+    archive_all()
     for cluster in ("alps", "jura"):
         assert sorted(int(job["job_id"]) for job in portal.listed(cluster)) == list(range(1, 300))
 
@@ -233,10 +232,10 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
     write_job(spool, 11)
 
     with portal.capturing(spool, "--rescan-seconds", "0.5") as capture:
-        wait_for(lambda: ArchivedJob.objects.count() == 2)
+        wait_for(lambda: archived() == 2)
         time.sleep(1)
         write_job(spool, 21)
-        wait_for(lambda: ArchivedJob.objects.count() == 3)
+        wait_for(lambda: archived() == 3)
         assert capture.poll() is None
     _, err = portal.run(*portal.capture(spool, "--once", "--patience-seconds", "1"))
 
@@ -250,41 +249,19 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
 def test_journal_disk_full_and_freed(tmp_path, spool):
     with small_disk(tmp_path / "disk", RESERVE_BYTES + 32 * 1024 * 1024) as disk:
         filler = disk / "filler"
-        with closing(Journal(disk / "journal", sinks=["store"])) as journal:
+        with closing(Journal(disk / "journal")) as journal:
             filler.write_bytes(bytes(31 * 1024 * 1024))
-            with capturing(spool, journal) as (capture, sink):
+            with capturing(spool, journal) as (capture, portal):
                 for job_id in range(1, 40):
                     write_job(spool, job_id, script=os.urandom(50_000))
                 wait_for(lambda: "bytes free for the journal" in capture.report().last_error)
                 wait_for(lambda: capture.report().waiting == 0)
                 filler.unlink()
-                wait_for(lambda: len(sink.jobs) == 39)
+                wait_for(lambda: len(portal.jobs) == 39)
                 wait_for(lambda: capture.report().last_error == "")
-        assert {int(job.job_id): job.script for job in sink.jobs} == {
+        assert {int(job.job_id): job.script for job in portal.jobs} == {
             job_id: (job_directory(spool, job_id) / "script").read_bytes()[:-1] for job_id in range(1, 40)
         }
-
-
-def test_sink_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(tmp_path):
-    """That the sink has it cannot be noted then. A topic of Kafka would have each job as often as it was tried."""
-    with small_disk(tmp_path / "disk", 8 * 1024 * 1024) as disk:
-
-        class FillingSink(MemorySink):
-            def write(self, jobs):
-                with (disk / "filler").open("ab", buffering=0) as filler, suppress(OSError):
-                    while filler.write(bytes(4096)):
-                        pass
-                return super().write(jobs)
-
-        with closing(Journal(disk / "journal", sinks=["store"], reserve_bytes=0)) as journal:
-            journal.add(with_identity(captured_job(1), captured_job(2)))
-            sink = FillingSink()
-            with draining(journal, sink) as drain:
-                wait_for(lambda: drain.delay_seconds > FIRST_DELAY_SECONDS)  # it has failed twice
-                assert "full" in drain.last_error
-                (disk / "filler").unlink()
-                wait_for(lambda: drain.backlog()[0] == 0)
-        assert [job.job_id for job in sink.jobs] == ["1", "2"]
 
 
 def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
@@ -293,72 +270,26 @@ def test_clock_set_back_and_files_from_the_future(tmp_path, spool):
         directory = write_job(spool, job_id)
         os.utime(directory / "script", (seconds, seconds))
         os.utime(directory, (seconds, seconds))
-    with closing(Journal(tmp_path / "journal", sinks=["store"])) as journal:
-        with capturing(spool, journal, clock=lambda: next(moments)) as (_, sink):
-            wait_for(lambda: len(sink.jobs) == 3)
+    with closing(Journal(tmp_path / "journal")) as journal:
+        with capturing(spool, journal, clock=lambda: next(moments)) as (_, portal):
+            wait_for(lambda: len(portal.jobs) == 3)
             shutil.rmtree(job_directory(spool, 3))
             directory = job_directory(spool, 3)
             directory.mkdir()
             (directory / "environment").write_bytes(environment_bytes())
             (directory / "script").write_bytes(b"#!/bin/sh\nearlier\n\0")
             os.utime(directory / "script", (1_600_000_000, 1_600_000_000))
-            wait_for(lambda: len(sink.jobs) == 4)
-        assert journal.add(with_identity(*sink.jobs)) == 0
+            wait_for(lambda: len(portal.jobs) == 4)
+        assert journal.add(with_identity(*portal.jobs)) == 0
 
-    assert [job.script for job in sink.jobs if job.job_id == "3"] == [script_of(3), b"#!/bin/sh\nearlier\n"]
+    assert [job.script for job in portal.jobs if job.job_id == "3"] == [script_of(3), b"#!/bin/sh\nearlier\n"]
 
 
 @contextmanager
 def capturing(spool, journal, **changes):
-    sink = MemorySink()
-    with running(capture_of(SlurmSpool(spool), journal, sink, **changes), rescan_seconds=0.2) as capture:
-        yield capture, sink
-
-
-class DyingSink:
-    """Takes its process down over job 2, and over whatever it is told."""
-
-    name = "dying"
-
-    def __init__(self, directory):
-        self.directory = directory
-
-    def write(self, jobs):
-        for job in jobs:
-            if job.job_id == "2":
-                os.kill(os.getpid(), signal.SIGKILL)
-            (self.directory / job.job_id).write_bytes(job.script)
-        return {}
-
-    def close(self):
-        pass
-
-
-def test_job_that_takes_the_process_of_the_sink_down_is_refused_alone(tmp_path):
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    with (
-        closing(Nursery([DyingSink(kept)])) as nursery,
-        closing(Journal(tmp_path / "journal", sinks=["dying"])) as journal,
-    ):
-        journal.add(with_identity(captured_job(1), captured_job(2), captured_job(3)))
-        with draining(journal, nursery.sinks[0]) as drain:
-            wait_for(lambda: drain.backlog()[0] == 0)
-
-        assert sorted(path.name for path in kept.iterdir()) == ["1", "3"]
-        ((entry, reason),) = journal.refused("dying")
-        assert (entry.job.job_id, reason) == ("2", "its process died twice of writing this")
-
-
-def test_process_of_a_sink_that_was_killed_is_started_anew(tmp_path):
-    with closing(Nursery([DyingSink(tmp_path)])) as nursery:
-        (sink,) = nursery.sinks
-        with pytest.raises(SinkUnavailable, match="its process died"):
-            sink.write([captured_job(2)])
-        assert sink.write([captured_job(1)]) == {}
-        sink.close()
-
-    assert (tmp_path / "1").read_bytes() == script_of(1)
+    portal = MemoryPortal()
+    with running(capture_of(SlurmSpool(spool), journal, portal, **changes), rescan_seconds=0.2) as capture:
+        yield capture, portal
 
 
 @pytest.mark.slow

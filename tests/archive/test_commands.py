@@ -15,9 +15,9 @@ from django.core.management import CommandError, call_command
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
-from tests.factories.archive import START, captured_job, store
+from tests.factories.archive import START, archive_all, captured_job, store
 
-from .conftest import wait_for
+from .conftest import archived, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
@@ -45,6 +45,7 @@ def capture_once(transactional_db, spool, tmp_path, settings):
             stdout=out,
             stderr=err,
         )
+        archive_all()
         return out.getvalue(), err.getvalue()
 
     return run
@@ -88,7 +89,7 @@ def test_unreadable_entries_are_named_and_do_not_fail_once(capture_once, spool):
 
 
 def test_second_capture_of_the_same_journal_says_so(capture_once, tmp_path):
-    journal = Journal(tmp_path / "journal" / "alps", sinks=["store"])
+    journal = Journal(tmp_path / "journal" / "alps")
 
     with pytest.raises(CommandError, match=f"in use by another capture, process {os.getpid()}"):
         capture_once()
@@ -110,10 +111,10 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
     writer = threading.Thread(target=burst)
     with portal.capturing(spool) as first:
         writer.start()
-        wait_for(lambda: ArchivedJob.objects.count() > 100)
+        wait_for(lambda: archived() > 100)
         first.kill()
     with portal.capturing(spool) as second:
-        wait_for(lambda: ArchivedJob.objects.count() > 500)
+        wait_for(lambda: archived() > 500)
         second.kill()
     writer.join()
 
@@ -135,7 +136,7 @@ def test_database_away_then_back(portal, capture_once, archive, spool, tmp_path)
         expected=1,
         DATABASE_URL="postgresql://nobody@/none?host=/nonexistent",
     )
-    assert "store: 1 jobs stay in the journal" in err
+    assert "1 jobs stay in the journal: connection" in err
     shutil.rmtree(job_directory(spool, 1))
 
     capture_once()
@@ -148,14 +149,14 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
     (write_job(spool, 2) / "script").unlink()
     (job_directory(spool, 2) / "script").symlink_to("/etc/shadow")
     with portal.capturing(spool, "--rescan-seconds", "0.5") as process:
-        wait_for(lambda: ArchivedJob.objects.count() == 1)
+        wait_for(lambda: archived() == 1)
         wait_for(lambda: Heartbeat.objects.filter(name__startswith="capture alps on ").exists())
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, b"stopped; captured 1 jobs of alps\n")
     assert f"cannot read {job_directory(spool, 2)}/script" in err.decode()
-    assert Heartbeat.objects.get().detail["sinks"]["store"]["last_error"] == ""
+    assert Heartbeat.objects.get().detail["portal_error"] == ""
 
 
 @pytest.mark.parametrize(

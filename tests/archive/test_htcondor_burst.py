@@ -25,8 +25,8 @@ from apps.jobs.models import Job
 from tests.hanging_server import hanging, readers_of
 from tests.htcondor_spool import OWNER, SCRIPT, Schedd, banner, history_ad, v2
 
-from .capturing import MemorySink, capture_of, running
-from .conftest import wait_for
+from .capturing import MemoryPortal, capture_of, running
+from .conftest import archived, wait_for
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def schedd(spool):
 
 @contextmanager
 def capturing(spool, journal, **changes):
-    sink = MemorySink()
+    portal = MemoryPortal()
     values = {"cluster": "mice", "scheduler": "htcondor"} | changes
-    with running(capture_of(HTCondorSpool(spool), journal, sink, **values)) as capture:
-        yield capture, sink
+    with running(capture_of(HTCondorSpool(spool), journal, portal, **values)) as capture:
+        yield capture, portal
 
 
 def submit(schedd, home, number, **values):
@@ -59,19 +59,19 @@ def submit(schedd, home, number, **values):
 
 
 def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journal, watch):
-    with capturing(schedd.spool, journal, watch=watch) as (capture, sink):
+    with capturing(schedd.spool, journal, watch=watch) as (capture, portal):
         submit(schedd, home, 1)
-        wait_for(lambda: len(sink.jobs) == 1)
+        wait_for(lambda: len(portal.jobs) == 1)
         submit(schedd, home, 2)
         schedd.compact()
         submit(schedd, home, 3)
-        wait_for(lambda: len(sink.jobs) == 3)
+        wait_for(lambda: len(portal.jobs) == 3)
         status = capture.report()
 
-    assert {job.job_id: job.script for job in sink.jobs} == {
+    assert {job.job_id: job.script for job in portal.jobs} == {
         str(number): b"#!/bin/sh\n./simulate --seed %d\n" % number for number in (1, 2, 3)
     }
-    assert {job.user for job in sink.jobs} == {OWNER}
+    assert {job.user for job in portal.jobs} == {OWNER}
     assert status.last_error == ""
     assert status.unreadable == {}
 
@@ -79,42 +79,42 @@ def test_jobs_are_captured_as_the_log_grows_and_is_replaced(schedd, home, journa
 def test_a_file_server_that_hangs_keeps_no_other_job_waiting(schedd, home, journal):
     server = home / "server"
     server.mkdir(mode=0o755)
-    with capturing(schedd.spool, journal) as (capture, sink):
+    with capturing(schedd.spool, journal) as (capture, portal):
         with hanging(server):
             for number in (1, 2):
                 schedd.submit(number, Cmd="run.sh", Iwd=str(server))
             submit(schedd, home, 3)
-            wait_for(lambda: [job.job_id for job in sink.jobs] == ["3"])
+            wait_for(lambda: [job.job_id for job in portal.jobs] == ["3"])
             wait_for(lambda: len(capture.report().unreadable) == 2)
             reasons = set(capture.report().unreadable.values())
         wait_for(lambda: not readers_of(server))  # no more job is told that it hangs
         (server / "run.sh").write_bytes(SCRIPT)
         submit(schedd, home, 4)  # which has the queue looked at again
-        wait_for(lambda: {job.job_id for job in sink.jobs} >= {"1", "2", "4"})
+        wait_for(lambda: {job.job_id for job in portal.jobs} >= {"1", "2", "4"})
 
     assert reasons == {f"{server}/run.sh: its file server does not answer"}
-    assert [job.script for job in sorted(sink.jobs, key=lambda job: job.job_id)[:2]] == [SCRIPT] * 2
+    assert [job.script for job in sorted(portal.jobs, key=lambda job: job.job_id)[:2]] == [SCRIPT] * 2
 
 
 def test_a_job_that_leaves_the_queue_at_once_is_captured(schedd, home, journal):
-    with capturing(schedd.spool, journal) as (_, sink):
+    with capturing(schedd.spool, journal) as (_, portal):
         for number in range(1, 51):
             submit(schedd, home, number)
             schedd.remove(number)
-        wait_for(lambda: len(sink.jobs) == 50)
+        wait_for(lambda: len(portal.jobs) == 50)
 
 
 def test_what_is_captured_is_not_read_again_by_the_next_capture(schedd, home, journal):
     for number in (1, 2):
         submit(schedd, home, number)
-    with capturing(schedd.spool, journal) as (_, sink):
-        wait_for(lambda: len(sink.jobs) == 2)
+    with capturing(schedd.spool, journal) as (_, portal):
+        wait_for(lambda: len(portal.jobs) == 2)
     schedd.compact()
-    with capturing(schedd.spool, journal) as (_, sink):
+    with capturing(schedd.spool, journal) as (_, portal):
         submit(schedd, home, 3)
-        wait_for(lambda: sink.jobs)
+        wait_for(lambda: portal.jobs)
 
-    assert [job.job_id for job in sink.jobs] == ["3"]
+    assert [job.job_id for job in portal.jobs] == ["3"]
 
 
 def test_secrets_are_masked_before_they_are_kept(schedd, journal):
@@ -128,10 +128,10 @@ def test_secrets_are_masked_before_they_are_kept(schedd, journal):
         JobMaterializeDigestFile="condor_submit.1.digest",
     )
 
-    with capturing(schedd.spool, journal) as (_, sink):
-        wait_for(lambda: sink.jobs)
+    with capturing(schedd.spool, journal) as (_, portal):
+        wait_for(lambda: portal.jobs)
 
-    (job,) = sink.jobs
+    (job,) = portal.jobs
     assert job.masked_names == ("TOKEN",)
     assert "s3cret" not in repr(job)
 
@@ -140,10 +140,10 @@ def test_secrets_in_plenty_do_not_keep_capture_busy(schedd, journal):
     arguments = " ".join(f"TOKEN=s3cret-{n}" for n in range(20_000))
     schedd.submit(1, Args=arguments, Environment=v2({"A": "1" * 60_000}))
 
-    with capturing(schedd.spool, journal) as (_, sink):
-        wait_for(lambda: sink.jobs, seconds=10)
+    with capturing(schedd.spool, journal) as (_, portal):
+        wait_for(lambda: portal.jobs, seconds=10)
 
-    (job,) = sink.jobs
+    (job,) = portal.jobs
     assert job.description.startswith(b"left out: ")
     assert "s3cret" not in repr(job)
 
@@ -156,8 +156,8 @@ def test_accounting_finds_what_was_captured(schedd, home, journal):
     environment = v2({"OPSPORTAL_REQUEST": "MICE-7", "OPSPORTAL_STAGE": "sim"})
     schedd.submit(7, [{}, {}], Cmd="run.sh", Iwd=str(home), QDate=times["QDate"], Environment=environment)
     (home / "run.sh").write_bytes(SCRIPT)
-    with capturing(schedd.spool, journal) as (_, sink):
-        wait_for(lambda: sink.jobs)
+    with capturing(schedd.spool, journal) as (_, portal):
+        wait_for(lambda: portal.jobs)
     history = b"".join(
         history_ad(7, proc, **times) + banner(7, proc, completed=times["CompletionDate"]) for proc in (0, 1)
     )
@@ -166,7 +166,7 @@ def test_accounting_finds_what_was_captured(schedd, home, journal):
     cluster.options = {"history": str(schedd.spool)}
     cluster.save()
 
-    store_jobs(jobs=sink.jobs, by="capture", at=at)
+    store_jobs(jobs=portal.jobs, by="capture", at=at)
     done = collect_finished_jobs(cluster=cluster, at=timezone.now())
     link_jobs(jobs=Job.objects.all(), at=timezone.now())
 
@@ -197,11 +197,11 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, schedd, home):
     writer = threading.Thread(target=burst)
     with portal.capturing(schedd.spool, "--scheduler", "htcondor") as first:
         writer.start()
-        wait_for(lambda: ArchivedJob.objects.count() > 100)
+        wait_for(lambda: archived() > 100)
         first.kill()
     with portal.capturing(schedd.spool, "--scheduler", "htcondor"):
         writer.join()
-        wait_for(lambda: ArchivedJob.objects.count() == len(jobs))
+        wait_for(lambda: archived() == len(jobs))
     portal.run(*condor, "--once")
 
     digests = {

@@ -1,8 +1,8 @@
-"""A real Kafka that is killed, away, locked or too small: through journal and drain, every job arrives unharmed."""
+"""A real Kafka that is killed, away, locked or too small: from the intake, every job arrives unharmed."""
 
 import random
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,20 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from django.utils import timezone
 
-from apps.archive.capture.journal.journal import Journal
+from apps.archive.domain.sinks import retry_refused
+from apps.archive.models import SinkState
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
-from tests.factories.archive import captured_job, with_identity
+from tests.factories.archive import captured_job
 
-from . import capturing
 from .conftest import wait_for
+from .delivering import delivering
 from .kafka_reading import jobs_of
 from .spool_writer import script_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.django_db(transaction=True)]
 
 PATIENCE_SECONDS = 90
 
@@ -63,18 +65,8 @@ def make_jobs(count):
     return [captured_job(n, script=script_of(n) + b"# \xe9\n" * (n % 3), user="ana") for n in range(1, count + 1)]
 
 
-@contextmanager
-def draining(directory, sink, jobs=()):
-    """Carry jobs to the sink by a journal of its own, as capture does."""
-    with closing(Journal(directory / "journal", sinks=[sink.name])) as journal:
-        if jobs:
-            journal.add(with_identity(*jobs))
-        with capturing.draining(journal, sink) as drain:
-            yield drain, journal
-
-
-def wait_drained(drain):
-    wait_for(lambda: drain.backlog()[0] == 0, seconds=PATIENCE_SECONDS)
+def wait_delivered(sink):
+    wait_for(lambda: sink.behind == 0, seconds=PATIENCE_SECONDS)
 
 
 def by_id(jobs):
@@ -82,55 +74,54 @@ def by_id(jobs):
 
 
 @pytest.mark.slow
-def test_broker_that_is_killed_in_the_middle_and_away_for_a_minute_has_every_job_once(kafka, topic, url, tmp_path):
+def test_broker_that_is_killed_in_the_middle_and_away_for_a_minute_has_every_job_once(kafka, topic, url, settings):
     jobs = make_jobs(8000)
 
-    with draining(tmp_path, open_sink(url), jobs[:6000]) as (drain, journal):
-        wait_for(lambda: drain.written >= 500)
+    with delivering(settings, url, jobs[:6000]) as sink:
+        wait_for(lambda: sink.written >= 500)
         with kafka.away():
-            journal.add(with_identity(*jobs[6000:]))
-            drain.wake.set()
-            assert drain.backlog()[0] >= 2000
+            sink.add(jobs[6000:])
+            assert sink.behind >= 2000
             time.sleep(60)
-            wait_for(lambda: drain.last_error)
-        wait_drained(drain)
-        wait_for(lambda: drain.last_error == "")  # told after the last is noted
-        assert journal.refused(drain.name) == []
+            wait_for(lambda: sink.last_error)
+        wait_delivered(sink)
+        wait_for(lambda: sink.last_error == "")  # told after the last is noted
+        assert sink.refused() == []
 
     messages = kafka.messages(topic)
     assert by_id(jobs_of(messages)) == jobs
     assert len(messages) == len(jobs), "a producer that lives on sends nothing twice"
 
 
-def test_job_too_large_for_the_broker_is_kept_aside_until_it_fits(kafka, topic, url, tmp_path):
+def test_job_too_large_for_the_broker_is_kept_aside_until_it_fits(kafka, topic, url, settings):
     jobs = make_jobs(20)
     jobs[7] = captured_job(8, script=random.Random(8).randbytes(1_500_000))
 
-    with draining(tmp_path, open_sink(url), jobs) as (drain, journal):
-        wait_drained(drain)
-        [(entry, reason)] = journal.refused(drain.name)
+    with delivering(settings, url, jobs) as sink:
+        wait_delivered(sink)
+        [(job, reason)] = sink.refused()
 
-    assert entry.job == jobs[7]
+    assert job == jobs[7]
     assert reason == "Broker: Message size too large"
     assert by_id(jobs_of(kafka.messages(topic))) == jobs[:7] + jobs[8:]
 
     kafka.configure_topic(topic, max_message_bytes=3_000_000)
-    with draining(tmp_path, open_sink(url)) as (drain, journal):
-        drain.retry_refused.set()
-        drain.wake.set()
-        wait_for(lambda: not journal.refused(drain.name), seconds=PATIENCE_SECONDS)
+    with delivering(settings, url) as sink:
+        retry_refused(sink=SinkState.objects.get(), by="test", at=timezone.now())
+        wait_delivered(sink)
+        assert sink.refused() == []
 
     assert by_id(jobs_of(kafka.messages(topic))) == jobs
 
 
-def test_broker_that_takes_only_small_batches_refuses_only_what_is_large(kafka, tmp_path):
+def test_broker_that_takes_only_small_batches_refuses_only_what_is_large(kafka, settings):
     topic = kafka.create_topic(max_message_bytes=20_000)
     jobs = make_jobs(300)
     jobs[100] = captured_job(101, script=random.Random(1).randbytes(30_000))
 
-    with draining(tmp_path, open_sink(f"kafka://{kafka.bootstrap}/{topic}?compression=none"), jobs) as (drain, journal):
-        wait_drained(drain)
-        assert [entry.job for entry, _ in journal.refused(drain.name)] == [jobs[100]]
+    with delivering(settings, f"kafka://{kafka.bootstrap}/{topic}?compression=none", jobs) as sink:
+        wait_delivered(sink)
+        assert [job for job, _ in sink.refused()] == [jobs[100]]
 
     assert by_id(jobs_of(kafka.messages(topic))) == jobs[:100] + jobs[101:]
 
@@ -173,31 +164,31 @@ def test_secured_listeners_take_jobs(kafka, topic, secured, listener, changes):
     ],
     ids=["password", "user", "CA", "no certificate"],
 )
-def test_jobs_wait_for_the_right_credentials(kafka, topic, secured, tmp_path, listener, changes, reason):
+def test_jobs_wait_for_the_right_credentials(kafka, topic, secured, listener, changes, reason, settings):
     jobs = make_jobs(5)
 
-    with draining(tmp_path, open_sink(secured(listener, topic, **changes)), jobs) as (drain, _):
-        wait_for(lambda: drain.last_error, seconds=PATIENCE_SECONDS)
-        assert reason in drain.last_error
-        assert "wrong" not in drain.last_error
-        assert len(drain.last_error) < 300
+    with delivering(settings, secured(listener, topic, **changes), jobs) as sink:
+        wait_for(lambda: sink.last_error, seconds=PATIENCE_SECONDS)
+        assert reason in sink.last_error
+        assert "wrong" not in sink.last_error
+        assert len(sink.last_error) < 300
     assert kafka.messages(topic) == []
-    with draining(tmp_path, open_sink(secured(listener, topic))) as (drain, _):
-        wait_drained(drain)
+    with delivering(settings, secured(listener, topic)) as sink:
+        wait_delivered(sink)
 
     assert by_id(jobs_of(kafka.messages(topic))) == jobs
 
 
-def test_jobs_wait_for_the_topic(kafka, tmp_path):
+def test_jobs_wait_for_the_topic(kafka, settings):
     topic = "made-later"
     jobs = make_jobs(5)
 
-    with draining(tmp_path, open_sink(f"kafka://{kafka.bootstrap}/{topic}"), jobs) as (drain, _):
-        wait_for(lambda: drain.last_error, seconds=PATIENCE_SECONDS)
-        assert drain.last_error.startswith(f"topic {topic}: ")
-        assert "nknown topic" in drain.last_error
+    with delivering(settings, f"kafka://{kafka.bootstrap}/{topic}", jobs) as sink:
+        wait_for(lambda: sink.last_error, seconds=PATIENCE_SECONDS)
+        assert sink.last_error.startswith(f"topic {topic}: ")
+        assert "nknown topic" in sink.last_error
         kafka.create_topic(topic)
-        wait_drained(drain)
+        wait_delivered(sink)
 
     assert by_id(jobs_of(kafka.messages(topic))) == jobs
 

@@ -1,7 +1,7 @@
 """The sinks that need no other server keep the contract of every sink."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
@@ -9,11 +9,9 @@ from urllib.parse import unquote
 import pytest
 from django.db import connection
 
-from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.archive.wire.entry import CapturedJob
-from tests.archive.switch import Switch
 from tests.contracts.sink import BYTES, FACTS, Harness, SinkContract, a_job
 
 
@@ -107,24 +105,3 @@ class TestFiles(SinkContract):
     @pytest.fixture
     def harness(self, tmp_path) -> Harness:
         return FilesHarness(tmp_path / "archive")
-
-
-class PortalHarness(StoreHarness):
-    """The portal keeps what it is sent in its store."""
-
-    def __init__(self, switch: Switch) -> None:
-        self.switch = switch
-        self.url = f"portal+http://localhost:{switch.port}/"
-        self.other_url = "portal+https://portal.example.org"
-
-    def away(self) -> AbstractContextManager[object]:
-        return self.switch.off()
-
-
-class TestPortal(SinkContract):
-    @pytest.fixture
-    def harness(self, transactional_db, live_server, settings, at) -> Iterator[Harness]:
-        _, token = create_capture_host(name="scheduler-1", clusters=["alps", "jura"], by="test", at=at)
-        settings.ARCHIVE_PORTAL_TOKEN = token
-        with Switch(live_server.thread.port) as switch:
-            yield PortalHarness(switch)

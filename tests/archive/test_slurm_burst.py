@@ -5,9 +5,7 @@ import subprocess
 
 import pytest
 
-from apps.archive.models import ArchivedJob
-
-from .conftest import wait_for
+from .conftest import archived, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
@@ -37,7 +35,7 @@ def test_burst_with_a_kill_is_archived_whole_and_once(slurm, portal):
             )
             burst.stdin.write("".join(f"{number}\n" for number in range(JOBS)).encode())
             burst.stdin.close()
-            wait_for(lambda: ArchivedJob.objects.count() > JOBS // 4, seconds=200)
+            wait_for(lambda: archived() > JOBS // 4, seconds=200)
             capture.kill()
         submitted = burst.stdout.read().decode().split()
         assert (burst.wait(), len(submitted)) == (0, JOBS)

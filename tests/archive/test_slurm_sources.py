@@ -18,6 +18,7 @@ from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery
 from apps.jobs.domain.collection import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
+from tests.factories.archive import archive_all
 from tests.slurm_server import SlurmServer
 
 pytestmark = [
@@ -89,7 +90,8 @@ def cluster(jobs, tmp_path, settings):
         name=slurm.cluster, scheduler="slurm", by="test", at=jobs.since, options={"conf": str(slurm.conf)}
     )
     capture = {"cluster": slurm.cluster, "scheduler": "slurm", "spool": slurm.state_dir, "journal": tmp_path}
-    call_command("capture", **capture, once=True, sinks=["store:"])
+    call_command("capture", **capture, once=True)
+    archive_all()
     return cluster
 
 

@@ -18,7 +18,7 @@ from apps.jobs.domain.collection import collect_again, collect_finished_jobs
 from apps.jobs.models import Job
 from tests.slurm_server import BIN, running_slurm
 
-from .conftest import wait_for
+from .conftest import archived, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
@@ -83,7 +83,7 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
         restart_with_new_state(strange)
         submitted.append((submit(strange, "new state"), "#!/bin/sh\n# new state\n"))
         wait_for(lambda: len(ended(strange)) == len(submitted), seconds=120)
-        wait_for(lambda: ArchivedJob.objects.count() == len(submitted))
+        wait_for(lambda: archived() == len(submitted))
         capture.terminate()
         capture.wait(60)
 

@@ -12,7 +12,7 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
 from tests.torque_spool import TorqueJob, TorqueServer, do
 
-from .conftest import wait_for
+from .conftest import archived, wait_for
 
 JOBS = 800
 WRITERS = 4
@@ -47,7 +47,7 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, tmp_path, subdirector
     with ThreadPoolExecutor(WRITERS) as writers:
         with portal.capturing(server.jobs, "--scheduler", "torque") as first:
             done = [writers.submit(run, server, job) for job in jobs]
-            wait_for(lambda: ArchivedJob.objects.count() > JOBS // 5, seconds=120)
+            wait_for(lambda: archived() > JOBS // 5, seconds=120)
             first.kill()
         for job in done:
             job.result(timeout=120)
@@ -76,7 +76,7 @@ def test_jobs_that_are_soon_purged_are_captured(portal, tmp_path) -> None:
             ended.append((time.monotonic() + KEEP_COMPLETED.total_seconds(), job))
             while ended[0][0] < time.monotonic():
                 do(server.purge(ended.pop(0)[1]))
-        wait_for(lambda: ArchivedJob.objects.count() == 300)
+        wait_for(lambda: archived() == 300)
 
     assert ArchivedJob.objects.filter(submitted_at__lt=timezone.now(), masked_names=["TOKEN"]).count() == 300
     out, _ = portal.run("archive", "show", ended[-1][1].id, "--cluster", "alps", "--environment")

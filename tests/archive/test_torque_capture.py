@@ -11,7 +11,7 @@ from apps.clusters.schedulers.base import SpooledJob, SpoolEntry
 from apps.clusters.schedulers.torque.spool import TorqueSpool
 from tests.torque_spool import TorqueJob, TorqueServer, do
 
-from .capturing import MemorySink, capture_of, running
+from .capturing import MemoryPortal, capture_of, running
 from .conftest import wait_for
 
 
@@ -31,27 +31,27 @@ def server(tmp_path) -> TorqueServer:
     return TorqueServer(tmp_path / "torque", subdirectories=True)
 
 
-def running_torque(spool, journal, sink, watch=Watch.AUTO, **timing) -> AbstractContextManager[Capture]:
-    return running(capture_of(spool, journal, sink, cluster="old", scheduler="torque", watch=watch), **timing)
+def running_torque(spool, journal, portal, watch=Watch.AUTO, **timing) -> AbstractContextManager[Capture]:
+    return running(capture_of(spool, journal, portal, cluster="old", scheduler="torque", watch=watch), **timing)
 
 
 @pytest.mark.parametrize("tasks", [0, 3])
 def test_changes_of_state_do_not_have_a_job_read_again(server, journal, tasks, watch) -> None:
-    spool, sink, job = CountingSpool(server.jobs), MemorySink(), TorqueJob(7, tasks=tasks, saves=5)
+    spool, portal, job = CountingSpool(server.jobs), MemoryPortal(), TorqueJob(7, tasks=tasks, saves=5)
 
-    with running_torque(spool, journal, sink, watch, rescan_seconds=0.05) as capture:
+    with running_torque(spool, journal, portal, watch, rescan_seconds=0.05) as capture:
         do(server.submission(job))
-        wait_for(lambda: sink.jobs)
+        wait_for(lambda: portal.jobs)
         do(server.life(job))
         capture.scan()
         wait_for(lambda: capture.report().waiting == 0)
 
     assert spool.whole == 1
-    assert [job.job_id for job in sink.jobs] == [job.id]
+    assert [job.job_id for job in portal.jobs] == [job.id]
 
 
 def test_what_a_scan_finds_before_its_event_is_followed_is_read_once(server, journal) -> None:
-    sink, job, late = MemorySink(), TorqueJob(7), TorqueJob(8)
+    portal, job, late = MemoryPortal(), TorqueJob(7), TorqueJob(8)
 
     class SubmittedInScan(CountingSpool):
         def scan(self) -> Iterator[SpoolEntry]:
@@ -60,10 +60,10 @@ def test_what_a_scan_finds_before_its_event_is_followed_is_read_once(server, jou
             yield from super().scan()
 
     spool = SubmittedInScan(server.jobs)
-    with running_torque(spool, journal, sink) as capture:
-        wait_for(lambda: sink.jobs)
+    with running_torque(spool, journal, portal) as capture:
+        wait_for(lambda: portal.jobs)
         do(server.submission(late))
-        wait_for(lambda: len(sink.jobs) == 2)
+        wait_for(lambda: len(portal.jobs) == 2)
         wait_for(lambda: capture.report().waiting == 0)
 
     assert spool.whole == 2
@@ -71,19 +71,19 @@ def test_what_a_scan_finds_before_its_event_is_followed_is_read_once(server, jou
 
 def test_directories_made_later_are_watched(tmp_path, journal, watch) -> None:
     server = TorqueServer(tmp_path / "torque")
-    sink = MemorySink()
+    portal = MemoryPortal()
 
-    with running_torque(TorqueSpool(server.jobs), journal, sink, watch):
+    with running_torque(TorqueSpool(server.jobs), journal, portal, watch):
         do(server.submission(TorqueJob(1)))
-        wait_for(lambda: len(sink.jobs) == 1)
+        wait_for(lambda: len(portal.jobs) == 1)
         (server.jobs / "2").mkdir()
         server.subdirectories = True
         do(server.submission(TorqueJob(12)))
-        wait_for(lambda: len(sink.jobs) == 2)
+        wait_for(lambda: len(portal.jobs) == 2)
 
 
 def test_secret_never_reaches_the_journal(server, journal) -> None:
-    sink = MemorySink()
+    portal = MemoryPortal()
     secret = "s3cret, with 'quotes'"
     job = TorqueJob(
         7,
@@ -92,10 +92,10 @@ def test_secret_never_reaches_the_journal(server, journal) -> None:
     )
     do(server.submission(job))
 
-    with running_torque(TorqueSpool(server.jobs), journal, sink):
-        wait_for(lambda: sink.jobs)
+    with running_torque(TorqueSpool(server.jobs), journal, portal):
+        wait_for(lambda: portal.jobs)
 
-    (captured,) = sink.jobs
+    (captured,) = portal.jobs
     assert captured.masked_names == ("TOKEN",)
     assert captured.arguments.startswith("-v TOKEN=<masked:")
     assert b"TOKEN=&lt;masked:" in captured.description

@@ -21,7 +21,7 @@ from apps.archive.capture.watch.watcher import Watcher
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
 from tests.remote_files import mounted
 
-from .capturing import capture_of, running
+from .capturing import MemoryPortal, capture_of, running
 from .conftest import wait_for
 from .spool_writer import write_job
 
@@ -84,8 +84,8 @@ def told(events, path):
 def test_spool_is_scanned_until_there_are_events(tmp_path, spool, monkeypatch):
     monkeypatch.setattr(watcher, "Inotify", none_left)
     with (
-        closing(Journal(tmp_path / "journal", sinks=[])) as journal,
-        running(capture_of(SlurmSpool(spool), journal), rescan_seconds=0.1) as capture,
+        closing(Journal(tmp_path / "journal")) as journal,
+        running(capture_of(SlurmSpool(spool), journal, MemoryPortal()), rescan_seconds=0.1) as capture,
     ):
         write_job(spool, 1)
         wait_for(lambda: capture.captured == 1)
@@ -326,9 +326,9 @@ def test_what_another_host_writes_is_captured(tmp_path, spool, monkeypatch):
     monkeypatch.setattr("apps.archive.capture.watch.polling.POLL_SECONDS", 0.05)
     there, here = spool, tmp_path / "mounted"
     here.mkdir()
-    with mounted(there, at=here), closing(Journal(tmp_path / "journal", sinks=[])) as journal:
+    with mounted(there, at=here), closing(Journal(tmp_path / "journal")) as journal:
         assert file_systems.type_of(here) == "fuse.remote"
-        with closing(Inotify()) as alone, running(capture_of(SlurmSpool(here), journal)) as capture:
+        with closing(Inotify()) as alone, running(capture_of(SlurmSpool(here), journal, MemoryPortal())) as capture:
             alone.add(here)
             for number, job_id in enumerate((1, 11, 2, 12), start=1):
                 write_job(there, job_id)

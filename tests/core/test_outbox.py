@@ -103,20 +103,3 @@ def test_deliveries_are_dropped_a_month_after_they_were_made(db, at, subscriber)
     assert drop_old_deliveries(at=at + timedelta(days=31)) == 1
     assert Delivery.objects.get().event == waiting
     assert Event.objects.filter(kind="thing.happened").count() == 2
-
-
-def test_event_of_a_process_without_subscribers_reaches_them_through_a_worker(
-    db, at, subscriber, monkeypatch, django_capture_on_commit_callbacks
-):
-    told, _ = subscriber
-    with monkeypatch.context() as elsewhere, django_capture_on_commit_callbacks() as sends:
-        elsewhere.setattr(subscriptions, "_deferred", [])
-        subscriptions.defer_to_workers()
-        event = publish(at)
-    assert sends == []
-    delivery = Delivery.objects.get()
-    for _ in range(2):
-        deliver(delivery_id=delivery.pk, at=at)
-    assert told == []
-    deliver(delivery_id=Delivery.objects.get(subscriber="test.note").pk, at=at)
-    assert told == [event.pk]

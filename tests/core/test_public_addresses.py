@@ -38,12 +38,12 @@ PROGRAM = "import json, sys; from public_addresses import *; from ipaddress impo
 #: Modules that open connections, and whose the address is: only a webhook's is a user's, and it is checked.
 CONNECT = {
     "accounts/web/openid": "the operator's provider",
-    "archive/capture/delivery/isolation": "a pair of sockets of its own",
+    "archive/capture/portals/broker": "the operator's broker",
+    "archive/capture/portals/http": "the operator's portal",
+    "archive/management/commands/capture": "the name of the host only",
     "archive/sinks/elasticsearch/sink": "the operator's cluster",
     "archive/sinks/kafka/connection": "the operator's brokers",
     "archive/sinks/kafka/sink": "the operator's brokers",
-    "archive/sinks/portal": "the operator's portal",
-    "archive/sinks/store": "the name of the host only",
     "core/domain/bounded": "a pair of sockets of its own",
     "demo/simulation/alerts": "the demo's own portal",
     "notifications/domain/delivery": "errors of webhook_posts",

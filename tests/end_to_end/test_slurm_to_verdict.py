@@ -22,6 +22,7 @@ from apps.jobs.domain.collection import LAG, collect_finished_jobs
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import AccountMap, Job
 from tests.factories import people
+from tests.factories.archive import archive_all
 from tests.slurm_server import SlurmServer
 
 pytestmark = [
@@ -113,6 +114,7 @@ def portal(slurm, settings, tmp_path) -> Callable[[], None]:
     def run() -> None:
         options = {"cluster": slurm.cluster, "scheduler": "slurm", "spool": slurm.state_dir, "journal": tmp_path}
         call_command("capture", **options, once=True)
+        archive_all()
         time.sleep(LAG.total_seconds() + 1)
         collected = collect_finished_jobs(cluster=cluster, at=timezone.now())
         assert collected is not None

@@ -34,6 +34,7 @@ from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.tasks import send_to
 from tests.factories import people, requests, workflows
+from tests.factories.archive import archive_all
 
 pytestmark = [
     pytest.mark.slurm,
@@ -114,6 +115,7 @@ class Portal:
             journal=self.journal,
             once=True,
         )
+        archive_all()
         if sent:
             self.slurm.wait_ended(submission.spool_id for submission in sent)
             time.sleep(LAG.total_seconds() + 1)

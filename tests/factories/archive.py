@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from apps.archive.domain.store.jobs import store_jobs
+from apps.archive.models import IntakeBatch
+from apps.archive.tasks import archive_batches
 from apps.archive.wire.batches import Batch
 from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
@@ -26,6 +28,12 @@ def captured_job(job_id=1, *, cluster="alps", minutes=0, **changes) -> CapturedJ
 
 def with_identity(*jobs):
     return Batch.of([(job, Identity(int(job.job_id), 1)) for job in jobs])
+
+
+def archive_all() -> None:
+    """Do what workers do with all that capture has handed over."""
+    while IntakeBatch.objects.exists():
+        archive_batches()
 
 
 def store(*jobs: CapturedJob, at: datetime = START) -> int:

@@ -14,8 +14,6 @@ from apps.core.models import Delivery, Heartbeat
 from apps.jobs.models import Collection
 from tests.factories import clusters
 
-SINK = {"behind": 7, "lag_seconds": 90.5, "written": 12, "retry_seconds": 4.0, "refused": 2, "last_error": "away"}
-
 
 def read(client, **headers):
     response = client.get("/metrics", headers=headers)
@@ -53,8 +51,9 @@ def test_token_or_the_opg_gets_in(client, db, settings, shifter, liaison):
 def test_it_says_what_the_health_page_says(client, shifter, nova):
     at = timezone.now()
     beat_heart(name="beat", at=at - timedelta(seconds=30))
-    detail = {"captured": 12, "waiting": 3, "unreadable_count": 40, "sinks": {'files:///a"b\n': SINK, "store": {}}}
-    beat_heart(name="capture alps on ctl1", at=at, detail=detail)
+    detail = {"captured": 12, "waiting": 3, "unreadable_count": 40}
+    detail |= {"behind": 7, "lag_seconds": 90.5, "handed_over": 5, "refused": 2}
+    beat_heart(name='capture alps on a"b\n', at=at, detail=detail)
     Heartbeat.objects.create(name="capture odd on ctl1", at=at, detail=[1])
     event = publish(kind="experiment.created", target=nova, by="test", at=at)
     Delivery.objects.all().delete()  # those of subscribers to this kind of event
@@ -64,16 +63,16 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     Collection.objects.create(cluster=cluster, collected_until=at - timedelta(hours=1), last_error="no answer")
     client.force_login(shifter)
     found = read(client)
-    sink = ("alps", "ctl1", 'files:///a"b\n')
-    assert {name: found[(name, *sink)] for name, *labels in found if tuple(labels) == sink} == {
-        "opsportal_sink_behind": 7,
-        "opsportal_sink_lag_seconds": 90.5,
-        "opsportal_sink_written_total": 12,
-        "opsportal_sink_retry_seconds": 4,
-        "opsportal_sink_refused": 2,
+    place = ("alps", 'a"b\n')
+    assert {name: found[(name, *place)] for name, *labels in found if tuple(labels) == place} == {
+        "opsportal_capture_captured_total": 12,
+        "opsportal_capture_waiting": 3,
+        "opsportal_capture_unreadable": 40,
+        "opsportal_capture_behind": 7,
+        "opsportal_capture_lag_seconds": 90.5,
+        "opsportal_capture_handed_over_total": 5,
+        "opsportal_capture_refused": 2,
     }
-    assert found[("opsportal_capture_captured_total", "alps", "ctl1")] == 12
-    assert found[("opsportal_capture_unreadable", "alps", "ctl1")] == 40
     assert found[("opsportal_capture_waiting", "odd", "ctl1")] == 0
     assert 29 < found[("opsportal_heartbeat_age_seconds", "beat")] < 90
     assert (found[("opsportal_deliveries_waiting",)], found[("opsportal_deliveries_failing",)]) == (2, 1)

@@ -26,6 +26,7 @@ from apps.progress.domain.transitions import follow_requests
 from apps.submission.domain.assignment import retry_failed
 from apps.submission.tasks import send_to
 from tests.factories import clusters, requests
+from tests.factories.archive import archive_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,6 +64,7 @@ class Demo:
         spool = self.directory / "spool"
         journal = self.directory / "journal"
         call_command("capture", cluster="sim", scheduler="simulated", spool=spool, journal=journal, once=True)
+        archive_all()
         self.advance(minutes * 60)
         assert not collect_finished_jobs(cluster=self.cluster, at=self.clock()).problem
         core_tasks.deliver_waiting()

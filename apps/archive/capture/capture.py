@@ -3,34 +3,35 @@
 A kill loses nothing: what is not in the journal is still in the spool, and the next start scans it.
 """
 
-import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from apps.archive.capture.delivery.keeper import Keeper, KeeperDied, KeeperProcess
+from apps.archive.capture.handover import HandOver
+from apps.archive.capture.process import HandOverProcess, JournalDied
 from apps.archive.capture.queues import WaitingEntries, WaitingJobs
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.spool_reader import Reader
+from apps.archive.capture.troubles import Troubles
 from apps.archive.capture.watch.base import Watch
 from apps.archive.capture.watch.watcher import Watcher
 from apps.archive.wire.batches import Batch
 from apps.archive.wire.entry import CapturedJob, Clock
 from apps.archive.wire.report import CaptureReport, printable
-from apps.clusters.schedulers.base import Identity, Spool, SpoolError
-from apps.core.domain.masking import Masker
-
-logger = logging.getLogger(__name__)
+from apps.clusters.schedulers.base import Identity, Spool
+from apps.core.domain.masking import Masker, Rule
 
 PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
 _SCANNED_AT_ONCE = 100
+_RULES_SECONDS = 2.0
+_HEARTBEAT_SECONDS = 5.0  # a rule comes with the next but one
 _GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
 
 
 class Capture:
-    """Captures one spool and hands its jobs to `keeper`."""
+    """Captures one spool into a journal, which `hand_over` carries to the portal."""
 
     def __init__(
         self,
@@ -38,23 +39,25 @@ class Capture:
         cluster: str,
         scheduler: str,
         spool: Spool,
-        keeper: Keeper | KeeperProcess,
-        masker: Masker,
+        hand_over: HandOver | HandOverProcess,
+        masker: Callable[[Sequence[Rule]], Masker],
         clock: Clock,
         watch: Watch = Watch.AUTO,
     ) -> None:
         self._cluster = cluster
         self._spool = spool
         self._watch = watch
-        self._keeper = keeper
-        self._known: dict[str, Identity] = keeper.known(cluster)
+        self._masker = masker
+        self._rules: Sequence[Rule] = ()
+        self._hand_over = hand_over
+        self._known: dict[str, Identity] = hand_over.known(cluster)
         self._waiting = WaitingEntries()
         self._jobs = WaitingJobs()
         self.reader = Reader(
             cluster=cluster,
             scheduler=scheduler,
             spool=spool,
-            masker=masker,
+            masker=masker(()),  # until the rules are known
             waiting=self._waiting,
             jobs=self._jobs,
             last_read=self._last_read,
@@ -63,25 +66,26 @@ class Capture:
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._look_again = threading.Event()
-        self._errors: dict[str, str] = {}
-        self._died: KeeperDied | None = None
+        self._troubles = Troubles(fatal=(JournalDied,))
+        self._died: JournalDied | None = None
         self.captured = 0
 
     def run(self, *, rescan_seconds: float) -> None:
         """Capture until `stop` is called."""
         watcher = Watcher(spool=self._spool, waiting=self._waiting, rescan=self._look_again.set, watch=self._watch)
+        self._guarded("watch", watcher.refresh)
         self._start(watcher)
         while not self._stopping.is_set():
             self._look_again.clear()
             self._guarded("watch", watcher.refresh)
             self._guarded("scan", self.scan)
-            self._guarded("keeper", self._keeper.progress)
+            self._guarded("journal", self._hand_over.backlog)
             self._look_again.wait(_RETRY_SECONDS if self._waiting.overflowed else rescan_seconds)
         self._finish()
         watcher.close()
 
     def run_once(self, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """Capture what is in the spool now and deliver it; give up after `patience_seconds` without progress."""
+        """Capture what is in the spool now and hand it over; give up after `patience_seconds` without progress."""
         self._start()
         self._look_again.set()
         moved_at, before = time.monotonic(), (-1, -1, -1)
@@ -90,23 +94,19 @@ class Capture:
                 self._look_again.clear()
                 self._guarded("scan", self.scan)
             nothing_to_read = not self._waiting.overflowed and len(self._waiting) == 0 and self._jobs.idle()
-            lacking, written = self._keeper.progress()
-            if nothing_to_read and lacking == 0:
+            backlog = self._hand_over.backlog()
+            if nothing_to_read and backlog.behind == 0 and backlog.undelivered == 0:
                 break
-            now = (len(self._waiting), self.captured, written)
+            now = (len(self._waiting), self.captured, backlog.handed_over - backlog.undelivered)
             if now != before:
                 moved_at, before = time.monotonic(), now
-            time.sleep(0.02)
+            time.sleep(0.05)
         self._finish()
 
     def stop(self) -> None:
         """Let `run` or `run_once` end. May be called from a signal handler."""
         self._stopping.set()
         self._look_again.set()
-
-    def retry_refused(self) -> None:
-        """Try again what sinks have refused. May be called from a signal handler."""
-        self._keeper.retry_refused()
 
     def scan(self) -> None:
         """Queue every spool entry that is not known to be captured."""
@@ -124,28 +124,33 @@ class Capture:
         for job_id in before:
             self._known.pop(job_id, None)
         if before:
-            self._keeper.forget(self._cluster, [*before])
+            self._hand_over.forget(self._cluster, [*before])
         self.reader.forget_unreadable()
 
     def report(self) -> CaptureReport:
-        """Return the state of capture and of each sink, from memory and the journal."""
+        """Return the state of capture and of its journal."""
         unreadable = {printable(path): printable(why) for path, why in self.reader.unreadable().items()}
         return CaptureReport(
             captured=self.captured,
             waiting=len(self._waiting),
-            last_error=printable("; ".join(self._errors.values())),
+            last_error=printable(self._troubles),
             unreadable_count=len(unreadable),
             unreadable=unreadable,
             incomplete=[printable(path) for path in self._waiting.incomplete()],
-            sinks=self._keeper.reports(),
+            **self._hand_over.backlog()._asdict(),
         )
 
     def _last_read(self, job_id: str) -> Identity | None:
         return self._jobs.held(job_id) or self._known.get(job_id)
 
     def _start(self, watcher: Watcher | None = None) -> None:
-        self._keeper.start()
-        loops = [partial(self.reader.run, self._stopping, watcher), partial(self._write, self._stopping)]
+        self._hand_over.start()
+        self._mask_by(self._hand_over.first_rules(_RULES_SECONDS))
+        loops: tuple[Callable[[], None], ...] = (
+            partial(self.reader.run, self._stopping, watcher),
+            self._write,
+            self._beat,
+        )
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -155,41 +160,48 @@ class Capture:
         self._jobs.close()
         for thread in self._threads:
             thread.join(timeout=5)
-        self._keeper.stop()
+        self._hand_over.stop()
         if self._died:
             raise self._died
 
-    def _write(self, stopping: threading.Event) -> None:
+    def _beat(self) -> None:
+        """Report, and take over the masking rules, now and then."""
+        while not self._stopping.is_set():
+            self._guarded("report", self._exchange)
+            self._stopping.wait(_HEARTBEAT_SECONDS)
+
+    def _exchange(self) -> None:
+        report = None
+        try:
+            report = self.report().as_detail()
+        finally:  # the rules are wanted also where the journal cannot tell
+            self._mask_by(self._hand_over.beat(report))
+
+    def _mask_by(self, rules: Sequence[Rule]) -> None:
+        if rules != self._rules:
+            self._rules, self.reader.masker = rules, self._masker(rules)
+
+    def _write(self) -> None:
         tidying = Tidying()
-        while not (stopping.is_set() and self._jobs.idle()):
+        while not (self._stopping.is_set() and self._jobs.idle()):
             self._stopping.wait(_GATHER_SECONDS)
             batch = self._jobs.take(timeout=0.2)
             while batch and not self._guarded("journal", partial(self._commit, batch)):
-                if stopping.wait(_RETRY_SECONDS):
+                if self._stopping.wait(_RETRY_SECONDS):
                     return
             self._jobs.written()
             del batch
             tidying.tidy()
 
     def _commit(self, batch: list[tuple[CapturedJob, Identity]]) -> None:
-        self.captured += self._keeper.add(Batch.of(batch))
+        self.captured += self._hand_over.add(Batch.of(batch))
         self._known.update((job.job_id, identity) for job, identity in batch)
 
     def _guarded(self, part: str, step: Callable[[], object]) -> bool:
-        """Run `step`; log a failure once for each reason, and go on. Returns whether it succeeded."""
+        """Try `step`; return whether it succeeded."""
         try:
-            step()
-        except KeeperDied as error:  # nothing is lost: what it did not write is in the spool
+            return self._troubles.guarded(part, step)
+        except JournalDied as error:  # nothing is lost: what it did not write is in the spool
             self._died = error
             self.stop()
             return False
-        except Exception as error:
-            reason = str(error) or repr(error)
-            if self._errors.get(part) != reason:
-                logger.log(
-                    logging.WARNING, "%s: %s", part, reason, exc_info=not isinstance(error, (OSError, SpoolError))
-                )
-            self._errors[part] = reason
-            return False
-        self._errors.pop(part, None)
-        return True

@@ -1,4 +1,4 @@
-"""What a capture is to do, told once by the command, which knows Django, to processes that need not.
+"""What a capture is to do, told once by the command, which knows Django, to a program that need not.
 
 The plan holds secrets: it goes from program to program in memory alone.
 """
@@ -8,35 +8,18 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from apps.archive.capture.portals.base import Portal, Sender
 from apps.archive.capture.watch.base import Watch
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedSink:
-    """A sink that is opened where it is needed. `uses_models`: it wants Django with the portal's models.
-
-    `begins_ahead`: it is a `BeginsAhead`.
-    """
-
-    name: str
-    url: str
-    uses_models: bool
-    begins_ahead: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedPlace:
-    """Where to report to: a portal's URL, or nothing for the one whose database this is; beside which sink."""
-
-    url: str
-    beside: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a capture needs to know. `settings` are Django's, for sinks."""
+    """All that a capture needs to know.
+
+    `portal` is the portal's address, or how to connect to its database: then `broker` is the URL of its workers' Redis.
+    """
 
     cluster: str
     scheduler: str
@@ -48,11 +31,25 @@ class Plan:
     watch: Watch
     mask_names: str
     masking_key: bytes
-    sinks: tuple[PlannedSink, ...]
-    places: tuple[PlannedPlace, ...]
-    settings: Mapping[str, Any]
+    portal: str
+    token: str
+    broker: str
+    most_bytes: int  # in the database's intake, before it takes no more
+    host: str
+    sinks: tuple[str, ...]
     log_format: str
     log_levels: Mapping[str, str]  # by the name of the logger; that of the root is empty
+
+    def open_portal(self, journal: str) -> Portal:
+        """Return the way to the portal for the journal of this id; what it needs is loaded only now."""
+        sender = Sender(self.cluster, self.host, journal, self.sinks)
+        if self.portal.startswith(("http://", "https://")):
+            from apps.archive.capture.portals.http import HttpPortal
+
+            return HttpPortal(self.portal, self.token, sender)
+        from apps.archive.capture.portals.database import DatabasePortal
+
+        return DatabasePortal(self.portal, sender, broker=self.broker, most_bytes=self.most_bytes)
 
     def keep(self) -> int:
         """Return a file in memory with the plan, for a program that takes the place of this one."""

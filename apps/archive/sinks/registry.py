@@ -12,8 +12,6 @@ SINKS: Registry[type[Sink]] = Registry(
         "elasticsearch+https": "apps.archive.sinks.elasticsearch.sink:ElasticsearchSink",
         "files": "apps.archive.sinks.files:FilesSink",
         "kafka": "apps.archive.sinks.kafka.sink:KafkaSink",
-        "portal+http": "apps.archive.sinks.portal:PortalSink",
-        "portal+https": "apps.archive.sinks.portal:PortalSink",
         "store": "apps.archive.sinks.store:StoreSink",
     },
 )

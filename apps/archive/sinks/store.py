@@ -1,9 +1,8 @@
-"""The portal's own database: the sink `store:`, and where a capture beside it reports to."""
+"""The portal's own database: the sink `store:`."""
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from django.conf import settings
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, close_old_connections, connection
@@ -12,9 +11,6 @@ from django.utils import timezone
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
 from apps.archive.sinks.base import BadSink, SinkRefused, SinkUnavailable, SinkURL
 from apps.archive.wire.entry import CapturedJob
-from apps.core.domain.health import beat_capture
-from apps.core.domain.masking import Rule
-from apps.jobs.domain.masking_rules import current_rules
 
 
 class StoreSink:
@@ -49,19 +45,6 @@ class StoreSink:
             connection.close()
             raise SinkUnavailable(str(error).strip() or type(error).__name__) from error
         return {}
-
-    def close(self) -> None:
-        connection.close()
-
-
-class OwnDatabase:
-    """Writes heartbeats, and reads masking rules."""
-
-    def report(self, cluster: str, detail: Mapping[str, Any]) -> None:
-        beat_capture(cluster=cluster, host=socket.gethostname(), at=timezone.now(), detail=detail)
-
-    def masking_rules(self) -> list[Rule]:
-        return current_rules()
 
     def close(self) -> None:
         connection.close()

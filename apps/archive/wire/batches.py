@@ -69,23 +69,6 @@ class Batch:
         return cls(sightings, microseconds(jobs[0].captured_at), sum(job.size_bytes for job in jobs), pack(jobs))
 
 
-class PackedJobs(Sequence[CapturedJob]):
-    """Jobs in packed pieces, which are unpacked only where somebody looks at a job."""
-
-    def __init__(self, pieces: Sequence[bytes], count: int) -> None:
-        self.pieces = pieces
-        self._count = count
-        self._jobs: list[CapturedJob] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        if self._jobs is None:
-            self._jobs = unpack(self.pieces)
-        return self._jobs[index]
-
-
 def pack(jobs: Iterable[CapturedJob]) -> bytes:
     """Return the jobs in one piece."""
     jobs = list(jobs)
@@ -128,11 +111,6 @@ def unpack_untrusted(batch: bytes) -> list[CapturedJob]:
         if isinstance(error, BadBatch):
             raise
         raise BadBatch(f"its first line does not describe jobs: {type(error).__name__}: {str(error)[:200]}") from error
-
-
-def pieces_of(jobs: Sequence[CapturedJob]) -> Sequence[bytes]:
-    """Return packed pieces with these jobs: those that they came in, if they did."""
-    return jobs.pieces if isinstance(jobs, PackedJobs) else [pack(jobs)]
 
 
 def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[CapturedJob]:

@@ -10,22 +10,12 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class SinkReport:
-    """How far one sink is behind, and why. `refused` counts all its dead letters, `last_refused` names the newest."""
-
-    behind: int = 0
-    lag_seconds: float = 0.0
-    written: int = 0
-    last_error: str = ""
-    retry_seconds: float = 0.0  # until the next attempt, where it is away
-    refused: int = 0
-    last_refused: tuple[tuple[str, str], ...] = ()  # job id, reason
-    retired: bool = False  # the journal keeps jobs for it, and it is no longer among the sinks
-
-
-@dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """Counts are since its start. `unreadable` are paths with reasons."""
+    """`captured` and `handed_over` are since its start; `unreadable` are paths with reasons.
+
+    `behind` are jobs in the journal that the portal lacks, `lag_seconds` the age of the oldest; `refused` those that it
+    does not take. `undelivered` are batches that sinks given to this capture alone lack.
+    """
 
     captured: int = 0
     waiting: int = 0
@@ -33,7 +23,13 @@ class CaptureReport:
     unreadable_count: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
     incomplete: Sequence[str] = ()
-    sinks: Mapping[str, SinkReport] = field(default_factory=dict)
+    behind: int = 0
+    lag_seconds: float = 0.0
+    handed_over: int = 0
+    undelivered: int = 0
+    refused: int = 0
+    why_refused: str = ""
+    portal_error: str = ""
 
     def as_detail(self) -> dict[str, Any]:
         """Return it as JSON has it, with the first paths only."""
@@ -45,19 +41,14 @@ class CaptureReport:
     @classmethod
     def from_detail(cls, detail: Any) -> Self:
         """Read untrusted JSON: what does not fit is left out."""
-        report = cls(**_values(cls, detail))
+        found = detail if isinstance(detail, dict) else {}
+        report = cls(**{each.name: _READERS[each.type](found.get(each.name)) for each in fields(cls)})
         return replace(report, unreadable_count=max(report.unreadable_count, len(report.unreadable)))
 
 
 def printable(value: object) -> str:
     """Escape control characters and bytes that are no text: names in a spool may hold anything."""
     return str(value).encode("unicode_escape", "backslashreplace").decode("ascii")
-
-
-def _values(kind: type, detail: Any) -> dict[str, Any]:
-    """Read the fields of a dataclass by their types."""
-    found = detail if isinstance(detail, dict) else {}
-    return {each.name: _READERS[each.type](found.get(each.name)) for each in fields(kind)}
 
 
 def _number(value: Any) -> float:
@@ -73,21 +64,10 @@ def _items(value: Any) -> list[tuple[str, Any]]:
     return [(_text(name), each) for name, each in islice(value.items(), MOST_NAMED)] if isinstance(value, dict) else []
 
 
-def _list(value: Any) -> list[Any]:
-    return value[:MOST_NAMED] if isinstance(value, list) else []
-
-
 _READERS: dict[Any, Callable[[Any], Any]] = {
     int: lambda value: int(_number(value)),
     float: _number,
     str: _text,
-    bool: lambda value: value is True,
-    tuple[tuple[str, str], ...]: lambda value: tuple(
-        (_text(pair[0]), _text(pair[1])) for pair in _list(value) if isinstance(pair, list) and len(pair) == 2
-    ),
-    Sequence[str]: lambda value: [_text(each) for each in _list(value)],
+    Sequence[str]: lambda value: [_text(each) for each in value[:MOST_NAMED]] if isinstance(value, list) else [],
     Mapping[str, str]: lambda value: {name: _text(each) for name, each in _items(value)},
-    Mapping[str, SinkReport]: lambda value: {
-        name: SinkReport(**_values(SinkReport, each)) for name, each in _items(value)
-    },
 }

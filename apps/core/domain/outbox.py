@@ -19,11 +19,10 @@ KEEP = timedelta(days=30)
 
 
 def create_deliveries(*, event: Event, at: datetime) -> None:
-    """Create a delivery of this event for each subscriber of its kind known to this process."""
+    """Create a delivery of this event for each subscriber of its kind."""
     waiting = [Delivery(event=event, subscriber=name, due_at=at) for name in subscriptions.subscribers_of(event.kind)]
     for delivery in Delivery.objects.bulk_create(waiting):
-        if not subscriptions.is_deferred():  # else beat finds it
-            enqueue("apps.core.domain.outbox.deliver", delivery_id=delivery.pk)
+        enqueue("apps.core.domain.outbox.deliver", delivery_id=delivery.pk)
 
 
 def deliver(*, delivery_id: int, at: datetime) -> bool:

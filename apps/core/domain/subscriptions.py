@@ -8,9 +8,6 @@ Handler = Callable[[Event], None]
 
 _handlers: dict[str, Handler] = {}
 _by_kind: dict[str, list[str]] = {}
-#: Subscriber for events of processes without subscribers; it creates the actual deliveries in a worker.
-SPREAD = "core.spread"
-_deferred: list[str] = []
 
 
 def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
@@ -31,19 +28,8 @@ def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def defer_to_workers() -> None:
-    """Leave events to the workers, which find each within seconds; this process knows no subscribers."""
-    _deferred[:] = [SPREAD]
-
-
-def is_deferred() -> bool:
-    return bool(_deferred)
-
-
 def subscribers_of(kind: str) -> list[str]:
     """Return the names of the subscribers of events of this kind."""
-    if _deferred:
-        return _deferred
     return _by_kind.get(kind, []) + _by_kind.get(f"{kind.partition('.')[0]}.*", [])
 
 

@@ -32,8 +32,6 @@ PLUGINS: tuple[Registry[Any], ...] = (
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20
-#: Maximum number of rejected jobs shown per sink.
-SHOWN_REFUSED = 3
 
 
 def health_page(*, at: datetime) -> dict[str, Any]:
@@ -86,9 +84,10 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
     """Return the last report of a capture process, with its problems."""
     report = CaptureReport.from_detail(heart.detail)
     problems = [report.last_error] if report.last_error else []
-    problems += [f"sink {name}: {sink.last_error}" for name, sink in report.sinks.items() if sink.last_error]
-    for name, sink in report.sinks.items():
-        problems += [f"sink {name} rejects job {job_id}: {why}" for job_id, why in sink.last_refused[:SHOWN_REFUSED]]
+    if report.portal_error:
+        problems.append(f"hand-over: {report.portal_error}")
+    if report.refused:
+        problems.append(f"the portal rejects {report.refused} jobs, which stay in the journal: {report.why_refused}")
     problems += [f"cannot read {path}: {why}" for path, why in report.unreadable.items()]
     problems += [f"incomplete: {path}" for path in report.incomplete]
     host = heart.detail.get("host", "") if isinstance(heart.detail, dict) else ""

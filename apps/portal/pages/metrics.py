@@ -19,13 +19,10 @@ _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
     "waiting": ("Jobs found in the spool but not read yet.", GaugeMetricFamily),
     "unreadable_count": ("Unreadable spool entries.", GaugeMetricFamily),
-}
-_OF_SINK = {
-    "behind": ("Jobs not yet written to the sink.", GaugeMetricFamily),
-    "lag_seconds": ("Age of the oldest job not yet written.", GaugeMetricFamily),
-    "written": ("Jobs written to the sink since the start of the process.", CounterMetricFamily),
-    "retry_seconds": ("Wait before the next retry; 0 if the sink is reachable.", GaugeMetricFamily),
-    "refused": ("Jobs rejected by the sink (dead letters).", GaugeMetricFamily),
+    "behind": ("Jobs in the journal, not yet handed over to the portal.", GaugeMetricFamily),
+    "lag_seconds": ("Age of the oldest job not yet handed over.", GaugeMetricFamily),
+    "handed_over": ("Jobs handed over to the portal since the start of the process.", CounterMetricFamily),
+    "refused": ("Jobs in the journal that the portal rejects.", GaugeMetricFamily),
 }
 
 
@@ -71,12 +68,6 @@ def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
         metric = family(f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster", "host"])
         for place, report in reports:
             metric.add_metric(place, getattr(report, name))
-        yield metric
-    for name, (text, family) in _OF_SINK.items():
-        metric = family(f"opsportal_sink_{name}", text, labels=["cluster", "host", "sink"])
-        for place, report in reports:
-            for sink, said in report.sinks.items():
-                metric.add_metric([*place, sink], getattr(said, name))
         yield metric
 
 

@@ -4,11 +4,13 @@ import sqlite3
 from pathlib import Path
 
 PAGE_BYTES = 4096
-VERSION = 5
+VERSION = 6
 
-# A batch is what was added at once, its jobs numbered up to `last`. What a sink refuses is kept beside them.
+# A batch is what was added at once, its jobs numbered up to `last`; `refused` is why the portal does not take it.
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
+CREATE TABLE journal (id TEXT NOT NULL);
+INSERT INTO journal VALUES (lower(hex(randomblob(16))));
 CREATE TABLE seen (
     cluster TEXT NOT NULL,
     job_id TEXT NOT NULL,
@@ -17,25 +19,13 @@ CREATE TABLE seen (
     modified_ns INTEGER NOT NULL,
     PRIMARY KEY (cluster, job_id, submitted_at)
 ) WITHOUT ROWID;
-CREATE TABLE sink (name TEXT PRIMARY KEY, acknowledged INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE batch (
     last INTEGER PRIMARY KEY AUTOINCREMENT,
     jobs INTEGER NOT NULL,
     captured_at INTEGER NOT NULL,
     size_bytes INTEGER NOT NULL,
+    refused TEXT NOT NULL DEFAULT '',
     content BLOB NOT NULL
-);
-CREATE TABLE refusal (
-    sink TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id TEXT NOT NULL,
-    submitted_at INTEGER NOT NULL,
-    size_bytes INTEGER NOT NULL,
-    content BLOB NOT NULL,
-    tried_at INTEGER NOT NULL,
-    PRIMARY KEY (sink, seq)
 );
 PRAGMA user_version = {VERSION};
 COMMIT;

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from apps.archive.capture.delivery.drain import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
+from apps.archive.capture.handover import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
 from apps.archive.domain.links import link_all
 from apps.archive.domain.retention import delete_expired, excesses
 from apps.archive.domain.store.backfill import Batch, Position, batches, jobs_after

@@ -2,35 +2,31 @@
 
 import os
 import re
+import socket
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from psycopg.conninfo import make_conninfo
 
 from apps.archive.capture.capture import PATIENCE_SECONDS
-from apps.archive.capture.delivery.drain import Drain
-from apps.archive.capture.delivery.keeper import RETRY_SIGNAL
-from apps.archive.capture.journal.journal import DeadLetters, Journal, JournalError, running_capture
-from apps.archive.capture.main import CaptureFailed, run
+from apps.archive.capture.main import CaptureFailed, open_spool, run
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch
-from apps.archive.management.plan import plan_capture
-from apps.archive.management.times import time_text
-from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable
+from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sinks
-from apps.archive.wire.report import printable
 
 _PROGRAM = Path(__file__).parents[4] / "manage.py"
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Command(BaseCommand):
-    """Runs until SIGTERM or SIGINT; with --once, until spool and journal are drained."""
+    """Runs until SIGTERM or SIGINT; with --once, until spool and journal are empty."""
 
     help = "Capture job scripts and environments from a scheduler's spool into the archive."
     requires_system_checks = ()
@@ -50,21 +46,22 @@ class Command(BaseCommand):
             help="directory of the journals, one per cluster (default: %(default)s)",
         )
         parser.add_argument(
+            "--portal",
+            default=settings.CAPTURE_PORTAL,
+            metavar="URL",
+            help="portal that captured jobs are handed over to (default: CAPTURE_PORTAL, else the database)",
+        )
+        parser.add_argument(
             "--sink",
             action="append",
+            default=[],
             dest="sinks",
             metavar="URL",
-            help="sink for captured jobs; repeatable (default: ARCHIVE_SINKS)",
+            help="sink for the jobs of this run, in addition to ARCHIVE_SINKS; repeatable",
         )
-        what = parser.add_mutually_exclusive_group()
-        what.add_argument("--once", action="store_true", help="exit when spool and journal are drained")
-        what.add_argument("--refused", action="store_true", help="only list jobs rejected by sinks, with reasons")
-        what.add_argument("--retry-refused", action="store_true", help="only retry jobs rejected by sinks")
-        what.add_argument("--drop-refused", action="store_true", help="only discard jobs rejected by these sinks")
-        what.add_argument(
-            "--forget-sink", metavar="NAME", help="only discard jobs waiting for a sink that is no longer configured"
+        parser.add_argument(
+            "--once", action="store_true", help="exit when spool and journal are empty and each --sink has its jobs"
         )
-        parser.add_argument("--job", default="", metavar="ID", help="with --drop-refused: only this job")
         parser.add_argument(
             "--patience-seconds",
             type=float,
@@ -81,75 +78,85 @@ class Command(BaseCommand):
             help="source of file events: inotify, polling, or auto, which adds polling on network file systems",
         )
 
-    def handle(self, *, cluster: str, journal: Path, sinks: list[str] | None, **options: Any) -> None:
-        if not _CLUSTER.fullmatch(cluster or ""):
-            raise CommandError(
-                "Set the cluster with --cluster NAME or CAPTURE_CLUSTER, using letters, digits, . _ and - only."
-            )
-        urls = sinks or settings.ARCHIVE_SINKS
-        directory = journal / cluster
+    def handle(self, **options: Any) -> None:
         try:
-            if options["refused"]:
-                self._list_refused(directory)
-            elif options["retry_refused"]:
-                self._retry_refused(directory, open_sinks(urls))
-            elif options["drop_refused"]:
-                self._drop_refused(directory, open_sinks(urls), options["job"])
-            elif options["forget_sink"]:
-                self._forget_sink(directory, open_sinks(urls), options["forget_sink"])
-            else:
-                self._capture(plan_capture(cluster, directory.absolute(), urls, **options))
-        except (BadSink, JournalError, CaptureFailed) as error:
+            plan = _plan(**options)
+            if not getattr(self, "_called_from_command_line", False):
+                run(plan, out=self.stdout.write, err=self.stderr.write)
+                return
+        except (BadSink, CaptureFailed) as error:
             raise CommandError(str(error)) from error
-
-    def _capture(self, plan: Plan) -> None:
-        """As a command of its own, give the place to a program without Django, which is much smaller."""
-        if not getattr(self, "_called_from_command_line", False):
-            run(plan, out=self.stdout.write, err=self.stderr.write)
-            return
         self.stdout.flush()
         self.stderr.flush()
+        # As a command of its own, this gives its place to a program without Django, which is much smaller.
         command = [sys.executable, str(_PROGRAM), "capture", "--planned", str(plan.keep())]
         os.execv(command[0], command)  # noqa: S606 -- itself
 
-    def _list_refused(self, directory: Path) -> None:
-        """Print a line for each. Raises `JournalError`."""
-        count = 0
-        with closing(DeadLetters(directory)) as letters:
-            for letter in letters:
-                facts = (letter.sink, letter.job_id, time_text(letter.submitted_at), letter.size_bytes, letter.reason)
-                self.stdout.write("\t".join(map(printable, facts)))
-                count += 1
-        self.stderr.write(f"{count} refused")
 
-    def _retry_refused(self, directory: Path, sinks: Sequence[Sink]) -> None:
-        """Let the capture that runs try them again, or try them here. Raises `JournalError` and `CommandError`."""
-        if (process := running_capture(directory)) is not None:
-            os.kill(process, RETRY_SIGNAL)
-            self.stdout.write(f"capture, process {process}, tries them again")
-            return
-        away = []
-        with closing(Journal(directory, sinks=[sink.name for sink in sinks])) as journal:
-            for sink in sinks:
-                with closing(sink):
-                    drain = Drain(journal=journal, sink=sink)
-                    try:
-                        drain.write_refused()
-                    except SinkUnavailable as error:
-                        away.append(f"{sink.name}: {error}")
-                refused, _ = journal.refusals(sink.name, newest=0)
-                self.stdout.write(f"{sink.name}: {drain.written} taken, {refused} refused")
-        if away:
-            raise CommandError("\n".join(away))
+def _plan(
+    *,
+    cluster: str,
+    scheduler: str,
+    spool: Path | None,
+    journal: Path,
+    portal: str,
+    sinks: list[str],
+    once: bool,
+    patience_seconds: float,
+    rescan_seconds: float,
+    watch: str,
+    **_: Any,
+) -> Plan:
+    """Raises `CommandError`, `CaptureFailed` and `BadSink` where it cannot be carried out at all."""
+    if not _CLUSTER.fullmatch(cluster or ""):
+        raise CommandError(
+            "Set the cluster with --cluster NAME or CAPTURE_CLUSTER, using letters, digits, . _ and - only."
+        )
+    if not settings.MASKING_KEY:
+        raise CommandError("Set MASKING_KEY or SECRET_KEY. Without one, secrets cannot be masked.")
+    if spool is None:
+        raise CommandError("Set the spool directory with --spool DIR or CAPTURE_SPOOL.")
+    open_spool(cluster, scheduler, spool.absolute())
+    open_sinks(sinks)
+    if portal and sinks:
+        raise CommandError("--sink needs the portal's database. Over HTTP, jobs go to the sinks of the portal.")
+    logging = cast(dict[str, Any], settings.LOGGING)
+    levels = {name: logger["level"] for name, logger in logging["loggers"].items() if "level" in logger}
+    return Plan(
+        cluster=cluster,
+        scheduler=scheduler,
+        spool=spool.absolute(),
+        directory=(journal / cluster).absolute(),
+        once=once,
+        patience_seconds=patience_seconds,
+        rescan_seconds=rescan_seconds,
+        watch=Watch(watch),
+        mask_names=settings.CAPTURE_MASK_NAMES,
+        masking_key=settings.MASKING_KEY.encode(),
+        portal=_address(portal) if portal else database_conninfo(),
+        token=settings.ARCHIVE_PORTAL_TOKEN,
+        broker=settings.REDIS_URL,
+        most_bytes=settings.ARCHIVE_INTAKE_MAX_BYTES,
+        host=socket.gethostname(),
+        sinks=tuple(sinks),
+        log_format=logging["formatters"]["line"]["fmt"],
+        log_levels={"": logging["root"]["level"]} | levels,
+    )
 
-    def _drop_refused(self, directory: Path, sinks: Sequence[Sink], job_id: str) -> None:
-        """Give up those of `sinks`, or of one job. Raises `JournalError`."""
-        with closing(DeadLetters(directory)) as letters:
-            for sink in sinks:
-                self.stdout.write(f"{sink.name}: {letters.drop(sink=sink.name, job_id=job_id)} dropped")
 
-    def _forget_sink(self, directory: Path, sinks: Sequence[Sink], name: str) -> None:
-        """Give up what a sink lacks that is none of `sinks`. Raises `JournalError`, also where capture runs."""
-        with closing(Journal(directory, sinks=[sink.name for sink in sinks])) as journal:
-            behind, refused = journal.forget_sink(name)
-        self.stdout.write(f"{name} is forgotten, with {behind} jobs that it lacked and {refused} that it had refused")
+def _address(portal: str) -> str:
+    """Raises `CommandError`, which repeats nothing that may be a password."""
+    url = urlsplit(portal)
+    if url.scheme not in {"http", "https"} or not url.hostname or "@" in url.netloc or url.query or url.fragment:
+        raise CommandError("Set the portal with --portal or CAPTURE_PORTAL as https://HOST/, without user or password.")
+    if not settings.ARCHIVE_PORTAL_TOKEN:
+        raise CommandError("Set ARCHIVE_PORTAL_TOKEN or ARCHIVE_PORTAL_TOKEN_FILE to the token of this capture host.")
+    return portal
+
+
+def database_conninfo() -> str:
+    """Return how to connect to the portal's database without Django. Raises `CommandError` where there is none."""
+    if not settings.HAS_DATABASE:
+        raise CommandError("Set CAPTURE_PORTAL to the portal's address, or DATABASE_URL to its database.")
+    given = connection.get_connection_params().items()
+    return make_conninfo("", **{name: value for name, value in given if isinstance(value, (str, int))})

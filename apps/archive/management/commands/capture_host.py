@@ -50,8 +50,8 @@ class Command(BaseCommand):
         revoke_host_tokens(host=_host(options["name"]), by="capture_host", at=timezone.now())
 
     def _tell(self, host: CaptureHost, token: str) -> None:
-        sink = f"portal+{settings.PORTAL_URL}/"
-        self.stderr.write(f"{host} sends to the sink {sink} with this ARCHIVE_PORTAL_TOKEN, shown once:")
+        address = f"{settings.PORTAL_URL}/"
+        self.stderr.write(f"{host} hands over to CAPTURE_PORTAL={address} with this ARCHIVE_PORTAL_TOKEN, shown once:")
         self.stdout.write(token)
 
     def _list(self, options: dict[str, Any]) -> None:

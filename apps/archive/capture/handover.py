@@ -1,0 +1,167 @@
+"""Hands the journal's batches over to the portal, in their order, and tells it how capture is."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from apps.archive.capture.journal.journal import Journal, JournaledBatch
+from apps.archive.capture.masking_rules import KeptRules
+from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, Portal
+from apps.archive.capture.resources import Tidying
+from apps.archive.capture.troubles import Troubles
+from apps.archive.wire.batches import Batch
+from apps.archive.wire.report import printable
+from apps.clusters.schedulers.base import Identity
+from apps.core.domain.masking import Rule
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 0.5
+LONGEST_DELAY_SECONDS = 30.0
+_IDLE_SECONDS = 0.5
+_STOP_SECONDS = 5.0
+
+
+class Backlog(NamedTuple):
+    """What is between the journal and the portal; counts of jobs, `undelivered` of batches."""
+
+    behind: int
+    lag_seconds: float
+    handed_over: int
+    undelivered: int
+    refused: int
+    why_refused: str
+    portal_error: str
+
+
+class HandOver:
+    """The journal with a thread that hands it over. `HandOverProcess` stands for one in another process."""
+
+    def __init__(self, journal: Journal, portal: Portal, rules: KeptRules) -> None:
+        self._journal = journal
+        self._portal = portal
+        self._rules = rules
+        self._troubles = Troubles()
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._due = threading.Event()
+        self._due.set()
+        self._asked = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._report: Mapping[str, Any] | None = None
+        self._taken: JournaledBatch | None = None  # by the portal; the journal could not note it yet
+        self._failures = 0
+        self._next_at = 0.0
+        self._handed_over = 0
+        self._undelivered = 1  # until the portal has said how many
+        self._drained = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join(timeout=_STOP_SECONDS)
+
+    def known(self, cluster: str) -> dict[str, Identity]:
+        """Return the newest captured spool entry of each job id that was in the spool at the last scan."""
+        return self._journal.known(cluster)
+
+    def add(self, batch: Batch) -> int:
+        """Write the jobs that are new, durably, as one. Returns how many were. Raises what the journal does."""
+        count = self._journal.add(batch)
+        self._wake.set()
+        return count
+
+    def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
+        """Drop what is known of spool entries that are gone from the spool."""
+        self._journal.forget(cluster, job_ids)
+
+    def backlog(self) -> Backlog:
+        behind, oldest_at = self._journal.backlog()
+        refused = self._journal.refused()
+        return Backlog(
+            behind=behind,
+            lag_seconds=max(0.0, round((datetime.now(UTC) - oldest_at).total_seconds(), 1)) if oldest_at else 0.0,
+            handed_over=self._handed_over,
+            undelivered=self._undelivered,
+            refused=refused.jobs,
+            why_refused=printable(refused.why),
+            portal_error=printable(self._troubles),
+        )
+
+    def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+        """Have a report sent, and the masking rules fetched; return those last received."""
+        self._report = report
+        self._due.set()
+        self._wake.set()
+        return self._rules.rules
+
+    def first_rules(self, patience_seconds: float) -> tuple[Rule, ...]:
+        """Return the masking rules in force; those last received where the portal does not answer in this time."""
+        self._asked.wait(patience_seconds)
+        return self._rules.rules
+
+    def _run(self) -> None:
+        tidying = Tidying()
+        while not self._stopping.is_set():
+            if self._due.is_set():
+                self._due.clear()
+                self._troubles.guarded("report", self._exchange)
+                self._asked.set()
+            if not self._moved():
+                self._wake.wait(_IDLE_SECONDS)
+                self._wake.clear()
+            tidying.tidy()
+        self._portal.close()
+
+    def _exchange(self) -> None:
+        if report := self._report:
+            self._portal.report(report)
+        if self._rules.keep(self._portal.masking_rules()):
+            logger.info("the masking rules have changed: %d are in force", len(self._rules.rules))
+
+    def _moved(self) -> bool:
+        """Hand the next batch over, unless the portal is to be left in peace. Returns whether there may be more."""
+        if time.monotonic() < self._next_at:
+            return False
+        self._drained = False
+        if self._troubles.guarded("hand-over", self._hand_over):
+            self._failures = 0
+            return not self._drained
+        self._next_at = time.monotonic() + min(
+            FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 10), LONGEST_DELAY_SECONDS
+        )
+        self._failures += 1
+        return False
+
+    def _hand_over(self) -> None:
+        batch = self._taken or self._journal.next()
+        if batch is None:
+            self._undelivered = self._portal.undelivered()
+            self._drained = True
+            return
+        if not self._taken:
+            try:
+                self._portal.take(batch)
+            except BatchTooLarge as error:
+                if batch.jobs > 1:
+                    self._journal.split(batch)
+                else:
+                    self._refused(batch, error)
+                return
+            except BatchRefused as error:
+                self._refused(batch, error)
+                return
+            self._taken, self._undelivered = batch, 1
+        self._journal.acknowledge(batch)
+        self._taken = None
+        self._handed_over += batch.jobs
+
+    def _refused(self, batch: JournaledBatch, error: Exception) -> None:
+        logger.error("the portal refuses %d jobs, which stay in the journal: %s", batch.jobs, error)
+        self._journal.refuse(batch, str(error))

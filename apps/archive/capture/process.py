@@ -1,0 +1,142 @@
+"""The journal and its hand-over in a process of their own: they take another core than the reader."""
+
+import gc
+import logging
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from apps.archive.capture.handover import Backlog, HandOver
+from apps.archive.capture.journal.journal import Journal, JournalError
+from apps.archive.capture.masking_rules import KeptRules
+from apps.archive.capture.portals.base import Portal
+from apps.archive.wire.batches import Batch
+from apps.clusters.schedulers.base import Identity
+from apps.core.domain.masking import Rule
+
+logger = logging.getLogger(__name__)
+
+
+class JournalDied(Exception):
+    """The process of the journal has died: capture must be restarted."""
+
+
+class HandOverProcess:
+    """Stands for a `HandOver` in another process, which ends with this one, whatever this one ends of."""
+
+    def __init__(self, directory: Path, open_portal: Callable[[str], Portal]) -> None:
+        """`open_portal` gets the journal's id. To be made before any thread is started.
+
+        Raises `JournalError` where the journal, or the masking rules beside it, cannot be used.
+        """
+        self._asking = threading.Lock()
+        self._here, there = Pipe()
+        with there:
+            self._pid = _fork(lambda: _serve(there, directory, open_portal), keep=there.fileno())
+        try:
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._here.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    def start(self) -> None:
+        self._ask("start")
+
+    def stop(self) -> None:
+        with suppress(JournalDied):
+            self._ask("stop")
+
+    def known(self, cluster: str) -> dict[str, Identity]:
+        return self._ask("known", cluster)  # type: ignore[no-any-return]
+
+    def add(self, batch: Batch) -> int:
+        return self._ask("add", batch)  # type: ignore[no-any-return]
+
+    def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
+        self._ask("forget", cluster, job_ids)
+
+    def backlog(self) -> Backlog:
+        return self._ask("backlog")  # type: ignore[no-any-return]
+
+    def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+        return self._ask("beat", report)  # type: ignore[no-any-return]
+
+    def first_rules(self, patience_seconds: float) -> tuple[Rule, ...]:
+        return self._ask("first_rules", patience_seconds)  # type: ignore[no-any-return]
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        with self._asking:
+            try:
+                self._here.send((what, arguments))
+            except OSError as error:
+                raise JournalDied("the process of the journal has died") from error
+            return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._here.recv()
+        except (OSError, EOFError) as error:
+            raise JournalDied("the process of the journal has died") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _serve(requests: Connection, directory: Path, open_portal: Callable[[str], Portal]) -> None:
+    """Do what is asked until capture has gone."""
+    try:
+        journal = Journal(directory)
+        hand_over = HandOver(journal, open_portal(journal.id), KeptRules(directory))
+    except (JournalError, OSError, ValueError) as error:
+        requests.send(JournalError(str(error)))
+        return
+    requests.send(None)
+    with (
+        closing(journal),
+        suppress(EOFError, OSError),
+    ):  # the portal may still be waited for: that ends with the process
+        while True:
+            what, arguments = requests.recv()
+            try:
+                answer = getattr(hand_over, what)(*arguments)
+            except Exception as error:  # the other side tells of it
+                answer = error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
+            del arguments
+            requests.send(answer)
+
+
+def _fork(work: Callable[[], object], *, keep: int) -> int:
+    """Do `work` in a new process, which has this file alone beside the first three; return its id.
+
+    It is left to capture to say when to end: Ctrl-C and service managers tell the whole group, and what capture has
+    read is written before all end.
+    """
+    gc.freeze()  # what is there now stays, and is shared
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, where a test has threads
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        os.closerange(3, keep)
+        os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+        work()
+    except BaseException:
+        logger.exception("the process of the journal failed")
+    finally:  # nothing of what was meant for the process it was forked from
+        logging.shutdown()
+        os._exit(0)

@@ -1,0 +1,36 @@
+"""What fails now of a part of capture that goes on all the same."""
+
+import logging
+from collections.abc import Callable
+
+from apps.archive.capture.portals.base import PortalAway
+from apps.clusters.schedulers.base import SpoolError
+
+logger = logging.getLogger(__name__)
+
+
+class Troubles:
+    """The reasons, by what was tried; one is logged once. `fatal` errors are the caller's."""
+
+    def __init__(self, *, fatal: tuple[type[Exception], ...] = ()) -> None:
+        self._fatal = fatal
+        self._reasons: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        return "; ".join(dict.fromkeys(self._reasons.values()))
+
+    def guarded(self, part: str, step: Callable[[], object]) -> bool:
+        """Try `step`; return whether it succeeded."""
+        try:
+            step()
+        except self._fatal:
+            raise
+        except Exception as error:
+            reason = str(error).strip() or repr(error)
+            if reason not in self._reasons.values():
+                expected = isinstance(error, (OSError, SpoolError, PortalAway))
+                logger.warning("%s: %s", part, reason, exc_info=not expected)
+            self._reasons[part] = reason
+            return False
+        self._reasons.pop(part, None)
+        return True

@@ -1,0 +1,180 @@
+"""Both ways to the portal, and the portal of the tests of capture, to one contract."""
+
+from contextlib import closing
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+
+from apps.archive.capture.journal.journal import JournaledBatch
+from apps.archive.capture.portals.base import PortalAway, Sender
+from apps.archive.capture.portals.database import DatabasePortal
+from apps.archive.capture.portals.http import HttpPortal
+from apps.archive.domain.capture_hosts import create_capture_host
+from apps.archive.management.commands.capture import database_conninfo
+from apps.archive.models import IntakeBatch, IntakeJournal
+from apps.archive.wire.batches import microseconds, pack, unpack
+from apps.core.domain.masking import Rule
+from apps.core.models import Heartbeat
+from apps.jobs.models import MaskingRule
+from tests.factories.archive import START, captured_job
+
+from .capturing import MemoryPortal
+
+MOST_BYTES = 100_000
+
+
+def batch_of(*jobs, last=None):
+    size = sum(job.size_bytes for job in jobs)
+    return JournaledBatch(last or len(jobs), len(jobs), microseconds(START), size, pack(jobs))
+
+
+class Contract:
+    """What `HandOver` relies on. `portal` opens it for a journal, `kept` returns its jobs in the order of arrival."""
+
+    def test_each_batch_is_kept_once_and_answered_alike_when_it_comes_again(self, portal, kept):
+        with closing(portal()) as open_portal:
+            for _ in range(2):
+                open_portal.take(batch_of(captured_job(1), captured_job(2)))
+            open_portal.take(batch_of(captured_job(3), last=3))
+            open_portal.take(batch_of(captured_job(3), last=3))
+        assert kept() == [captured_job(number) for number in (1, 2, 3)]
+
+    def test_rules_are_those_in_force(self, portal, rules):
+        with closing(portal()) as open_portal:
+            assert open_portal.masking_rules() == []
+            rules(Rule("name", "^PIN$"))
+            assert open_portal.masking_rules() == [Rule("name", "^PIN$")]
+
+    def test_closed_portal_opens_again(self, portal, kept):
+        open_portal = portal()
+        for number in (1, 2):
+            open_portal.take(batch_of(captured_job(number), last=number))
+            open_portal.close()
+        assert len(kept()) == 2
+
+    def test_without_sinks_of_its_own_nothing_is_undelivered(self, portal):
+        with closing(portal()) as open_portal:
+            open_portal.take(batch_of(captured_job(1)))
+            assert open_portal.undelivered() == 0
+
+
+class TestMemory(Contract):
+    @pytest.fixture
+    def memory(self):
+        return MemoryPortal()
+
+    @pytest.fixture
+    def portal(self, memory):
+        return lambda: memory
+
+    @pytest.fixture
+    def kept(self, memory):
+        return lambda: memory.jobs
+
+    @pytest.fixture
+    def rules(self, memory):
+        return memory.rules.append
+
+
+@pytest.mark.django_db(transaction=True)
+class RealContract(Contract):
+    """With the portal's own tables behind."""
+
+    @pytest.fixture
+    def sender(self):
+        return Sender(cluster="alps", host="scheduler-1", journal=uuid4().hex)
+
+    @pytest.fixture
+    def kept(self):
+        return lambda: [job for row in IntakeBatch.objects.order_by("pk") for job in unpack([bytes(row.data)])]
+
+    @pytest.fixture
+    def rules(self):
+        def add(rule):
+            MaskingRule.objects.create(applies_to=rule.applies_to, pattern=rule.pattern)
+            MaskingRule.objects.create(applies_to="name", pattern="^off$", enabled=False)
+
+        return add
+
+    def test_row_says_where_it_is_from(self, portal, sender):
+        with closing(portal()) as open_portal:
+            open_portal.take(batch_of(captured_job(1), captured_job(2), last=7))
+        row = IntakeBatch.objects.get()
+        assert (row.cluster, row.host, row.journal.hex) == ("alps", "scheduler-1", sender.journal)
+        assert IntakeJournal.objects.get(journal=row.journal).sequence == 7
+        assert (row.jobs, row.size_bytes, row.sinks, row.routed) == (2, 2 * captured_job(1).size_bytes, [], False)
+
+    def test_report_is_a_heartbeat_with_its_place(self, portal):
+        with closing(portal()) as open_portal:
+            for captured in (1, 2):
+                open_portal.report({"captured": captured, "unreadable": {"/a": r"bad \x00"}})
+        heart = Heartbeat.objects.get()
+        assert heart.name == "capture alps on scheduler-1"
+        found = {name: heart.detail[name] for name in ("captured", "cluster", "host", "unreadable")}
+        assert found == {
+            "captured": 2,
+            "cluster": "alps",
+            "host": "scheduler-1",
+            "unreadable": {"/a": r"bad \x00"},
+        }
+
+    def test_full_intake_is_a_portal_that_is_away(self, portal, settings):
+        settings.ARCHIVE_INTAKE_MAX_BYTES = MOST_BYTES
+        with closing(portal()) as open_portal:
+            IntakeBatch.objects.create(
+                cluster="a",
+                host="b",
+                jobs=1,
+                size_bytes=1,
+                captured_at=START,
+                data=bytes(MOST_BYTES),
+            )
+            with pytest.raises(PortalAway, match="100,000 bytes of captured jobs wait"):
+                open_portal.take(batch_of(captured_job(1)))
+            IntakeBatch.objects.all().delete()
+            open_portal.take(batch_of(captured_job(1)))
+        assert IntakeBatch.objects.count() == 1
+
+
+class TestDatabase(RealContract):
+    @pytest.fixture
+    def portal(self, sender):
+        return lambda: DatabasePortal(database_conninfo(), sender, broker="", most_bytes=MOST_BYTES)
+
+    def test_nobody_listens(self, sender):
+        nowhere = "host=127.0.0.1 port=1 connect_timeout=5"
+        with (
+            closing(DatabasePortal(nowhere, sender, broker="", most_bytes=1)) as portal,
+            pytest.raises(PortalAway, match="connection failed"),
+        ):
+            portal.take(batch_of(captured_job(1)))
+
+    def test_connection_that_was_lost_is_made_anew(self, portal, kept):
+        with closing(portal()) as open_portal:
+            open_portal.take(batch_of(captured_job(1)))
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            with pytest.raises(PortalAway, match="terminating connection"):
+                open_portal.take(batch_of(captured_job(2), last=2))
+            open_portal.take(batch_of(captured_job(2), last=2))
+        assert len(kept()) == 2
+
+    def test_sinks_of_its_own_go_with_each_batch_and_are_waited_for(self, sender):
+        own = Sender(sender.cluster, sender.host, sender.journal, sinks=("files:///a",))
+        with closing(DatabasePortal(database_conninfo(), own, broker="", most_bytes=MOST_BYTES)) as portal:
+            portal.take(batch_of(captured_job(1)))
+            assert IntakeBatch.objects.get().sinks == ["files:///a"]
+            assert portal.undelivered() == 1
+            IntakeBatch.objects.all().delete()
+            assert portal.undelivered() == 0
+
+
+class TestHttp(RealContract):
+    @pytest.fixture
+    def portal(self, sender, live_server):
+        _, token = create_capture_host(name="scheduler-1", clusters=["alps"], by="test", at=START)
+        return lambda: HttpPortal(f"{live_server.url}/", token, sender)
