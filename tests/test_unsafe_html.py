@@ -27,9 +27,9 @@ LINKS = re.compile(
     r"""
     (\w+\.)*get_absolute_url        # of a model: a route
     |address|back|page|place        # from {% url %} or reverse()
-    |request\.path
+    |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
-    |(cause|each|item|job|reason|link|place)\.url | found\.jobs_url
+    |(cause|each|item|job|reason|link|place)\.url | found\.(jobs|scripts)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
     |number\.link                   # http, https or a path: quality.domain.evaluation
