@@ -1,19 +1,16 @@
-"""Users, experiments and memberships in the admin."""
+"""Users and memberships in the admin; experiments are in that of `portal`."""
 
-from functools import reduce
-from operator import or_
 from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
-from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.accounts import domain
 from apps.accounts.enums import Role
-from apps.accounts.models import ClusterLogin, Experiment, Membership, User
+from apps.accounts.models import ClusterLogin, Membership, User
 from apps.core.admin import PortalAdmin
 
 admin.site.unregister(Group)
@@ -51,36 +48,6 @@ class UserAdmin(DjangoUserAdmin):
         super().save_related(request, form, formsets, change)
         if any(formset.has_changed() for formset in formsets):
             domain.publish_logins(user=form.instance, by=user_of(request), at=timezone.now())
-
-
-@admin.register(Experiment)
-class ExperimentAdmin(PortalAdmin):
-    list_display = ["key", "name"]
-    search_fields = ["key", "name"]
-
-    def save_model(self, request: HttpRequest, obj: Experiment, form: Any, change: bool) -> None:
-        domain.save_experiment(experiment=obj, by=user_of(request), at=timezone.now())
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
-        """The key of an experiment in use is fixed: it is part of request keys and of job environments."""
-        return ["key"] if obj and _is_used(obj) else []
-
-    def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
-        """An experiment in use cannot be deleted; Django would read all its jobs to find out."""
-        return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
-
-
-def _is_used(experiment: Experiment) -> bool:
-    """Return whether rows refer to the experiment, cached on the object for one page."""
-    known = vars(experiment)
-    if "_is_used" not in known:
-        uses = (
-            Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))
-            for relation in Experiment._meta.related_objects
-            if relation.related_model is not Membership
-        )
-        known["_is_used"] = Experiment.objects.filter(reduce(or_, uses, Q()), pk=experiment.pk).exists()
-    return bool(known["_is_used"])
 
 
 @admin.register(Membership)

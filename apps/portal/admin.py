@@ -1,0 +1,192 @@
+"""Experiments in the admin: adding one is a guided page that sets up all that belongs to it."""
+
+import hashlib
+from functools import reduce
+from operator import or_
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, Q
+from django.forms import BaseFormSet, formset_factory
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.utils import timezone
+
+from apps.accounts.admin import user_of
+from apps.accounts.domain import save_experiment
+from apps.accounts.enums import Role
+from apps.accounts.models import Experiment, Membership, User
+from apps.clusters.models import Cluster
+from apps.core.admin import PortalAdmin
+from apps.core.errors import DomainError, InvalidFields
+from apps.core.web.query import number_in
+from apps.jobs.domain.experiment_setup import MOST_COUNTED, Account, Person, Setup, effect_of, set_up_experiment
+from apps.jobs.enums import MappedName
+from apps.jobs.models import AccountMap
+from apps.production.domain.queue.listing import queue_state
+from apps.production.domain.queue.shares import share_rows
+from apps.production.domain.reasons import MAX_REASON
+from apps.production.models import DEFAULT_WEIGHT, MAX_WEIGHT, ExperimentShare
+
+#: Empty rows for accounts and people at first, and added by *More rows*.
+ROWS = 3
+MOST_ROWS = 60
+#: Changed ranks that are listed.
+SHOWN_RANKS = 10
+#: These belong to an experiment and do not show that it is in use.
+_OWN = (Membership, AccountMap, ExperimentShare)
+
+
+class ExperimentForm(forms.ModelForm):
+    """Key, name and weight of the new experiment, and the weights of the others."""
+
+    weight = forms.IntegerField(min_value=0, max_value=MAX_WEIGHT, initial=DEFAULT_WEIGHT, label="Weight")
+    reason = forms.CharField(
+        max_length=MAX_REASON,
+        initial="New experiment",
+        help_text="Members of all experiments can read why their shares change.",
+    )
+
+    class Meta:
+        model = Experiment
+        fields = ["key", "name"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = share_rows()
+        for row in self.rows:
+            self.fields[f"weight-{row.experiment.pk}"] = forms.IntegerField(
+                min_value=0, max_value=MAX_WEIGHT, initial=row.weight, label=f"Weight of {row.experiment.name}"
+            )
+
+    @property
+    def lines(self) -> list[tuple[Any, forms.BoundField]]:
+        return [(row, self[f"weight-{row.experiment.pk}"]) for row in self.rows]
+
+
+class AccountForm(forms.Form):
+    name = forms.CharField(max_length=255, label="Account or user")
+    kind = forms.ChoiceField(choices=MappedName, initial=MappedName.ACCOUNT.value, label="Kind")
+    cluster = forms.ModelChoiceField(Cluster.objects.all(), required=False, empty_label="all clusters", label="Cluster")
+
+
+class PersonForm(forms.Form):
+    username = forms.CharField(
+        max_length=150, label="User name", validators=User._meta.get_field("username").validators
+    )
+    role = forms.ChoiceField(choices=Role, initial=Role.LIAISON.value, label="Role")
+    email = forms.EmailField(required=False, label="E-mail of a new user")
+
+
+class Rows(BaseFormSet):
+    """Rows of which the empty ones do not count; no row may be there twice."""
+
+    @property
+    def given(self) -> list[dict[str, Any]]:
+        return [form.cleaned_data for form in self.forms if form.has_changed()]
+
+    def clean(self) -> None:
+        if any(self.errors):
+            return
+        rows = [tuple(value for name, value in row.items() if name != "email") for row in self.given]
+        if twice := [row for row in rows if rows.count(row) > 1]:
+            raise forms.ValidationError(f"“{twice[0][0]}” is there twice.")
+
+
+_ACCOUNTS, _PEOPLE = (
+    formset_factory(form, Rows, extra=ROWS, max_num=MOST_ROWS, absolute_max=MOST_ROWS, validate_max=True)
+    for form in (AccountForm, PersonForm)
+)
+
+
+@admin.register(Experiment)
+class ExperimentAdmin(PortalAdmin):
+    list_display = ["key", "name"]
+    search_fields = ["key", "name"]
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Show the guided page. *Check* shows the effect; *Set up* does it if nothing has changed since."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        data = _with_more_rows(request) if request.method == "POST" else None
+        form = ExperimentForm(data)
+        accounts, people = cast(Rows, _ACCOUNTS(data, prefix="a")), cast(Rows, _PEOPLE(data, prefix="p"))
+        sent = request.method == "POST" and "more" not in request.POST
+        effect, checked, version = None, "", queue_state().version
+        if sent and all(each.is_valid() for each in (form, accounts, people)):
+            setup, by, at = _setup(form, accounts, people), user_of(request), timezone.now()
+            checked = hashlib.sha256(repr((setup, version)).encode()).hexdigest()
+            try:
+                if request.POST.get("checked") == checked:
+                    experiment = set_up_experiment(setup=setup, by=by, at=at, version=version)
+                    self.log_addition(request, experiment, "Set up.")
+                    messages.success(request, f"{experiment} is set up. Earlier jobs follow in the background.")
+                    return redirect("admin:accounts_experiment_changelist")
+                effect = effect_of(setup=setup, by=by, at=at)
+            except InvalidFields as error:
+                form.add_error(None, [text for texts in error.problems.values() for text in texts])
+            except DomainError as error:
+                form.add_error(None, str(error))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Set up an experiment",
+            "opts": self.opts,
+            "form": form,
+            "rows": [("a", "Accounts", accounts), ("p", "People", people)],
+            "sent": sent,
+            "effect": effect,
+            "shown_ranks": effect.ranks[:SHOWN_RANKS] if effect else [],
+            "most_counted": MOST_COUNTED,
+            "checked": checked if effect else "",
+            "outdated": bool(effect and request.POST.get("checked")),
+        }
+        return TemplateResponse(request, "portal/admin_experiment.html", context)
+
+    def save_model(self, request: HttpRequest, obj: Experiment, form: Any, change: bool) -> None:
+        save_experiment(experiment=obj, by=user_of(request), at=timezone.now())
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
+        """The key of an experiment in use is fixed: it is part of request keys and of job environments."""
+        return ["key"] if obj and _is_used(obj) else []
+
+    def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
+        """An experiment in use cannot be deleted; Django would read all its jobs to find out."""
+        return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
+
+
+def _with_more_rows(request: HttpRequest) -> QueryDict:
+    """Return what was sent, with more rows in the table whose *More rows* was pressed."""
+    data = request.POST.copy()
+    name = f"{request.POST.get('more', '')}-TOTAL_FORMS"
+    if (rows := number_in(request.POST, name)) is not None:
+        data[name] = str(rows + ROWS)
+    return data
+
+
+def _setup(form: ExperimentForm, accounts: Rows, people: Rows) -> Setup:
+    given = form.cleaned_data
+    return Setup(
+        key=given["key"],
+        name=given["name"],
+        weight=given["weight"],
+        accounts=[Account(**row | {"kind": MappedName(row["kind"])}) for row in accounts.given],
+        people=[Person(**row | {"role": Role(row["role"])}) for row in people.given],
+        weights={row.experiment.pk: given[f"weight-{row.experiment.pk}"] for row in form.rows},
+        reason=given["reason"],
+    )
+
+
+def _is_used(experiment: Experiment) -> bool:
+    """Return whether rows refer to the experiment, cached on the object for one page."""
+    known = vars(experiment)
+    if "_is_used" not in known:
+        uses = (
+            Exists(relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")}))
+            for relation in Experiment._meta.related_objects
+            if relation.related_model not in _OWN
+        )
+        known["_is_used"] = Experiment.objects.filter(reduce(or_, uses, Q()), pk=experiment.pk).exists()
+    return bool(known["_is_used"])

@@ -1,0 +1,182 @@
+"""Setting up an experiment: on one page, in one transaction, with its effect shown before it is saved."""
+
+import pytest
+from django.urls import reverse
+
+from apps.accounts.models import Experiment, Membership, User
+from apps.core.models import Event
+from apps.core.tasks import deliver_waiting
+from apps.jobs.models import AccountMap, Job
+from apps.production.models import ExperimentShare
+from tests.factories import clusters, jobs, people
+from tests.factories.jobs import record
+from tests.pages import text_of
+
+ADDRESS = "/admin/accounts/experiment/add/"
+
+
+@pytest.fixture
+def office(client, admin, nova, dune, liaison):
+    client.force_login(admin)
+    return client
+
+
+def sent(**changes):
+    """What the page sends: two accounts, two people, and the weights of the others as they are."""
+    values = {
+        "key": "SBND",
+        "name": "Short-Baseline Near Detector",
+        "weight": "50",
+        "reason": "Approved by the board",
+        "a-TOTAL_FORMS": "3",
+        "a-INITIAL_FORMS": "0",
+        "a-0-name": "sbndpool",
+        "a-0-kind": "account",
+        "a-1-name": "sbndpro",
+        "a-1-kind": "user",
+        "a-2-kind": "account",
+        "p-TOTAL_FORMS": "3",
+        "p-INITIAL_FORMS": "0",
+        "p-0-username": "nova-liaison",
+        "p-0-role": "liaison",
+        "p-1-username": "new.person",
+        "p-1-role": "approver",
+        "p-1-email": "new@example.org",
+        "p-2-role": "liaison",
+        **{f"weight-{pk}": "100" for pk in Experiment.objects.values_list("pk", flat=True)},
+    }
+    return values | changes
+
+
+def check(office, **changes):
+    return office.post(ADDRESS, sent(**changes))
+
+
+def save(office, **changes):
+    checked = check(office, **changes).context["checked"]
+    return office.post(ADDRESS, sent(**changes) | {"checked": checked})
+
+
+def everything():
+    return [sorted(model.objects.values_list()) for model in (Experiment, AccountMap, Membership, ExperimentShare)] + [
+        User.objects.count(),
+        Event.objects.count(),
+    ]
+
+
+def test_check_shows_the_effect_and_changes_nothing(office, nova, dune):
+    jobs.store(clusters.cluster(), record(1, account="sbndpool"), record(2, account="sbnd"), record(3, account="other"))
+    before = everything()
+    assert office.get(ADDRESS).context["form"]["weight"].value() == 100
+    page = check(office)
+    effect = page.context["effect"]
+    assert everything() == before
+    assert (effect.share, effect.after) == (0.2, {nova.pk: 0.4, dune.pk: 0.4})
+    assert (effect.new_users, effect.earlier_jobs) == (["new.person"], 2)
+    for text in ("Nothing is saved yet", "50 %", "40 %", "20 %", "2 earlier jobs", "adds users: new.person"):
+        assert text in text_of(page)
+
+
+def test_experiment_is_set_up_as_a_whole(office, nova, dune, liaison, settings, django_capture_on_commit_callbacks):
+    settings.EMAIL_HOST = "mail.example.org"
+    cluster = clusters.cluster()
+    (job,) = jobs.store(cluster, record(1, account="sbndpool"))
+    page = save(office, **{"a-1-cluster": str(cluster.pk), f"weight-{dune.pk}": "30"})
+    assert page.status_code == 302
+    sbnd = Experiment.objects.get(key="SBND")
+    maps = AccountMap.objects.filter(experiment=sbnd).order_by("account")
+    assert list(maps.values_list("account", "kind", "cluster")) == [
+        ("sbndpool", "account", None),
+        ("sbndpro", "user", cluster.pk),
+    ]
+    new = User.objects.get(username="new.person")
+    assert set(Membership.objects.filter(experiment=sbnd).values_list("user", "role")) == {
+        (liaison.pk, "liaison"),
+        (new.pk, "approver"),
+    }
+    assert dict(ExperimentShare.objects.values_list("experiment", "weight")) == {sbnd.pk: 50, dune.pk: 30}
+    kinds = set(Event.objects.filter(actor="admin-one").values_list("kind", flat=True))
+    assert {"experiment.created", "account.mapped", "membership.granted", "share.set", "user.created"} <= kinds
+    assert Event.objects.filter(kind="account.password_reset_requested", target_label="new.person").count() == 1
+    deliver_waiting()
+    assert Job.objects.get(pk=job.pk).experiment == sbnd
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": "nova"}, "upper and lower case are the same"),
+        ({"key": ""}, "This field is required"),
+        ({"key": "S B"}, "valid “slug”"),
+        ({"name": ""}, "This field is required"),
+        ({"weight": "-1"}, "greater than or equal to 0"),
+        ({"weight": "many"}, "Enter a whole number"),
+        ({"reason": ""}, "This field is required"),
+        ({"a-0-name": "novapool"}, "Account novapool belongs to NOvA"),
+        ({"a-0-name": "", "a-0-kind": "user"}, "This field is required"),
+        ({"a-1-name": "sbndpool", "a-1-kind": "account"}, "“sbndpool” is there twice"),
+        ({"a-0-cluster": "999"}, "Select a valid choice"),
+        ({"p-1-email": ""}, "There is no user new.person. Enter an e-mail address to add one."),
+        ({"p-1-email": "nobody"}, "Enter a valid email address"),
+        ({"p-1-username": "a b"}, "Enter a valid username"),
+        ({"p-0-role": "king"}, "Select a valid choice"),
+        ({"a-TOTAL_FORMS": "x"}, "ManagementForm data is missing"),
+        ({"p-TOTAL_FORMS": "100000"}, "at most 60 forms"),
+    ],
+)
+def test_wrong_input_is_marked_and_nothing_is_saved(office, nova, changes, message):
+    AccountMap.objects.create(account="novapool", experiment=nova)
+    before = everything()
+    page = check(office, **changes)
+    assert page.status_code == 200
+    assert message in text_of(page).replace("&#x27;", "'")
+    assert "Nothing is saved. Correct" in text_of(page)
+    assert page.context["checked"] == ""
+    assert everything() == before
+
+
+def test_save_without_or_with_an_outdated_check_shows_the_effect_again(office, nova):
+    before = everything()
+    checked = check(office).context["checked"]
+    for changes in ({"weight": "500"}, {"p-0-role": "admin"}, {f"weight-{nova.pk}": "1"}):
+        page = office.post(ADDRESS, sent(**changes) | {"checked": checked})
+        assert "have changed since the check" in text_of(page)
+    office.post("/requests/shares/", {"do": "save", "share-NOVA": "7", "share-DUNE": "100", "reason": "other"})
+    changed = everything()
+    page = office.post(ADDRESS, sent() | {"checked": checked})
+    assert "have changed since the check" in text_of(page)
+    assert everything() == changed != before
+    assert office.post(ADDRESS, sent() | {"checked": "x" * 64}).status_code == 200
+    assert not Experiment.objects.filter(key="SBND").exists()
+
+
+def test_failure_in_the_middle_leaves_nothing(office, monkeypatch):
+    checked, before = check(office).context["checked"], everything()
+    monkeypatch.setattr("apps.jobs.domain.experiment_setup.set_shares", lambda **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        office.post(ADDRESS, sent() | {"checked": checked})
+    assert everything() == before
+
+
+def test_more_rows_keep_what_was_typed_and_mark_nothing(office):
+    page = office.post(ADDRESS, sent(more="p", key="") | {"p-2-username": "third"})
+    assert page.context["rows"][1][2].total_form_count() == 6
+    assert page.context["rows"][0][2].total_form_count() == 3
+    assert 'value="third"' in text_of(page)
+    assert "This field is required" not in text_of(page)
+
+
+@pytest.mark.parametrize("role", ["liaison", "shifter", "approver"])
+def test_only_admins_set_up_experiments(client, role, nova, request):
+    client.force_login(request.getfixturevalue(role))
+    for answer in (client.get(ADDRESS), client.post(ADDRESS, sent())):
+        assert answer.status_code == 302
+        assert answer["Location"].startswith(reverse("admin:login"))
+    assert Experiment.objects.count() == 1
+
+
+def test_clerk_without_the_permission_is_refused(client, nova):
+    clerk = people.person("clerk")
+    User.objects.filter(pk=clerk.pk).update(is_staff=True)
+    client.force_login(User.objects.get(pk=clerk.pk))
+    assert (client.get(ADDRESS).status_code, client.post(ADDRESS, sent()).status_code) == (403, 403)
