@@ -180,7 +180,6 @@ def test_full_disk_costs_nothing_once_there_is_room(tmp_path):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("files://host/dir", "absolute"),
         ("files:", "absolute"),
         ("files:dir", "absolute"),
         ("files:///dir?period=hourly", "no period 'hourly'"),

@@ -49,8 +49,8 @@ def test_watch_that_begins_later_makes_what_was_before_unknown(back_office, at):
         "feed": "alertmanager",
         "monitored_since_0": f"{later:%Y-%m-%d}",
         "monitored_since_1": f"{later:%H:%M:%S}",
-        "heartbeat_timeout_seconds": 900,
-        "lease_seconds": 3600,
+        "heartbeat_timeout_seconds": "15 min",
+        "lease_seconds": "1 h",
     }
     assert back_office.post(f"/admin/statusboard/monitoringsource/{prometheus.pk}/change/", data).status_code == 302
     assert MonitoringSource.objects.get().monitored_since == later
