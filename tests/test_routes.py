@@ -194,6 +194,7 @@ EXPECTED = {
     "notifications:change-webhook": "hhhyyy",  # an experiment's
     "notifications:feed-address": ALL,
     "notifications:list": ALL,
+    "notifications:open": NONE,  # of nobody here
     "notifications:read": ALL,
     "notifications:request": OF_EXPERIMENT,
     "notifications:settings": ALL,

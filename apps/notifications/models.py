@@ -162,6 +162,9 @@ class Notification(models.Model):
     digest_at = models.DateTimeField(null=True, blank=True, help_text="Waits for the digest at this time.")
     message = models.ForeignKey(Message, on_delete=models.SET_NULL, null=True, blank=True, related_name="notifications")
 
+    #: Set by `domain.notifications.with_texts`.
+    text = ""
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["user", "event"], name="notification_once"),

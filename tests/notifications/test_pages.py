@@ -4,6 +4,7 @@ import pytest
 
 from apps.core.domain.events import publish
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
+from apps.production.domain.discussion import withdraw_comment, write_comment
 from tests.factories import people
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
@@ -40,6 +41,30 @@ def test_reading_marks_one_or_all_that_were_shown(browse, asked, liaison):
     client.post("/notifications/read/", {"until": 2**60})
     assert "No unread notifications" in page(client, "/notifications/?show=unread")
     assert not Notification.objects.filter(user__username="opg-one", read_at__isnull=False).exists()
+
+
+def test_opening_marks_as_read_and_leads_to_what_it_is_about(browse, asked, liaison, other_liaison):
+    row = Notification.objects.get(user=liaison)
+    address = f"/notifications/{row.pk}/"
+    assert f'href="{address}"' in page(browse(liaison), "/notifications/")
+    assert browse(other_liaison).get(address).status_code == 404
+    assert Notification.objects.filter(pk=row.pk, read_at=None).exists()
+    assert browse(liaison).head(address).status_code == 302
+    assert Notification.objects.filter(pk=row.pk, read_at=None).exists()
+    assert browse(liaison).get(address)["Location"] == asked.get_absolute_url()
+    assert not Notification.objects.filter(pk=row.pk, read_at=None).exists()
+
+
+def test_mention_shows_what_was_said_until_it_is_withdrawn(browse, asked, liaison, approver):
+    words = f"@{liaison.username} <b>Why so few jobs?</b>"
+    comment = write_comment(request=asked, text=words, by=approver, at=AT)
+    deliver()
+    client = browse(liaison)
+    assert "&lt;b&gt;Why so few jobs?&lt;/b&gt;”" in page(client, "/notifications/")
+    assert client.get("/api/v1/notifications/").json()["results"][0]["text"] == words
+    withdraw_comment(comment=comment, by=approver, at=AT)
+    assert "Why so few jobs?" not in page(client, "/notifications/")
+    assert "Why so few jobs?" not in client.get("/api/v1/notifications/").content.decode()
 
 
 @pytest.mark.parametrize("data", [{}, {"until": "x"}, {"until": -1}, {"until": 2**70}, {"until": 1, "only": "\0"}])

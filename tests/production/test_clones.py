@@ -8,7 +8,7 @@ import pytest
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.clones import clone_request, next_name
+from apps.production.domain.lineage.clones import clone_request, next_name, take_next_names, taken_names
 from apps.production.domain.lineage.templates import content_from, delete_template, rename_template, save_template
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.declaration import builtin_texts
@@ -208,3 +208,33 @@ def test_templates_come_some_at_a_time(nova, liaison, browse, monkeypatch):
         "No more templates"
         in browse(liaison).get(f"/requests/templates/?after={rest.context['rows'][0][0].pk}").content.decode()
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "releases", "new"),
+    [
+        ("nova.mc.v09_72.reco", {"v09_72": "v09_72"}, "nova.mc.v09_72.reco_v2"),
+        ("nova.mc.v09_72.reco", {"v09_72": "v10_01"}, "nova.mc.v10_01.reco"),
+        ("nova_v09_72_reco_v3", {"v09_72": "v09_72"}, "nova_v09_72_reco_v4"),
+        ("nova_v09_72_reco_v3", {"v09_72": "v10_01"}, "nova_v10_01_reco_v3"),
+        ("nova.v09.72.reco", {"v09_72": "v10_01"}, "nova.v10.01.reco"),
+        ("nova.v09_721.reco", {"v09_72": "v10_01"}, "nova.v10_721.reco"),
+        ("x.v1.v1_2", {"v1": "v2", "v1_2": "v1_3"}, "x.v2.v1_3"),
+        ("nova.mc.reco", {"v09_72": "v10_01", "": "x"}, "nova.mc.reco_v2"),
+        ("nova.v09_72.reco", {"v09_72": ""}, "nova.v09_72.reco_v2"),
+    ],
+)
+def test_release_in_a_name_is_no_version_of_the_dataset(name, releases, new):
+    assert next_name(name, releases) == new
+
+
+def test_clone_of_another_release_is_offered_names_of_its_own_release(nova, liaison, browse):
+    stages = (stage("a", release="v1_2", output_dataset="x.v1_2"), stage("b", release="v1_2", input_dataset="x.v1_2"))
+    made = draft(liaison, nova, stages=stages)
+    clone, _ = clone_request(request=made, by=liaison, at=AT)
+    newer = tuple(replace(one, release="v2_0") for one in stages)
+    save_draft(request=clone, content=content(stages=newer), version=1, by=liaison, at=AT)
+    assert taken_names(Request.objects.get(pk=clone.pk))[0] == ("x.v1_2", "x.v2_0")
+    renamed = take_next_names(request=Request.objects.get(pk=clone.pk), by=liaison, at=AT)
+    first, second = renamed.stages.all()
+    assert (first.output_dataset, second.input_dataset) == ("x.v2_0", "x.v2_0")

@@ -23,10 +23,11 @@ class NotificationReader(serializers.ModelSerializer[Notification]):
     request = serializers.CharField(source="request.key", allow_null=True, default=None)
     actor = serializers.CharField(source="event.actor")
     reason = serializers.CharField(source="event.reason")
+    text = serializers.CharField(help_text="The reason, or the text of the comment; empty if it was withdrawn.")
 
     class Meta:
         model = Notification
-        fields = ["id", "kind", "about", "words", "group", "request", "actor", "reason", "at", "read_at"]
+        fields = ["id", "kind", "about", "words", "group", "request", "actor", "reason", "text", "at", "read_at"]
         read_only_fields = fields
 
     def get_words(self, row: Notification) -> str:

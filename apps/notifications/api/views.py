@@ -28,7 +28,7 @@ from apps.notifications.api.serializers import (
     WebhookWriter,
 )
 from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
-from apps.notifications.domain.notifications import mark_read, visible_notifications
+from apps.notifications.domain.notifications import mark_read, visible_notifications, with_texts
 from apps.notifications.domain.preferences import follow_request, level_of, preferences_of, save_preferences
 from apps.notifications.domain.webhooks import add_webhook, enable_webhook, remove_webhook, webhooks_for
 from apps.notifications.enums import When
@@ -52,6 +52,9 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
         rows = visible_notifications(self.request.user).select_related("event", "request")
         only_unread = self.request.query_params.get("unread", "").lower() in {"1", "true"}
         return rows.filter(read_at=None) if only_unread else rows
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        return with_texts(super().paginate_queryset(queryset) or [])
 
     @extend_schema(
         request=ReadWriter,

@@ -24,7 +24,7 @@ from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
 from apps.notifications.domain import webhook_posts
 from apps.notifications.domain.mail import MailServer, Refused, compose
-from apps.notifications.domain.notifications import visible_notifications
+from apps.notifications.domain.notifications import visible_notifications, with_texts
 from apps.notifications.domain.preferences import hours_of
 from apps.notifications.domain.recipients import is_wide
 from apps.notifications.domain.webhook_addresses import BadAddress
@@ -103,7 +103,7 @@ def _send_mail(message: Message, server: MailServer, at: datetime) -> None:
     if user is None or not shown or not _has_address(user):
         _settle(message, MessageState.DROPPED, at, "No longer visible to the user, or no mail address.")
     elif not _postpone(message, user, at):
-        server.send(compose(message, shown))
+        server.send(compose(message, with_texts(shown)))
         _settle(message, MessageState.SENT, at)
 
 

@@ -70,7 +70,7 @@ def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlterna
                 "title": mark_hidden(headline(row.event)),
                 "actor": mark_hidden(row.event.actor),
                 "at": row.event.at,
-                "reason": mark_hidden(row.event.reason),
+                "reason": mark_hidden(row.text or row.event.reason),
                 "url": settings.PORTAL_URL + row.get_absolute_url(),
             }
             for row in shown

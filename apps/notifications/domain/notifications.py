@@ -1,6 +1,6 @@
 """Create notifications of events, list those a user may see, and mark them as read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -15,8 +15,10 @@ from apps.notifications.domain.preferences import hours_of, rules_of
 from apps.notifications.domain.recipients import concerned_by, concerned_by_hold
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
-from apps.production.models import Hold, Request
+from apps.production.models import Comment, Hold, Request
 
+#: Events about the text of a comment.
+_WITH_TEXT = frozenset({"request.commented", "request.comment_edited"})
 #: The count beside “Notifications” stops here.
 MAX_COUNT = 100
 
@@ -31,6 +33,17 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)
     return rows.filter(Q(request=None, hold=None) | mine)
+
+
+def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
+    """Set `text` of each row, in one query: the reason of its event, or the comment as it is now; withdrawn: empty."""
+    comments = {row.pk: row.event.data.get("comment") for row in rows if row.event.kind in _WITH_TEXT}
+    texts: dict[int, str] = {}
+    if comments:
+        texts = dict(Comment.objects.filter(pk__in=comments.values()).values_list("pk", "text"))
+    for row in rows:
+        row.text = row.event.reason or texts.get(comments.get(row.pk) or 0, "")
+    return rows
 
 
 def unread_count(user: User) -> int:

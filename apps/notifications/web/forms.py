@@ -70,4 +70,3 @@ class ReadForm(forms.Form):
 
     until = forms.IntegerField(min_value=0, max_value=2**63 - 1)
     only = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
-    next = forms.CharField(required=False)

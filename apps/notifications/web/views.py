@@ -16,7 +16,7 @@ from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
 from apps.notifications.domain.atom_feeds import addresses_of, make_feed_address, revoke_feed_address
 from apps.notifications.domain.mail import mail_is_configured
-from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications
+from apps.notifications.domain.notifications import mark_read, unread_count, visible_notifications, with_texts
 from apps.notifications.domain.preferences import follow_request, hours_of, level_of, save_preferences
 from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, webhooks_for
 from apps.notifications.enums import Level
@@ -31,7 +31,7 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     page = newest_first(rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET)
     context = {
         "page": page,
-        "rows": [(row, what_happened(row.event)) for row in page.rows],
+        "rows": [(row, what_happened(row.event)) for row in with_texts(page.rows)],
         "only_unread": only_unread,
         "until": max((row.pk for row in page.rows), default=0),
         "unread": unread_count(request.user),
@@ -41,18 +41,22 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def read(request: AuthenticatedRequest) -> HttpResponse:
-    """Mark one notification as read and open it, or mark all that the page showed as read."""
+    """Mark one notification as read, or all that the page showed."""
     form = ReadForm(request.POST)
     if not form.is_valid():
         messages.error(request, "Nothing was marked as read. Reload the page and try again.")
         return redirect("notifications:list")
-    user, only = request.user, form.cleaned_data["only"]
-    mark_read(user=user, at=timezone.now(), until=form.cleaned_data["until"], only=only)
-    if only is not None and form.cleaned_data["next"] == "open":
-        row = visible_notifications(user).select_related("request").filter(pk=only).first()
-        if row is not None:
-            return redirect(row)
+    mark_read(user=request.user, at=timezone.now(), **form.cleaned_data)
     return redirect("notifications:list")
+
+
+@require_safe
+def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Mark a notification as read and go to what it is about."""
+    row = get_object_or_404(visible_notifications(request.user).select_related("request"), pk=pk)
+    if request.method == "GET":
+        mark_read(user=request.user, at=timezone.now(), until=pk, only=pk)
+    return redirect(row)
 
 
 @never_cache

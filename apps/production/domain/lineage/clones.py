@@ -1,6 +1,7 @@
 """Clones of requests, and converting content to the newest version of its workflow type."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -32,9 +33,25 @@ class Refit:
     notes: list[str]
 
 
-def next_name(name: str) -> str:
-    """Return the dataset name of the next version: `a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`."""
-    found = list(_VERSION.finditer(name.replace("_", ".")))
+def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
+    """Return the name for new output: of the next version (`a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`).
+
+    `releases` are those of the original with those used now. A release in the name is no version of the dataset; if
+    it changed, the new one alone makes the new name.
+    """
+    now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
+    plain, parts = name.replace("_", "."), "|".join(map(re.escape, sorted(now, key=len, reverse=True)))
+    places = list(re.finditer(rf"(?<![A-Za-z0-9])(?:{parts})(?![A-Za-z0-9])", plain)) if parts else []
+    renamed = name
+    for place in reversed(places):
+        start, end = place.span()
+        new = now[place[0]]
+        new = new.replace("_", ".") if "." in name[start:end] else new
+        renamed = renamed[:start] + new + renamed[end:] if new.replace("_", ".") != place[0] else renamed
+    if renamed != name:
+        return renamed
+    within = [place.span() for place in places]
+    found = [one for one in _VERSION.finditer(plain) if not any(a <= one.start() < b for a, b in within)]
     if not found:
         return f"{name}_v2" if name else ""
     last = found[-1]
@@ -42,10 +59,17 @@ def next_name(name: str) -> str:
     return f"{name[: last.start(2)]}{number}{name[last.end(2) :]}"
 
 
+def _next_names(content: RequestContent, original: RequestContent) -> dict[str, str]:
+    """Return a new name for each output that the original also has."""
+    names = {stage.output_dataset for stage in original.stages} - {""}
+    releases = {was.release: now.release for was, now in zip(original.stages, content.stages, strict=False)}
+    outputs = dict.fromkeys(stage.output_dataset for stage in content.stages)
+    return {name: next_name(name, releases) for name in outputs if name in names}
+
+
 def with_next_names(content: RequestContent, taken: RequestContent) -> RequestContent:
     """Return content with new names for the outputs that `taken` also has, and for inputs that read them."""
-    names = {stage.output_dataset for stage in taken.stages if stage.output_dataset}
-    new = {s.output_dataset: next_name(s.output_dataset) for s in content.stages if s.output_dataset in names}
+    new = _next_names(content, taken)
     stages = tuple(
         replace(
             stage,
@@ -58,12 +82,9 @@ def with_next_names(content: RequestContent, taken: RequestContent) -> RequestCo
 
 
 def taken_names(request: Request) -> list[tuple[str, str]]:
-    """Return the outputs that the original of a clone also writes, each with the next free name."""
-    if request.cloned_from is None:
-        return []
-    theirs = {stage.output_dataset for stage in request.cloned_from.stages.all()} - {""}
-    mine = dict.fromkeys(stage.output_dataset for stage in request.stages.all())
-    return [(name, next_name(name)) for name in mine if name in theirs]
+    """Return the outputs that the original of a clone also writes, each with its new name."""
+    original = request.cloned_from
+    return [] if original is None else list(_next_names(content_of(request), content_of(original)).items())
 
 
 @transaction.atomic
