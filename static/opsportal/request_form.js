@@ -5,23 +5,28 @@ if (form) {
   const WAIT = 2000;
   const type = form.elements.workflow;
   const shownType = type?.value;
-  let timer, running, stopped = false;
+  let timer, running, stopped = false, moved = false, inputs = 0;
 
   const say = (text, failed = false) => {
     note.textContent = text;
     note.classList.toggle("problem", failed);
   };
 
-  // The new form has become the draft that was made of it: what is fixed now cannot be chosen any more.
-  const become = (answer) => {
-    form.action = answer.url;
-    history.replaceState(null, "", answer.url);
-    for (const name of ["experiment", "workflow"]) if (form.elements[name]) form.elements[name].disabled = true;
-    for (const button of form.querySelectorAll("button[value=workflow]")) button.disabled = true;
+  // The new form is now the form of its draft. A draft of another experiment has another key: its page is loaded, unless
+  // more was typed meanwhile, which the next save sends first.
+  const become = (answer, typed) => {
+    if (answer.created) {
+      form.action = answer.url;
+      history.replaceState(null, "", answer.url);
+    } else if (answer.url !== new URL(form.action).pathname) {
+      form.action = answer.url;
+      moved = true;
+    }
+    if (moved && typed === inputs) location.replace(answer.url);
   };
 
   const save = async () => {
-    const sent = new FormData(form);
+    const sent = new FormData(form), typed = inputs;
     sent.set("do", "autosave");
     say("saving…");
     try {
@@ -29,7 +34,7 @@ if (form) {
       const answer = await response.json();
       if (answer.saved) {
         form.elements.version.value = answer.version;
-        if (answer.created) become(answer);
+        become(answer, typed);
         say(`${answer.key} saved ${answer.saved}`);
       } else {
         stopped = Boolean(answer.conflict);
@@ -47,8 +52,9 @@ if (form) {
   };
 
   const later = () => {
+    inputs += 1;
     // Another type is chosen but its fields are not shown yet: that is no request to save.
-    if (type && !type.disabled && type.value !== shownType) return;
+    if (type && type.value !== shownType) return;
     clearTimeout(timer);
     if (!stopped) timer = setTimeout(start, WAIT);
   };

@@ -5,7 +5,9 @@ from playwright.sync_api import expect
 
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
+from tests.factories.people import person
 from tests.factories.requests import AT, content, draft
 
 
@@ -104,3 +106,22 @@ def test_pages_of_the_form_are_accessible(width, transactional_db, nova, liaison
     for path in ("import/", "templates/", f"{made.key}/changes/", f"{made.key}/comment/", f"{made.key}/template/"):
         page.goto(f"/requests/{path}")
         assert_accessible(page)
+
+
+def test_saved_draft_changes_its_type_and_its_experiment(transactional_db, nova, dune, open_as):
+    load_builtin_workflows(at=AT)
+    page = open_as(person("two-experiments", ("liaison", nova), ("liaison", dune)))
+    page.goto("/requests/new/?experiment=NOVA")
+    page.get_by_label("Title").fill("Rock muons")
+    page.get_by_text("NOVA-0001 saved").wait_for()
+    page.get_by_label("Experiment").select_option("DUNE")
+    page.wait_for_url("**/requests/DUNE-0001/edit/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("DUNE-0001 Rock muons")
+    page.get_by_label("Workflow type").select_option("monte_carlo")
+    page.get_by_role("button", name="Switch type").click()
+    page.get_by_label("Run block").fill("900001-904000")
+    page.get_by_text("DUNE-0001 saved").wait_for()
+    made = Request.objects.get()
+    assert (made.key, made.workflow.type.key, made.title) == ("DUNE-0001", "monte_carlo", "Rock muons")
+    assert made.arguments["run_block"] == "900001-904000"
+    assert page.problems == []

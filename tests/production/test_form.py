@@ -3,8 +3,12 @@
 import pytest
 from django.urls import reverse
 
+from apps.core.domain.events import events_of
+from apps.core.errors import InvalidTransition, NotAllowed
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from tests.factories.people import person
@@ -20,6 +24,11 @@ def post_of(written, **more) -> dict:
 @pytest.fixture
 def form(liaison, browse):
     return browse(liaison)
+
+
+@pytest.fixture
+def both_experiments(nova, dune):
+    return person("two-experiments", ("liaison", nova), ("liaison", dune))
 
 
 def edit(request: Request) -> str:
@@ -209,3 +218,75 @@ def test_lines_of_purpose_are_the_same_from_form_and_api(nova, liaison, form):
     made = draft(liaison, nova, purpose="one\ntwo")
     form.post(edit(made), post_of(content(purpose="one\r\ntwo"), version=1, do="save"))
     assert Request.objects.get().version == 1
+
+
+def changed(made, **fields) -> dict:
+    return post_of(content_of(made), version=made.version, experiment=made.experiment.key, do="save") | fields
+
+
+def test_draft_changes_its_experiment_and_its_number_is_free_again(nova, dune, both_experiments, browse):
+    made = draft(both_experiments, nova)
+    form = browse(both_experiments)
+    assert form.post(edit(made), changed(made, experiment="DUNE"))["Location"] == "/requests/DUNE-0001/edit/"
+    made.refresh_from_db()
+    assert (made.key, made.experiment, made.version) == ("DUNE-0001", dune, 2)
+    event = events_of(made).last()
+    assert event.data["changes"][0] == {"path": "experiment", "old": "NOVA (NOVA-0001)", "new": "DUNE (DUNE-0001)"}
+    assert draft(both_experiments, nova).key == "NOVA-0001"
+    assert "DUNE-0001" in form.get("/requests/DUNE-0001/").content.decode()
+    assert form.get("/requests/DUNE-0001/changes/").status_code == 200
+
+
+def test_number_stays_taken_if_it_is_not_the_newest_or_others_edited_the_draft(nova, dune, both_experiments, browse):
+    first, second = draft(both_experiments, nova), draft(both_experiments, nova)
+    other = person("nova-two", ("liaison", nova))
+    save_draft(request=second, content=content(title="theirs"), version=1, by=other, at=AT)
+    for made in (first, second):
+        browse(both_experiments).post(edit(made), changed(made, experiment="DUNE"))
+    assert set(Request.objects.values_list("key", flat=True)) == {"DUNE-0001", "DUNE-0002"}
+    assert draft(both_experiments, nova).key == "NOVA-0003"
+
+
+def test_experiment_is_changed_only_by_liaisons_of_both_and_not_of_clones(
+    nova, dune, liaison, both_experiments, browse
+):
+    made = draft(liaison, nova)
+    assert browse(liaison).post(edit(made), changed(made, experiment="DUNE")).status_code == 400
+    with pytest.raises(NotAllowed):
+        save_draft(request=made, content=content_of(made), version=1, by=liaison, at=AT, experiment=dune)
+    clone, _ = clone_request(request=made, by=both_experiments, at=AT)
+    answer = browse(both_experiments).post(edit(clone), changed(clone, experiment="DUNE"))
+    assert "was made from a request of NOvA" in answer.content.decode()
+    assert set(Request.objects.values_list("experiment__key", flat=True)) == {"NOVA"}
+
+
+def test_draft_changes_its_type_and_a_submitted_request_neither(nova, dune, both_experiments, approver, browse):
+    load_builtin_workflows(at=AT)
+    made, form = draft(both_experiments, nova), browse(both_experiments)
+    shown = form.post(edit(made), changed(made, do="workflow", workflow="monte_carlo"))
+    assert [stage_form.type.key for stage_form in shown.context["stages"]] == ["generation", "generation"]
+    sent = dict(shown.context["main"].data.lists()) | {"do": "save"}
+    form.post(edit(made), sent)
+    made.refresh_from_db()
+    assert (made.workflow.type.key, made.version) == ("monte_carlo", 2)
+    assert events_of(made).last().data["changes"][0]["path"] == "workflow"
+    asked = request_in("changes_requested", by=both_experiments, experiment=nova, approver=approver)
+    page = form.get(edit(asked)).content.decode()
+    assert 'name="workflow"' not in page
+    form.post(edit(asked), changed(asked, experiment="DUNE", workflow="monte_carlo", title="Changed title"))
+    asked.refresh_from_db()
+    assert (asked.experiment, asked.workflow.type.key, asked.title) == (nova, "general", "Changed title")
+    with pytest.raises(InvalidTransition):
+        save_draft(
+            request=asked, content=content_of(asked), version=asked.version, by=both_experiments, at=AT, experiment=dune
+        )
+
+
+def test_api_changes_experiment_and_type_of_a_draft(nova, dune, both_experiments, client):
+    load_builtin_workflows(at=AT)
+    client.force_login(both_experiments)
+    made = draft(both_experiments, nova)
+    sent = {"version": 1, "experiment": "DUNE", "workflow": "monte_carlo", "stages": []}
+    answer = client.patch(f"/api/v1/requests/{made.key}/", sent, content_type="application/json")
+    found = answer.json()
+    assert (found["key"], found["experiment"], found["workflow"]) == ("DUNE-0001", "DUNE", "monte_carlo")

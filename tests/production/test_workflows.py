@@ -18,9 +18,9 @@ from apps.production.domain.types.declaration import DeclarationError, builtin_t
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, save_workflow, workflow_of
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
-from apps.production.web.forms.request import typed
+from apps.production.web.forms.request import blank, typed
 from tests.factories.checks import blocking
-from tests.factories.requests import AT, content, stage
+from tests.factories.requests import AT, stage
 from tests.factories.workflows import builtin, monte_carlo
 
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
@@ -294,12 +294,18 @@ def test_form_shows_what_a_type_lacks_beside_its_fields(liaison, nova, browse):
 
 
 def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, browse):
-    data = post_of(content(title="Muons"), experiment="NOVA", workflow="skim", do="workflow")
+    data = post_of(replace(blank(general()), title="Muons"), experiment="NOVA", do="workflow") | {"workflow": "skim"}
 
     page = browse(liaison).post("/requests/new/", data)
 
     assert page.context["main"]["title"].value() == "Muons"
     assert [form.type.key for form in page.context["stages"]] == ["skim"]
+    assert page.context["main"]["shown_workflow"].value() == "skim"
+    filled = post_of(monte_carlo(), experiment="NOVA", do="workflow") | {"workflow": "skim"}
+    page = browse(liaison).post("/requests/new/", filled)
+    assert [form.type.key for form in page.context["stages"]] == ["skim", "skim"]
+    assert [form["release"].value() for form in page.context["stages"]] == [s.release for s in monte_carlo().stages]
+    assert "“generator” was dropped" in page.content.decode()
     added = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="add", add_kind="merge")
     page = browse(liaison).post("/requests/new/", added)
     assert [form.type.key for form in page.context["stages"]] == ["generation", "reconstruction", "merge"]

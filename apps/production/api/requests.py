@@ -128,11 +128,13 @@ class RequestViewSet(
         return moves.set_priority(request=wanted, **given)
 
     def _save(self, base: RequestContent | None) -> Response:
-        wanted, sent = self.get_object(), valid(ChangedRequestWriter(data=self.request.data))
+        wanted = self.get_object()
+        sent = valid(ChangedRequestWriter(data=self.request.data, context={"request": self.request}))
         saved = save_draft(
             request=wanted,
             content=sent.content(content_of(wanted) if base is None else base),
             version=sent.validated_data["version"],
+            experiment=sent.validated_data.get("experiment"),
             by=self.request.user,
             at=timezone.now(),
         )

@@ -150,7 +150,7 @@ class RequestWriter(serializers.Serializer[Any]):
         read, problems = read_plain(sent, workflow)
         if problems:
             raise InvalidFields({**check_shape(read, basic_facts(timezone.now())), **problems})
-        return replace(base or RequestContent(workflow=workflow), **{name: getattr(read, name) for name in sent})
+        return replace(base or RequestContent(), workflow=workflow, **{name: getattr(read, name) for name in sent})
 
 
 class ExperimentField(serializers.SlugRelatedField[Experiment]):
@@ -164,15 +164,14 @@ class ExperimentField(serializers.SlugRelatedField[Experiment]):
         return visible_experiments(request.user) if request else Experiment.objects.none()
 
 
+_WORKFLOW = "Key of the workflow type, in its newest version."
+
+
 class NewRequestWriter(RequestWriter):
     """A new draft of an experiment."""
 
     experiment = ExperimentField()
-    workflow = serializers.CharField(
-        required=False,
-        max_length=40,
-        help_text="Key of the workflow type, in its newest version. Default: general.",
-    )
+    workflow = serializers.CharField(required=False, max_length=40, help_text=f"{_WORKFLOW} Default: general.")
 
     def validate_workflow(self, key: str) -> Workflow:
         version = newest_versions(visible_types(self.context["request"].user).filter(key=key)).first()
@@ -181,9 +180,11 @@ class NewRequestWriter(RequestWriter):
         return workflow_of(version)
 
 
-class ChangedRequestWriter(RequestWriter):
-    """A draft; `version` is the version you have read."""
+class ChangedRequestWriter(NewRequestWriter):
+    """A draft; `version` is the version you have read. Experiment and type are fixed once it is submitted."""
 
+    experiment = ExperimentField(required=False)
+    workflow = serializers.CharField(required=False, max_length=40, help_text=_WORKFLOW)
     version = serializers.IntegerField(min_value=1)
 
 

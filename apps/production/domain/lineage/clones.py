@@ -131,6 +131,12 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
         )
     elif new.number != before:
         notes.append(f"Converted from version {before} to version {new.number} of {new.title}.")
+    found = fit(content, new)
+    return Refit(found.content, notes + found.notes)
+
+
+def fit(content: RequestContent, new: Workflow) -> Refit:
+    """Convert content to a workflow type, with notes on what is dropped."""
     lost: list[str] = []
     arguments = _fitting(content.arguments, new, "The request", lost)
     stages = []
@@ -139,7 +145,7 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
         if not new.knows(stage.kind):
             lost.append(f"{place}: the kind “{stage.kind}” no longer exists. This stage is now {kind.title}.")
         stages.append(replace(stage, kind=kind.key, arguments=_fitting(stage.arguments, kind, place, lost)))
-    return Refit(replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), notes + lost)
+    return Refit(replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), lost)
 
 
 def _fitting(given: Any, declared: Workflow | StageType, place: str, lost: list[str]) -> dict[str, Value]:

@@ -55,12 +55,8 @@ def create_draft(
     if origin is None and not is_liaison(by, experiment.pk):
         raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
     _check_shape(content, at)
-    # The locked row makes others wait; a rollback releases the number.
-    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
-    counter.last += 1
-    counter.save(update_fields=["last"])
     request = Request.objects.create(
-        key=f"{experiment.key}-{counter.last:04d}",
+        key=_next_key(experiment),
         experiment=experiment,
         workflow=version_of(content.workflow, experiment=experiment, at=at),
         arguments=dict(content.arguments),
@@ -85,9 +81,11 @@ def save_draft(
     at: datetime,
     reason: str = "",
     typing: bool = False,
+    experiment: Experiment | None = None,
 ) -> Request:
     """Save the content of a request that the user saw at `version`; does nothing if nothing changed.
 
+    A draft, which was never submitted, can change its workflow type, and its experiment, which changes its key.
     A material change after submission withdraws all signatures and starts the checks again.
     With `typing`, consecutive saves of a draft by one user make one event; only drafts can be saved this way.
     Raises `NotAllowed`, `InvalidTransition` if it is no longer editable, `InvalidFields`, and `StaleState` if it
@@ -101,17 +99,19 @@ def save_draft(
         raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
     _check_shape(content, at)
     review = review_changes(request.state, old, content)
-    if not review.changes:
+    placed = _placed(request, content, experiment or request.experiment, by, at)
+    found = [*placed, *review.changes]
+    if not found:
         return request
     if request.state not in EDITABLE:
         _check_change(request, review, content, by, at)
-    short = [{name: text[:200] for name, text in change.items()} for change in review.changes[:MAX_CHANGES]]
-    data = {"changes": short, "count": len(review.changes)}
+    short = [{name: text[:200] for name, text in change.items()} for change in found[:MAX_CHANGES]]
+    data = {"changes": short, "count": len(found)}
     editor_ids = sorted({*request.editor_ids, by.pk})
     for name in FIELDS:
         setattr(request, name, getattr(content, name))
     request.arguments = dict(content.arguments)
-    request.save(update_fields=[*FIELDS, "arguments"])
+    request.save(update_fields=[*FIELDS, "arguments", "experiment", "key", "workflow"])
     _write_stages(request, content)
     if review.material:
         data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
@@ -155,15 +155,57 @@ def save_new(
             return made
         if not form.by_button and made.version != form.version:
             raise StaleState(f"This form was saved as {made}, which changed since. Your change was not saved.")
-        if not form.by_button and not is_alike:
-            raise StaleState(f"This form was saved as {made}. To change its experiment or type, start a new request.")
     if made is None or form.by_button:
         made = create_draft(experiment=experiment, content=content, by=by, at=at)
     else:
-        made = save_draft(request=made, content=content, version=form.version, by=by, at=at, typing=typing)
+        made = save_draft(
+            request=made, content=content, version=form.version, by=by, at=at, typing=typing, experiment=experiment
+        )
     form.request, form.version, form.by_button = made, made.version, not typing
     form.save(update_fields=["request", "version", "by_button"])
     return made
+
+
+def _next_key(experiment: Experiment) -> str:
+    # The locked row makes others wait; a rollback releases the number.
+    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
+    counter.last += 1
+    counter.save(update_fields=["last"])
+    return f"{experiment.key}-{counter.last:04d}"
+
+
+def _placed(
+    request: Request, content: RequestContent, experiment: Experiment, by: User, at: datetime
+) -> list[dict[str, str]]:
+    """Set another experiment, with a key of it, and another type of a draft; return the changes.
+
+    The newest number of the old experiment is free again unless others edited the draft under it: their open forms
+    could overwrite the next request.
+    """
+    old, now = request.experiment, content_of(request).workflow
+    is_moved, is_retyped = experiment.pk != old.pk, now.key != content.workflow.key
+    if not (is_moved or is_retyped):
+        return []
+    if request.state != RequestState.DRAFT:
+        raise InvalidTransition(f"{request} was submitted, so its experiment and workflow type are fixed.")
+    found, key = [], request.key
+    if is_moved:
+        if not is_liaison(by, experiment.pk):
+            raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
+        if request.cloned_from_id or request.links_back.exists():
+            what = f"{request} was made from a request of {old}. Create a new request for {experiment}."
+            raise InvalidFields({"experiment": [what]})
+        # Both rows in one order, so that opposite moves do not wait for each other.
+        list(RequestCounter.objects.select_for_update().filter(experiment__in=[old, experiment]).order_by("pk"))
+        if request.editor_ids == [by.pk]:
+            number = int(key.rpartition("-")[2])
+            RequestCounter.objects.filter(experiment=old, last=number).update(last=number - 1)
+        request.experiment, request.key = experiment, _next_key(experiment)
+        found.append({"path": "experiment", "old": f"{old.key} ({key})", "new": f"{experiment.key} ({request.key})"})
+    request.workflow = version_of(content.workflow, experiment=experiment, at=at)
+    if is_retyped:
+        found.append({"path": "workflow", "old": now.title, "new": content.workflow.title})
+    return found
 
 
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:

@@ -58,28 +58,34 @@ class RequestForm(forms.Form):
 
     def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.workflow = workflow
         self.fields.update({a.name: field_of(a) for a in (*REQUEST.values(), *workflow.arguments)})
 
 
-class NewRequestForm(RequestForm):
+class DraftForm(RequestForm):
+    """With experiment and type, which can be chosen until the request is submitted."""
+
     experiment = forms.ModelChoiceField(
         queryset=Experiment.objects.none(),
         to_field_name="key",
         empty_label=None,
-        help_text="Fixed once saved.",
+        help_text="Fixed once submitted. The number of the request changes with it.",
     )
     workflow = forms.ChoiceField(
         required=False,
         label="Workflow type",
-        help_text="Decides fields and stages. Fixed once saved.",
+        help_text="Decides fields and stages. Fixed once submitted.",
     )
     form_key = forms.CharField(required=False, widget=forms.HiddenInput)
+    shown_workflow = forms.CharField(required=False, widget=forms.HiddenInput)
     field_order = ("experiment", "workflow", "title")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["experiment"].queryset = writable_experiments(user)  # type: ignore[attr-defined]
-        self.fields["workflow"].choices = workflow_choices(user)  # type: ignore[attr-defined]
+        types = dict(workflow_choices(user))
+        types.setdefault(self.workflow.key, self.workflow.title)
+        self.fields["workflow"].choices = list(types.items())  # type: ignore[attr-defined]
         self.order_fields(self.field_order)
 
 
@@ -98,10 +104,12 @@ def workflow_choices(user: User) -> list[tuple[str, str]]:
     return sorted(types.values_list("key", "title"), key=lambda pair: (pair[0] != "general", pair[1]))
 
 
-def chosen_workflow(user: User, key: str) -> Workflow:
-    """Return the newest version of the type of this key; the general one if the user cannot choose it."""
+def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Workflow:
+    """Return the newest version of the type of this key; the current or general one if the user cannot choose it."""
+    if current is not None and key == current.key:
+        return current
     version = newest_version(key) if key in dict(workflow_choices(user)) else None
-    return workflow_of(version) if version else general()
+    return workflow_of(version) if version else current or general()
 
 
 class StageForm(forms.Form):
@@ -126,14 +134,14 @@ StageFormSet = formset_factory(StageForm, extra=0, max_num=MAX_STAGES, absolute_
 class RequestForms:
     """Request form and stage forms as one, always bound to the input, so that no input is lost."""
 
-    def __init__(self, data: MultiValueDict[str, Any], *, workflow: Workflow, new_for: User | None = None) -> None:
+    def __init__(self, data: MultiValueDict[str, Any], *, workflow: Workflow, draft_of: User | None = None) -> None:
         self.data = data
         self.workflow = workflow
         services = list(Service.objects.values_list("slug", "name"))
         self.main = (
             RequestForm(data, workflow=workflow)
-            if new_for is None
-            else NewRequestForm(data, workflow=workflow, user=new_for)
+            if draft_of is None
+            else DraftForm(data, workflow=workflow, user=draft_of)
         )
         self.stages: BaseFormSet[StageForm] = StageFormSet(
             data,
@@ -201,14 +209,23 @@ class RequestForms:
         form = self.stages.forms[position] if position < len(self.stages.forms) else None
         return (form, name) if form is not None and name in form.fields else (None, name)
 
-    def move_rows(self, action: str) -> tuple[MultiValueDict[str, Any], int | None] | None:
-        """Return the input after `add`, `remove-2`, `up-2`, `down-2` (rows from 0) or `workflow`, and the row to focus.
+    def switched(self, before: Workflow) -> MultiValueDict[str, Any]:
+        """Return the input under this type; stages that were filled in under the type before are kept."""
+        begun, old = blank(self.workflow), _typed_stages(blank(before))
+        rows = self._rows()
+        if [_filled(row) for row in rows] == [_filled(row) for row in old]:
+            rows = _typed_stages(begun)
+        for row in rows:
+            row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
+        data = self._with(_typed_arguments(begun), rows)
+        data["shown_workflow"] = self.workflow.key
+        return data
 
-        `workflow` starts over with the chosen type. None for any other action or a damaged form.
+    def move_rows(self, action: str) -> tuple[MultiValueDict[str, Any], int | None] | None:
+        """Return the input after `add`, `remove-2`, `up-2`, `down-2` (rows from 0), and the row to focus.
+
+        None for any other action or a damaged form.
         """
-        if action == "workflow" and "workflow" in self.main.fields:
-            begun = blank(self.workflow)
-            return self._with(_typed_arguments(begun), _typed_stages(begun)), None
         verb, _, place = action.partition("-")
         if self.is_damaged or verb not in {"add", "remove", "up", "down"}:
             return None
@@ -253,6 +270,10 @@ def _typed_in(form: forms.Form, own: Container[str], arguments: Iterable[Argumen
     return {**{name: value for name, value in given.items() if name in own}, "arguments": others}
 
 
+def _filled(row: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {name: values for name, values in row.items() if any(values)}
+
+
 def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
     data = {"stages-TOTAL_FORMS": [str(len(rows))], "stages-INITIAL_FORMS": ["0"]}
     for position, row in enumerate(rows):
@@ -262,7 +283,8 @@ def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
 
 def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
     """Return content as form input."""
-    values = {name: getattr(content, name) for name in FIELDS} | more
+    types = {"workflow": content.workflow.key, "shown_workflow": content.workflow.key}
+    values = {name: getattr(content, name) for name in FIELDS} | types | more
     data = {name: ["" if value is None else str(value)] for name, value in values.items()}
     return MultiValueDict(data | _typed_arguments(content) | _stage_data(_typed_stages(content)))
 

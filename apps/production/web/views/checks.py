@@ -14,8 +14,9 @@ from apps.production.domain.actors import may
 from apps.production.domain.checks import Finding, Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
+from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import Actor
+from apps.production.enums import Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.lookup import request_or_404
@@ -34,7 +35,7 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
     if experiment is None:
         raise PermissionDenied("Only liaisons can create requests.")
     workflow = chosen_workflow(request.user, request.POST.get("workflow", ""))
-    forms = RequestForms(request.POST, workflow=workflow, new_for=request.user)
+    forms = RequestForms(request.POST, workflow=workflow, draft_of=request.user)
     return _panel(request, forms, experiment, None)
 
 
@@ -44,8 +45,16 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, wanted):
         raise PermissionDenied("Only liaisons of the experiment can edit this request.")
-    forms = RequestForms(request.POST, workflow=workflow_of(wanted.workflow))
+    forms = RequestForms(request.POST, workflow=form_workflow(request, wanted))
     return _panel(request, forms, wanted.experiment, wanted)
+
+
+def form_workflow(request: AuthenticatedRequest, wanted: Request) -> Workflow:
+    """Return the type that the form of a request has: of a draft, the chosen one."""
+    current = workflow_of(wanted.workflow)
+    if wanted.state != RequestState.DRAFT:
+        return current
+    return chosen_workflow(request.user, request.POST.get("workflow", current.key), current)
 
 
 def _panel(

@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import get_random_string
+from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts.models import Experiment
@@ -23,7 +24,7 @@ from apps.production.domain.content.model import MAX_STAGES
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.lifecycle.moves import submit_request
-from apps.production.domain.lineage.clones import taken_names
+from apps.production.domain.lineage.clones import fit, taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.types.declaration import Workflow
@@ -33,7 +34,7 @@ from apps.production.models import Request
 from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.web.lookup import request_or_404
-from apps.production.web.views.checks import check_form, panel_context
+from apps.production.web.views.checks import check_form, form_workflow, panel_context
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -53,10 +54,10 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
         for note in begun.notes[:20]:
             messages.warning(request, note)
         workflow = begun.content.workflow
-        data = typed(begun.content, experiment=template.experiment.key, workflow=workflow.key, **key)
+        data = typed(begun.content, experiment=template.experiment.key, **key)
     elif request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
-        data = typed(blank(workflow), experiment=chosen.key, workflow=workflow.key, **key)
+        data = typed(blank(workflow), experiment=chosen.key, **key)
     page = FormPage(request, data, workflow)
     return page.act() if request.method == "POST" else page.show()
 
@@ -69,9 +70,11 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
     if not may(request.user, Actor.LIAISON, wanted) or (request.method != "POST" and closed):
         raise PermissionDenied("Only liaisons of the experiment can edit this request, and only in editable states.")
+    own = {"experiment": wanted.experiment.key, "workflow": content.workflow.key}
     if request.method == "POST":
-        return FormPage(request, request.POST, workflow_of(wanted.workflow), wanted).act()
-    page = FormPage(request, typed(content, version=wanted.version), content.workflow, wanted)
+        data = MultiValueDict({name: [value] for name, value in own.items()} | dict(request.POST.lists()))
+        return FormPage(request, data, form_workflow(request, wanted), wanted).act()
+    page = FormPage(request, typed(content, version=wanted.version, **own), content.workflow, wanted)
     return page.check() if "check" in request.GET and page.forms.is_valid() else page.show()
 
 
@@ -82,17 +85,29 @@ class FormPage:
         self, request: AuthenticatedRequest, data: Any, workflow: Workflow, wanted: Request | None = None
     ) -> None:
         self.request, self.wanted, self.conflict = request, wanted, ""
-        self.forms = RequestForms(data, workflow=workflow, new_for=None if wanted else request.user)
+        is_draft = wanted is None or wanted.state == RequestState.DRAFT
+        self.forms = RequestForms(data, workflow=workflow, draft_of=request.user if is_draft else None)
 
     def act(self) -> HttpResponse:
         """Run the action of the button."""
         action = self.request.POST.get("do", "save")
         if action == "autosave":
             return self._autosave()
+        if action == "workflow":
+            return self._switch()
         moved = self.forms.move_rows(action)
         if moved is not None:
             return FormPage(self.request, moved[0], self.forms.workflow, self.wanted).show(focus=moved[1])
         return self.check() if action == "check" else self._write(action)
+
+    def _switch(self) -> HttpResponse:
+        """Show the input under the type that was chosen, with notes on what the type does not have."""
+        data, new = self.forms.data, self.forms.workflow
+        current = workflow_of(self.wanted.workflow) if self.wanted else None
+        before = chosen_workflow(self.request.user, data.get("shown_workflow", ""), current)
+        for note in fit(RequestForms(data, workflow=before).content, new).notes[:20]:
+            messages.warning(self.request, note)
+        return FormPage(self.request, self.forms.switched(before), new, self.wanted).show()
 
     def check(self, status: int = 200) -> HttpResponse:
         """Show the form with the findings of the checks, beside the fields and in the panel."""
@@ -195,11 +210,12 @@ class FormPage:
         given = forms.main.cleaned_data
         if self.wanted is None:
             return save_new(experiment=given["experiment"], key=given["form_key"], **how)
-        return save_draft(request=self.wanted, version=given["version"] or 0, **how)
+        return save_draft(request=self.wanted, version=given["version"] or 0, experiment=experiment, **how)
 
     def _experiment(self) -> Experiment | None:
         self.forms.main.is_valid()
-        return self.wanted.experiment if self.wanted else self.forms.main.cleaned_data.get("experiment")
+        chosen: Experiment | None = self.forms.main.cleaned_data.get("experiment")
+        return chosen or (self.wanted.experiment if self.wanted else None)
 
     def _changed(self, saved: Request, version: int) -> HttpResponse:
         """Report the effect of a change to a request past its draft that was at `version` before."""
