@@ -77,6 +77,7 @@ _portal = urlsplit(PORTAL_URL)
 HTTPS = _portal.scheme == "https"
 ALLOWED_HOSTS = [str(_portal.hostname), *ENV.ALLOWED_HOSTS]
 CSRF_TRUSTED_ORIGINS = [PORTAL_URL]
+CSRF_FAILURE_VIEW = "apps.accounts.web.kept_input.keep_input"
 
 INSTALLED_APPS = [
     "opsportal.admin_site.AdminConfig",

@@ -23,12 +23,25 @@ document.addEventListener("submit", (event) => {
   if (question && !window.confirm(question)) event.preventDefault();
 });
 
-// A part that refreshes itself says when it no longer does; where the login has ended, the page asks for it.
-const stale = () => {
+// A login in another tab changes the token that forms send; the cookie has the current one.
+const formToken = () => /(?:^|; )csrftoken=([^;]*)/.exec(document.cookie)?.[1];
+let typed = false;
+document.addEventListener("input", (event) => { typed ||= Boolean(event.target.closest("form[method=post]")); });
+document.addEventListener("submit", (event) => {
+  const field = event.target.querySelector("input[name=csrfmiddlewaretoken]");
+  if (field && formToken()) field.value = formToken();
+});
+document.addEventListener("htmx:configRequest", (event) => {
+  if (formToken()) event.detail.headers["X-CSRFToken"] = formToken();
+});
+
+// A part that refreshes itself says when it no longer does; where the login has ended, the page asks for it, and
+// is not left while it has unsent input.
+const stale = (event, text = "The portal does not answer: this page is not refreshed. It is tried again.") => {
   if (document.querySelector("#stale")) return;
   const note = Object.assign(document.createElement("p"), { id: "stale", className: "note error" });
   note.setAttribute("role", "alert");
-  note.textContent = "The portal does not answer: this page is not refreshed. It is tried again.";
+  note.textContent = text;
   document.querySelector("main").prepend(note);
 };
 document.addEventListener("htmx:sendError", stale);
@@ -38,7 +51,8 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (!event.detail.isError) document.querySelector("#stale")?.remove();
   if (xhr.responseURL && new URL(xhr.responseURL).pathname !== pathInfo.requestPath.split("?")[0]) {
     event.detail.shouldSwap = false;
-    location.reload();
+    if (typed) stale(event, "You are logged out. Your input stays on this page: log in in another tab, then continue here.");
+    else location.reload();
   }
 });
 

@@ -28,6 +28,7 @@ if (form) {
   const save = async () => {
     const sent = new FormData(form), typed = inputs;
     sent.set("do", "autosave");
+    if (formToken()) sent.set("csrfmiddlewaretoken", formToken());
     say("saving…");
     try {
       const response = await fetch(form.action, { method: "POST", body: sent, redirect: "error" });
@@ -41,7 +42,7 @@ if (form) {
         say(answer.conflict || answer.problem, true);
       }
     } catch {
-      say("Not saved: the portal is unreachable or you are logged out. Retrying as you type.", true);
+      say("Not saved: the portal is unreachable, or you are logged out. Your input stays here: log in in another tab and continue.", true);
     }
   };
 

@@ -7,7 +7,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
-from tests.factories.people import person
+from tests.factories.people import PASSWORD, person
 from tests.factories.requests import AT, content, draft
 
 
@@ -119,9 +119,40 @@ def test_saved_draft_changes_its_type_and_its_experiment(transactional_db, nova,
     expect(page.get_by_role("heading", level=1)).to_have_text("DUNE-0001 Rock muons")
     page.get_by_label("Workflow type").select_option("monte_carlo")
     page.get_by_role("button", name="Switch type").click()
-    page.get_by_label("Run block").fill("900001-904000")
+    page.get_by_label("Run numbers").fill("900001-904000")
     page.get_by_text("DUNE-0001 saved").wait_for()
     made = Request.objects.get()
     assert (made.key, made.workflow.type.key, made.title) == ("DUNE-0001", "monte_carlo", "Rock muons")
     assert made.arguments["run_block"] == "900001-904000"
     assert page.problems == []
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_login_that_ends_while_one_types_loses_nothing(
+    javascript, transactional_db, nova, liaison, open_as, assert_accessible
+):
+    made = draft(liaison, nova)
+    page = open_as(liaison, javascript=javascript)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.context.clear_cookies(name="sessionid")
+    page.get_by_label("Title").fill("Typed after the end")
+    if javascript:
+        page.get_by_text("Your input stays on this page").wait_for()
+    else:
+        page.get_by_role("button", name="Save draft").first.click()
+        expect(page.get_by_text("You are logged out.")).to_be_visible()
+        assert_accessible(page)
+    login = page.context.new_page()
+    login.goto("/accounts/login/")
+    login.get_by_label("Username").fill(liaison.username)
+    login.get_by_label("Password").fill(PASSWORD)
+    login.get_by_role("button", name="Log in").click()
+    login.get_by_role("link", name=liaison.username).wait_for()
+    if javascript:
+        page.get_by_role("button", name="Save draft").first.click()
+    else:
+        page.get_by_role("button", name="Send again").click()
+        expect(page.get_by_text("Your login changed after the page was loaded.")).to_be_visible()
+        page.get_by_role("button", name="Send again").click()
+    page.get_by_text(f"Saved {made.key} as a draft.").wait_for()
+    assert Request.objects.get().title == "Typed after the end"

@@ -214,3 +214,13 @@ def test_api_tells_what_cannot_be_read_and_nothing_of_other_experiments(nova, du
     assert (bad.status_code, list(bad.json())) == (400, ["stages.0.events"])
     other = form.post("/api/v1/requests/estimate/", {**BODY, "experiment": "DUNE"}, content_type="application/json")
     assert (other.status_code, list(other.json())) == (400, ["experiment"])  # as for one that does not exist
+
+
+@pytest.mark.parametrize(("field", "text"), [("events", "20 milion"), ("jobs", "abc"), ("memory_bytes", "4 gigs")])
+def test_number_that_cannot_be_read_is_not_reported_as_missing(field, text, nova, liaison, browse):
+    data = dict(typed(content(stages=(stage("a"),)), experiment="NOVA").lists()) | {f"stages-0-{field}": text}
+    for address, action in (("/requests/new/check/", {}), ("/requests/new/", {"do": "submit"})):
+        page = browse(liaison).post(address, data | action)
+        found = [one for one in page.context["checked"].findings if one.path == f"stages.0.{field}"]
+        assert [(one.severity, one.message.split()[:2]) for one in found] == [("invalid", ["Enter", "a"])]
+        assert "such as" in found[0].message

@@ -184,6 +184,10 @@ CASES = {
     ),
     "stop_in_future": ((keep_up(stop_on="2026-11-20"), FACTS, "arguments.stop_on"), (keep_up(), FACTS)),
     "stop_by_deadline": ((keep_up(stop_on="2026-12-13"), FACTS, "deadline"), (keep_up(stop_on="2026-12-12"), FACTS)),
+    "files_listed": (
+        (keep_up(), facts(listing_fault="No catalogue."), "stages.0.input_dataset"),
+        (GOOD, facts(listing_fault="No catalogue.")),
+    ),
     "split_complete": (
         (keep_up(split="per N files"), FACTS, "arguments.files_per_job"),
         (keep_up(split="per N files", files_per_job=4), FACTS),

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
@@ -203,3 +204,15 @@ def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(keep_up, detect
     assert end_kept_up(cluster=assignment.cluster, at=late) == []
     assert accept(late).jobs_missing == 1
     assert [request.pk for request in end_kept_up(cluster=assignment.cluster, at=late)] == [assignment.request_id]
+
+
+def test_what_cannot_be_started_for_want_of_a_list_is_found_by_the_checks(keep_up, settings, cluster, client, liaison):
+    request = keep_up("reco").request
+    settings.DATASET_CATALOGUE = ""
+    client.force_login(liaison)
+    address = f"/api/v1/requests/{request.key}/check/"
+    found = client.post(address, {}, content_type="application/json").json()["findings"]
+    assert [one["rule"] for one in found if one["severity"] == "error"] == ["files_listed"]
+    Cluster.objects.update(submits=False)
+    found = client.post(address, {}, content_type="application/json").json()["findings"]
+    assert "files_listed" not in {one["rule"] for one in found}

@@ -9,6 +9,8 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 
+from apps.accounts.web.kept_input import is_own, keep_input
+
 
 class LoginMiddleware(LoginRequiredMiddleware):
     """Does not load the user for views without login, so that health checks need no database."""
@@ -17,6 +19,15 @@ class LoginMiddleware(LoginRequiredMiddleware):
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         return super().process_view(request, view, args, kwargs) if getattr(view, "login_required", True) else None
+
+    def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
+        """Keep the input of a form; a script is redirected, like a page that is read."""
+        is_page = (
+            request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate" and "HX-Request" not in request.headers
+        )
+        if request.method == "POST" and is_page and is_own(request):
+            return keep_input(request)
+        return super().handle_no_permission(request, view_func)
 
 
 class TimeZoneMiddleware:

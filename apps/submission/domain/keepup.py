@@ -10,10 +10,9 @@ from django.utils import timezone
 
 from apps.core.domain.quantities import format_duration
 from apps.core.errors import InvalidFields
-from apps.production.domain.content.stages import content_of
-from apps.production.domain.outputs.datasets import CatalogueError, DataFile, ListsFiles, catalogue_of
+from apps.production.domain.outputs.datasets import NO_LIST, CatalogueError, DataFile, ListsFiles, catalogue_of
+from apps.production.domain.types.versions import workflow_of
 from apps.production.models import Request
-from apps.submission.domain.scripts import is_keep_up
 from apps.submission.models import Assignment, TakenFile
 
 log = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ PER_RUN, PER_N = "per run", "per N files"
 
 def takes_files(request: Request) -> bool:
     """Whether the jobs of a request are made of files as they arrive."""
-    return is_keep_up(content_of(request))
+    return workflow_of(request.workflow).takes_files
 
 
 def is_over(request: Request, at: datetime) -> bool:
@@ -80,7 +79,7 @@ def listed_files(request: Request) -> list[DataFile]:
     try:
         catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
         if not isinstance(catalogue, ListsFiles):
-            raise CatalogueError("No catalogue that lists files is configured.")
+            raise CatalogueError(NO_LIST)
         files = catalogue.files_of(dataset)
     except CatalogueError as error:
         raise InvalidFields({"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}) from error

@@ -53,7 +53,7 @@ def stage_in_environment(name: str, *, is_test: bool) -> str:
 def plan_stage(*, key: str, content: RequestContent, position: int, test_events: int = 0) -> StagePlan:
     """Plan the jobs of a stage, or its test. Raises `InvalidFields` with everything that prevents it."""
     stage = content.stages[position]
-    by_file = is_keep_up(content)
+    by_file = content.workflow.takes_files
     texts = _texts(key, content, position, is_test=bool(test_events))
     command = _words_of(content.workflow.stage(stage.kind).command, texts)
     problems = _problems(stage, command, by_file=by_file)
@@ -88,11 +88,6 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
             "OPSPORTAL_RELEASE": stage.release,
         },
     )
-
-
-def is_keep_up(content: RequestContent) -> bool:
-    """Whether jobs are made of files as they arrive, so that there is no number of jobs."""
-    return content.workflow.argument("cadence") is not None and content.workflow.argument("stop_on") is not None
 
 
 def write_script(

@@ -119,6 +119,8 @@ class Facts:
     defining: Mapping[str, str] = field(default_factory=dict)
     #: Why the catalogue is unavailable; empty if it is not.
     catalogue_fault: str = ""
+    #: Why the portal cannot list the files of keep-up processing that it submits; empty if it can or need not.
+    listing_fault: str = ""
     #: This request's releases if all were used before; otherwise every release the experiment has used.
     releases: frozenset[str] = frozenset()
     #: By stage name in lower case.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import BigIntegerField, Case, Count, Exists, FilteredRelation, Func, Q, QuerySet, Value, When
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Lower
@@ -21,7 +22,7 @@ from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
 from apps.production.domain.estimates.past import past_stages, stage_names
-from apps.production.domain.outputs.datasets import find_datasets
+from apps.production.domain.outputs.datasets import find_datasets, listing_fault
 from apps.production.domain.queue.listing import start_of
 from apps.production.enums import RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
@@ -61,19 +62,22 @@ def facts_for(
     datasets, fault = find_datasets((outputs | named) - {""} - foreign)
     start = None if request is None else start_of(request, at=at)
     author = by if request is None else request.created_by
-    offers = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
+    clusters = Cluster.objects.values_list("collects", "submits", "name", "max_memory_bytes", "max_wall_seconds")
+    offers = [Offer(name, memory, wall) for collects, _, name, memory, wall in clusters if collects]
+    lists = content.workflow.takes_files and any(submits for _, submits, *_ in clusters)
     undefined = DatasetPart.objects.filter(request=request, defined_at=None)
     completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return Facts(
         today=basic.today,
         services=basic.services,
         service_states=_service_states(content, at),
-        offers=tuple(Offer(*row) for row in offers),
+        offers=tuple(offers),
         others=_others(content, earlier),
         written_by=written_by,
         datasets=datasets,
         defining=dict(undefined.values_list("name", "error")),
         catalogue_fault=fault,
+        listing_fault=listing_fault(settings.DATASET_CATALOGUE) if lists else "",
         releases=_releases(content, earlier),
         stages_before=_stages_before(content, earlier),
         contact=None if author is None else Contact(author.username, is_liaison(author, experiment.pk)),

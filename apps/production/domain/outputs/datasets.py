@@ -40,6 +40,7 @@ class Dataset:
     file_list: tuple[DataFile, ...] = field(default=(), repr=False, compare=False)
 
 
+NO_LIST = "No catalogue that lists files is configured."
 _Known = dict[str, Dataset]
 
 
@@ -92,6 +93,14 @@ def catalogue_of(setting: str) -> DatasetCatalogue | None:
         return CATALOGUES.get(name)(address)
     except UnknownPlugin as error:
         raise CatalogueError(str(error)) from None
+
+
+def listing_fault(setting: str) -> str:
+    """Return why the catalogue cannot list files, or an empty text."""
+    try:
+        return "" if isinstance(catalogue_of(setting), ListsFiles) else NO_LIST
+    except CatalogueError as error:
+        return str(error)
 
 
 def defining_catalogue(setting: str) -> DefinesDatasets | None:

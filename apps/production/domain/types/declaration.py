@@ -185,6 +185,11 @@ class Workflow(_Declared):
             raise ValueError(f"There is no stage {unknown[0]!r}. Choose from: {', '.join(map(str, known))}.")
         return keys or tuple(stage.key for stage in info.data.get("stages", ())[:1])
 
+    @property
+    def takes_files(self) -> bool:
+        """Whether jobs are made of files as they arrive, as in keep-up, so that there is no number of jobs."""
+        return self.argument("cadence") is not None and self.argument("stop_on") is not None
+
     def stage(self, key: str) -> StageType:
         """Return the stage type with this key, or else the first one."""
         return next((stage for stage in self.stages if stage.key == key), self.stages[0])

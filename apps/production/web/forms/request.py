@@ -58,7 +58,7 @@ class RequestForm(forms.Form):
 
     def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.workflow = workflow
+        self.type = workflow
         self.fields.update({a.name: field_of(a) for a in (*REQUEST.values(), *workflow.arguments)})
 
 
@@ -84,7 +84,7 @@ class DraftForm(RequestForm):
         super().__init__(*args, **kwargs)
         self.fields["experiment"].queryset = writable_experiments(user)  # type: ignore[attr-defined]
         types = dict(workflow_choices(user))
-        types.setdefault(self.workflow.key, self.workflow.title)
+        types.setdefault(self.type.key, self.type.title)
         self.fields["workflow"].choices = list(types.items())  # type: ignore[attr-defined]
         self.order_fields(self.field_order)
 
@@ -154,9 +154,9 @@ class RequestForms:
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
         stages = [{"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments)} for form in self.stages.forms]
         whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments)), "stages": stages}
-        #: The input without unreadable values.
-        self.content, problems = read_plain(whole, workflow)
-        self.add_problems(problems)
+        #: The input without unreadable values, and why these cannot be read, by path.
+        self.content, self.unreadable = read_plain(whole, workflow)
+        self.add_problems(self.unreadable)
 
     def problems(self) -> list[tuple[str, str, str]]:
         """Return every problem as anchor, label and message, in the order of the form."""

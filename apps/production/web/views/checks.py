@@ -1,5 +1,6 @@
 """The page of the rules, and checks and estimate during typing."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -65,8 +66,10 @@ def _panel(
 
 
 def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> CheckReport:
-    """Check the readable part of a form."""
-    return check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
+    """Check a form; a value that cannot be read is reported as such, not as if the field was empty."""
+    found = check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
+    unread = [Finding("", Severity.INVALID, path, words[0]) for path, words in forms.unreadable.items()]
+    return replace(found, findings=(*unread, *(one for one in found.findings if one.path not in forms.unreadable)))
 
 
 def panel_context(forms: RequestForms, found: CheckReport | None) -> dict[str, Any]:

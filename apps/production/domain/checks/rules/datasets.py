@@ -57,7 +57,7 @@ def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The numbers of events and files to read match the input dataset."""
     for path, stage in stages(content):
         found = (facts.datasets or {}).get(stage.input_dataset)
-        if not found or content.workflow.key == "keep_up":
+        if not found or content.workflow.takes_files:
             continue
         asked = {"events": stage.events, "arguments.files": number(stage, "files")}
         for name, there in (("events", found.events), ("arguments.files", found.files)):

@@ -38,6 +38,13 @@ def stop_by_deadline(content: RequestContent, facts: Facts) -> Iterator[Problem]
 
 
 @rule(Severity.ERROR)
+def files_listed(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+    """The catalogue lists the files of keep-up processing that the portal submits."""
+    if content.workflow.takes_files and facts.listing_fault:
+        yield Problem("stages.0.input_dataset", f"The files cannot be listed. {facts.listing_fault}")
+
+
+@rule(Severity.ERROR)
 def split_complete(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """A split “per N files” has a number of files per job."""
     if text(content, "split") == "per N files" and not number(content, "files_per_job"):
