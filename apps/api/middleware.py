@@ -100,7 +100,7 @@ def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> dict[str, 
     schema = resolved(schema)
     problems: dict[str, str] = {}
     if isinstance(data, list):
-        inner = [(str(position), one, schema.get("items", {})) for position, one in enumerate(data[:_MAX_NAME])]
+        inner = [(str(position), one, schema.get("items", {})) for position, one in enumerate(data)]
     elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
         return problems
     else:
