@@ -6,6 +6,7 @@ from django.urls import reverse
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.discussion import write_comment
 from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import load_builtin_workflows
@@ -290,3 +291,28 @@ def test_api_changes_experiment_and_type_of_a_draft(nova, dune, both_experiments
     answer = client.patch(f"/api/v1/requests/{made.key}/", sent, content_type="application/json")
     found = answer.json()
     assert (found["key"], found["experiment"], found["workflow"]) == ("DUNE-0001", "DUNE", "monte_carlo")
+
+
+def test_words_of_the_approver_are_in_the_form_and_beside_their_fields(nova, liaison, approver, browse):
+    made = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    write_comment(request=made, path="stages.1.jobs", text="Fewer and longer jobs.", by=approver, at=AT)
+    reason = "Good plan, but:\nDeadline: we have no room before March\nStage 1 memory: measure it first"
+    browse(approver).post(f"/requests/{made.key}/request-changes/", {"reason": reason, "version": made.version})
+    page = browse(liaison).get(edit(made))
+    html = page.content.decode()
+    assert "Good plan, but:" in html
+    assert html.count("Fewer and longer jobs.") == 2
+    assert page.context["main"].fields["deadline"].advice == ["opg-one: we have no room before March"]
+    assert page.context["stages"][0].fields["memory_bytes"].advice == ["opg-one: measure it first"]
+    assert "opg-one: measure it first" in html
+
+
+@pytest.mark.parametrize(
+    ("verb", "label"), [("reject", "Reason"), ("request-changes", "Reason"), ("approve", "Reason (optional)")]
+)
+def test_missing_reason_leaves_the_label_as_it_was(verb, label, nova, liaison, approver, browse):
+    made = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    client, address = browse(approver), f"/requests/{made.key}/{verb}/"
+    shown = client.get(f"/requests/{made.key}/?do={verb}")
+    refused = client.post(address, {"reason": "", "version": "x"})
+    assert [page.context["form"]["reason"].label for page in (shown, refused)] == [label, label]

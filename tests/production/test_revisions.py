@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import changes
-from apps.production.domain.content.revisions import MAX_REVISIONS, compare, content_at, last_submission
+from apps.production.domain.content.revisions import MAX_REVISIONS, compare, content_at, last_reviewed
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.moves import submit_request
+from apps.production.domain.lifecycle.moves import check_request, submit_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.declaration import general
 from apps.production.models import Request
@@ -70,7 +70,7 @@ def test_page_tells_what_changed_since_submission(nova, liaison, approver, brows
     assert "stage 1 › memory" in page
     assert "<del>4 GB</del>" in page
     assert "<ins>6 GB</ins>" in page
-    found = compare(asked, old=last_submission(asked), new=None)
+    found = compare(asked, old=last_reviewed(asked), new=None)
     assert [change["path"] for change in found.changes] == ["stages.0.memory_bytes"]
 
 
@@ -107,3 +107,20 @@ def test_any_data_is_read_or_told_of(data):
 
     assert all(messages for messages in problems.values())
     assert changes(read, read) == []
+
+
+def test_next_reviewer_sees_what_changed_since_the_last_review(nova, liaison, approver, both, browse):
+    asked = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
+    assert [one["path"] for one in compare(asked, old=last_reviewed(asked), new=None).changes] == []
+    for hours, title in ((1, "First answer"), (2, "Second answer")):
+        at = AT + timedelta(days=1, hours=hours)
+        asked = Request.objects.get(pk=asked.pk)
+        save_draft(request=asked, content=content(title=title), version=asked.version, by=liaison, at=at)
+        if hours == 1:
+            submit_request(request=asked, by=liaison, at=at)
+            check_request(request=asked, at=at)
+    page = browse(approver).get(f"/requests/{asked.key}/changes/").content.decode()
+    assert "<del>ND rock muons, 2026 beam</del>" in page
+    assert "<ins>Second answer</ins>" in page
+    found = browse(approver).get(f"/api/v1/requests/{asked.key}/changes/").json()["changes"]
+    assert [(one["path"], one["new"]) for one in found] == [("title", "Second answer")]

@@ -15,9 +15,10 @@ from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, request_page
 from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.web.forms.moves import PriorityForm, ReasonForm, SuccessorForm
+from apps.production.web.forms.moves import PriorityForm, ReasonForm, ReviewForm, SuccessorForm
 from apps.production.web.lookup import request_or_404
 
 
@@ -32,7 +33,9 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
     """Make one move; problems show beside the form, a conflict as a message on the current request."""
     if verb not in SERVICES:
         raise Http404
-    wanted, form = request_or_404(request.user, key), _form_of(verb)(request.POST)
+    wanted = request_or_404(request.user, key)
+    needed = any(step.reason_needed for step in transitions_from(wanted.state, Verb(verb)))
+    form = _form_of(verb)(request.POST, reason_needed=needed)
     if not form.is_valid():
         return _page(request, wanted, asked=verb, form=form)
     given = dict(form.cleaned_data)
@@ -76,9 +79,9 @@ def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
         return _form_of(step.verb)(initial={"version": wanted.version}, reason_needed=step.reason_needed)
     if page["sets_priority"]:
         level = {"priority": wanted.priority, "priority_class": wanted.priority_class}
-        return PriorityForm(initial={"version": wanted.version, **level}, reason_needed=True)
+        return PriorityForm(initial={"version": wanted.version, **level})
     return None
 
 
 def _form_of(verb: str) -> type[ReasonForm]:
-    return SuccessorForm if verb == Verb.SUPERSEDE else ReasonForm
+    return {Verb.SUPERSEDE.value: SuccessorForm, Verb.REQUEST_CHANGES.value: ReviewForm}.get(verb, ReasonForm)

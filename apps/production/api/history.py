@@ -21,7 +21,7 @@ from apps.production.api.serializers import ChangeReader, RequestWriter
 from apps.production.domain.checks import Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import check_report
-from apps.production.domain.content.revisions import compare, content_at, last_submission, revisions_of
+from apps.production.domain.content.revisions import compare, content_at, last_reviewed, revisions_of
 from apps.production.domain.content.serialization import plain
 from apps.production.domain.content.stages import content_of
 from apps.production.models import RequestRevision
@@ -98,7 +98,7 @@ class HistoryRoutes(RequestRoutes):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("old", int, description="Id of a version. Default: the last submission."),
+            OpenApiParameter("old", int, description="Id of a version. Default: the last that was reviewed."),
             OpenApiParameter("new", int, description="Id of a version. Default: the current request."),
         ],
         responses=ComparisonReader,
@@ -110,7 +110,7 @@ class HistoryRoutes(RequestRoutes):
         wanted = self.get_object()
         kept = {str(revision.pk): revision for revision in revisions_of(wanted)}
         old, new = (self._chosen(kept, name) for name in ("old", "new"))
-        old = old or last_submission(wanted) or next(reversed(kept.values()), None)
+        old = old or last_reviewed(wanted)
         if old is None:
             raise NotFound
         return Response(ComparisonReader(compare(wanted, old=old, new=new)).data)

@@ -5,16 +5,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.accounts.models import Principal
+from apps.core.domain.events import events_of
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.types.versions import workflow_of
+from apps.production.enums import EDITABLE, Verb
+from apps.production.events import kind_of_move
 from apps.production.models import Request, RequestRevision
 
 #: The newest saves, and the newest submissions, kept for each request.
 MAX_REVISIONS = 30
 #: Consecutive saves of one user within this time are one revision.
 MERGE_WINDOW = timedelta(minutes=10)
+#: Events of those who have read the content.
+_REVIEWS = [
+    "request.sign",
+    *(kind_of_move(verb) for verb in (Verb.APPROVE, Verb.REQUEST_CHANGES, Verb.RETURN, Verb.REJECT)),
+]
 
 
 def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: bool = False) -> RequestRevision:
@@ -58,8 +66,18 @@ def content_at(request: Request, revision: RequestRevision) -> RequestContent:
     return read_plain(revision.content, workflow_of(request.workflow))[0]
 
 
-def last_submission(request: Request) -> RequestRevision | None:
-    return request.revisions.filter(is_submitted=True).order_by("-id").first()
+def last_reviewed(request: Request) -> RequestRevision | None:
+    """Return the version that the current one is compared with: the last that was reviewed before it was submitted.
+
+    Without a review it is the submission before; without a second submission the only one, or the oldest version.
+    """
+    submitted = list(request.revisions.filter(is_submitted=True).defer("content").order_by("-id"))
+    if not submitted:
+        return request.revisions.order_by("id").first()
+    if request.state in EDITABLE or len(submitted) == 1:
+        return submitted[0]
+    review = events_of(request).filter(kind__in=_REVIEWS, at__lte=submitted[0].at).last()
+    return next((one for one in submitted[1:] if review and one.at <= review.at), submitted[1])
 
 
 def revisions_of(request: Request) -> list[RequestRevision]:

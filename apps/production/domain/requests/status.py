@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import User
+from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.enums import Actor, RequestState
+from apps.production.domain.discussion import fields_of
+from apps.production.enums import Actor, RequestState, Verb
+from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.statusboard.domain.board import Row, board
 
@@ -94,6 +97,23 @@ _WORDS = {
     RequestState.COMPLETING: ("Jobs finished.", "Data quality review is next."),
     RequestState.DATA_QUALITY: ("In data quality review.", "It is done once every check passes or is waived."),
 }
+
+
+def last_return(request: Request) -> Event | None:
+    """Return the event that last returned the request to its requester, with the reason."""
+    kinds = [kind_of_move(Verb.REQUEST_CHANGES), kind_of_move(Verb.RETURN)]
+    return events_of(request).filter(kind__in=kinds).last()
+
+
+def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
+    """Return path and words of each line such as `Deadline: too late`, `Stage 2 memory: …` or `stages.1.jobs: …`."""
+    names: dict[str, str] = {}
+    for path, label in fields_of(request):
+        stage, _, title = label.rpartition(" › ")
+        names |= {path: path, " ".join([*stage.split()[:2], title]).lower(): path}
+    lines = [line.partition(": ") for line in text.splitlines()]
+    found = [(names.get(head.strip().lower(), ""), words.strip()) for head, _, words in lines]
+    return [(path, words) for path, words in found if path and words]
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,13 @@ from django import forms
 from apps.core.domain.quantities import parse_count
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import SplitUnit
+from apps.production.web.forms.moves import ReasonForm
 
-_REASON = "Shown in the activity of the request."
 
-
-class SplitForm(forms.Form):
+class SplitForm(ReasonForm):
     by = forms.ChoiceField(label="Split by")
     size = forms.CharField(label="Size of a part", help_text="Examples: 500, 2 M. The last part gets the remainder.")
-    reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
-    version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+    field_order = ("by", "size", "reason")
 
     def __init__(self, *args: Any, ways: dict[SplitUnit, int], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -38,14 +36,15 @@ class _Keys(forms.MultipleChoiceField):
         return True
 
 
-class CombineForm(forms.Form):
+class CombineForm(ReasonForm):
     """The other requests, ticked in the list or typed, and the reason."""
 
+    version = None  # type: ignore[assignment]  # each request has its own
     chosen = _Keys(required=False)
     others = forms.CharField(
         required=False, max_length=2_000, label="Other requests, by key", help_text="Example: NOVA-0219, NOVA-0223."
     )
-    reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text=_REASON)
+    field_order = ("chosen", "others", "reason")
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}

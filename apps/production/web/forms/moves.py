@@ -11,13 +11,23 @@ from apps.production.models import MAX_PRIORITY, MIN_PRIORITY
 class ReasonForm(forms.Form):
     """The reason of a move, and the version of the request the user has seen."""
 
+    hint = "Shown in the activity of the request."
     reason = forms.CharField(required=False, strip=True, widget=forms.Textarea(attrs={"rows": 3}))
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, reason_needed: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, reason_needed: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["reason"].label = "Reason" if reason_needed else "Reason (optional)"
-        self.fields["reason"].help_text = "Shown in the activity of the request."
+        self.fields["reason"].help_text = self.hint
+
+
+class ReviewForm(ReasonForm):
+    """The changes that are requested."""
+
+    hint = (
+        "Shown in the form of the request. A line that begins with a field is shown beside it: "
+        "“Deadline: …”, “Stage 2 memory: …”."
+    )
 
 
 class SuccessorForm(ReasonForm):

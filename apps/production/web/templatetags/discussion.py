@@ -33,6 +33,6 @@ def _shown(context: Any, threads: list[Any]) -> str:
         return ""
     opened = [thread for thread in threads if thread.is_open]
     first, page = (opened or threads)[0].first, context["object"].get_absolute_url()
-    shown = {"page": page, "open": len(opened), "count": len(threads), "first": first}
+    shown = {"page": page, "open": opened, "count": len(threads), "first": first}
     found: str = context.template.engine.get_template("production/_field_talk.html").render(context.new(shown))
     return found

@@ -27,6 +27,7 @@ from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.lineage.clones import fit, taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
+from apps.production.domain.requests.status import last_return, notes_on_fields
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
@@ -125,8 +126,14 @@ class FormPage:
         forms, wanted = self.forms, self.wanted
         if focus is not None:
             forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
+        threads = threads_of(wanted) if wanted else []
+        returned = last_return(wanted) if wanted and wanted.state == RequestState.CHANGES_REQUESTED else None
+        for path, words in notes_on_fields(wanted, returned.reason) if wanted and returned else ():
+            forms.add_advice(path, f"{returned.actor}: {words}")
         context = {
             "object": wanted,
+            "returned": returned,
+            "talk": [(*forms.place_of(one.first.field), one) for one in threads if one.is_open],
             "main": forms.main,
             "stages": forms.stages.forms,
             "workflow": forms.workflow,
@@ -138,7 +145,7 @@ class FormPage:
             "max_stages": MAX_STAGES,
             **panel_context(forms, found),
             "taken": taken_names(wanted) if wanted else [],
-            "threads": threads_of(wanted) if wanted else [],
+            "threads": threads,
         }
         return render(self.request, "production/request_form.html", context, status=status)
 

@@ -17,6 +17,7 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.lineage import links
 from apps.production.domain.lineage.combination import MAX_COMBINED
 from apps.production.domain.lineage.splits import SplitUnit, refusal_to_split, split_counts
+from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.production.web.forms.lineage import CombineForm, SplitForm
 from apps.production.web.lookup import request_or_404
@@ -28,7 +29,7 @@ def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = _wanted(request, key)
     content = content_of(wanted)
     known, refusal = split_counts(content), links.refusal_to_rearrange(wanted) or refusal_to_split(content)
-    form = SplitForm(request.POST or None, ways=known)
+    form = SplitForm(request.POST or None, ways=known, reason_needed=wanted.state != RequestState.DRAFT)
     context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
     if request.method != "POST" or refusal or not form.is_valid():
         return _form_page(request, "production/split.html", context)

@@ -6,7 +6,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
-from apps.production.domain.content.revisions import compare, last_submission, revisions_of
+from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
 from apps.production.filters import RequestFilter
 from apps.production.models import Request, RequestRevision
 from apps.production.web.forms.request import writable_experiments
@@ -29,10 +29,10 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Compare version `?old=` (default: last submission, else oldest) with `?new=` (default: current)."""
+    """Compare version `?old=` (default: the last reviewed) with `?new=` (default: current)."""
     wanted = request_or_404(request.user, key)
     kept = revisions_of(wanted)
-    old = _chosen(kept, request.GET.get("old", "")) or last_submission(wanted) or (kept[-1] if kept else None)
+    old = _chosen(kept, request.GET.get("old", "")) or last_reviewed(wanted)
     new = _chosen(kept, request.GET.get("new", ""))
     context = {
         "object": wanted,
