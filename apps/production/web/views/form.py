@@ -128,8 +128,9 @@ class FormPage:
             forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
         threads = threads_of(wanted) if wanted else []
         returned = last_return(wanted) if wanted and wanted.state == RequestState.CHANGES_REQUESTED else None
-        for path, words in notes_on_fields(wanted, returned.reason) if wanted and returned else ():
-            forms.add_advice(path, f"{returned.actor}: {words}")
+        if wanted and returned:
+            for path, words in notes_on_fields(wanted, returned.reason):
+                forms.add_advice(path, f"{returned.actor}: {words}")
         context = {
             "object": wanted,
             "returned": returned,
