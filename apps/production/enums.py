@@ -49,6 +49,15 @@ SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
 BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
 
+class AttentionKind(models.TextChoices):
+    """Why a request needs attention, most urgent first."""
+
+    STUCK = "stuck", "stuck"
+    TEST_FAILED = "test_failed", "test failed"
+    IDLE = "idle", "idle"
+    LATE = "late", "late"
+
+
 class LinkKind(models.TextChoices):
     """How a request was made from an earlier one; the label describes the earlier request."""
 

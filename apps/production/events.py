@@ -2,7 +2,7 @@
 
 from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
 from apps.core.enums import Audience, Group
-from apps.production.enums import Verb
+from apps.production.enums import AttentionKind, Verb
 
 #: Target of the events of a hold over more than one request; those of a stage are the request's.
 _HOLD = "production.hold"
@@ -78,6 +78,32 @@ declare(
         _PROGRESS,
     ),
     EventKind("stage.located", "marked the output of {name} as located", "has a stage with its output located"),
+)
+
+# What needs attention, and that it no longer does; those who can act are named.
+declare(
+    *(
+        EventKind(
+            f"request.{kind.value}",
+            f"marked the request as “{kind.label}”",
+            words,
+            {**_TROUBLE, Audience.MENTIONED: Group.TURN},
+            mentions="people",
+        )
+        for kind, words in (
+            (AttentionKind.STUCK, "is stuck"),
+            (AttentionKind.TEST_FAILED, "has a failed test"),
+            (AttentionKind.IDLE, "is idle"),
+            (AttentionKind.LATE, "is late"),
+        )
+    ),
+    EventKind(
+        "request.recovered",
+        "removed the mark “{kind}”",
+        "has recovered",
+        {**_PROGRESS, Audience.MENTIONED: Group.PROGRESS},
+        mentions="people",
+    ),
 )
 
 # Its discussion.

@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from apps.core.web.query import AnyOf
 from apps.production.domain.approvals.inbox import waiting_for
-from apps.production.enums import RequestState
-from apps.production.models import Request, Stage
+from apps.production.enums import AttentionKind, RequestState
+from apps.production.models import Attention, Request, Stage
 from apps.production.permissions import visible_experiments
 
 
@@ -21,6 +21,12 @@ class RequestFilter(AnyOf):
         queryset=lambda request: visible_experiments(getattr(request, "user", None)),
         to_field_name="key",
         empty_label="all",
+    )
+    attention = filters.ChoiceFilter(
+        method="by_attention",
+        label="Needs attention",
+        empty_label="any",
+        choices=[("yes", "for any reason"), *AttentionKind.choices],
     )
     mine = filters.ChoiceFilter(
         method="by_person",
@@ -36,6 +42,10 @@ class RequestFilter(AnyOf):
     def by_text(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         writing = Stage.objects.filter(output_dataset__icontains=value).order_by().values("request")
         return requests.filter(Q(key__icontains=value) | Q(title__icontains=value) | Q(pk__in=writing))
+
+    def by_attention(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
+        rows = Attention.objects.all() if value == "yes" else Attention.objects.filter(kind=value)
+        return requests.filter(pk__in=rows.order_by().values("request"))
 
     def by_person(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         user = self.request.user

@@ -4,23 +4,37 @@ from django.utils import timezone
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
+from apps.production.enums import Verb
+from apps.production.events import kind_of_move
 from apps.production.models import Request
+from apps.progress.domain.attention import note_attention
+from apps.progress.domain.forecast import keep_forecasts, note_starts
 from apps.progress.domain.production_report import freeze_report
 from apps.progress.domain.stage_history import count_request
-from apps.progress.domain.stuck import note_stuck
+
+#: Moves of requests that are not approved yet.
+_BEFORE_APPROVAL = {Verb.CHECK, Verb.PASS, Verb.RETURN, Verb.APPROVE, Verb.REQUEST_CHANGES}
 
 
 @subscribe(
-    "progress.note_stuck",
+    "progress.note_attention",
     "submission.failed",
     "submission.planned",
     "submission.planned_again",
+    "submission.ended",
+    "request.edited",
+    "request.priority_set",
     "request.stage_accepted",
     "request.stage_not_accepted",
+    *(kind_of_move(verb) for verb in Verb if verb not in _BEFORE_APPROVAL),
 )
-def on_decision_about_jobs(event: Event) -> None:
-    """Update the inbox at once after a decision about failed jobs."""
-    note_stuck(at=timezone.now(), request=int(event.target_id))
+def on_progress(event: Event) -> None:
+    """Update forecast and attention at once after a move, and after a decision about failed jobs."""
+    now, pk = timezone.now(), int(event.target_id)
+    if event.kind == kind_of_move(Verb.QUEUE):
+        note_starts(at=now)
+    keep_forecasts(at=now, request=pk)
+    note_attention(at=now, request=pk)
 
 
 @subscribe("progress.recount_stages", "cluster.removed")

@@ -1,16 +1,18 @@
-"""Celery tasks: moving requests as their jobs progress, and counting jobs for estimates and shares."""
+"""Celery tasks: moving requests as their jobs progress, forecasts and attention, counts for estimates and shares."""
 
 from celery import shared_task
 from django.utils import timezone
 
 from apps.core.tasks import task_of
-from apps.progress.domain import share_use, stage_history, stuck, transitions
+from apps.progress.domain import attention, forecast, share_use, stage_history, transitions
 
 task_of(stage_history.count_changed)
 task_of(share_use.count_share_use)
+task_of(forecast.keep_forecasts)
 
 
 @shared_task
 def follow_requests() -> None:
     transitions.follow_requests(at=timezone.now())
-    stuck.note_stuck(at=timezone.now())
+    forecast.note_starts(at=timezone.now())
+    attention.note_attention(at=timezone.now())

@@ -232,7 +232,7 @@ def test_expected_end_follows_the_pace(alps, made):
 
 def test_progress_keeps_its_query_count(alps, made, django_assert_max_num_queries):
     request = made("running")
-    with django_assert_max_num_queries(16) as few:
+    with django_assert_max_num_queries(17) as few:
         progress_now(request, at=END)
     for number in range(20):
         ran(alps, request, "generation", record(number + 1, submitted_at=SENT, ended_at=END - timedelta(hours=number)))

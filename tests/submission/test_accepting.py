@@ -18,9 +18,9 @@ from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.domain.outputs.counts import mark_located
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage, StageAcceptance
+from apps.progress.domain.attention import note_attention
 from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
-from apps.progress.domain.stuck import note_stuck
 from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.standing import standing_of
 from apps.submission.domain import dispatch
@@ -239,7 +239,7 @@ def test_the_next_stage_waits_until_outputs_are_where_they_must_be(running, send
 
 def test_failed_jobs_wait_in_the_inbox_of_the_opg(running, send, cluster, browse, shifter, liaison, approver):
     def waits(user, minutes=31):
-        note_stuck(at=AT + timedelta(minutes=minutes))
+        note_attention(at=AT + timedelta(minutes=minutes))
         return list(waiting_for(user, AT + timedelta(minutes=minutes)))
 
     send()
@@ -266,7 +266,7 @@ def test_inbox_follows_at_once_what_is_decided_on_failed_jobs(running, send, shi
     send()
     send(failed={0})
     monkeypatch.setattr("django.utils.timezone.now", lambda: later)
-    assert [note_stuck(at=later), note_stuck(at=later)] == [1, 0]
+    assert [note_attention(at=later), note_attention(at=later)] == [1, 0]
     deliver_waiting()
     assert list(waiting_for(shifter, later)) == [running.request]
     retry_failed(request=running.request, position=0, by=shifter, at=later)
@@ -278,7 +278,7 @@ def test_failed_jobs_that_wait_are_reminded_of_once_for_each_wait(running, send,
     """The wait is that of the jobs, not of the request: it began when their array had ended."""
 
     def remind(at):
-        note_stuck(at=at)
+        note_attention(at=at)
         return remind_of_waiting(at=at)
 
     days = timedelta(days=3)

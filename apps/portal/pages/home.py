@@ -21,7 +21,7 @@ from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import HourlyEnds
-from apps.production.domain.approvals.inbox import waiting_for
+from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.holds import wide_holds
 from apps.progress.domain.stage_counts import production_now
 from apps.statusboard.domain.announcements import announcements_for
@@ -71,7 +71,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "holds": wide_holds(user),
         "waste": wasted_hours(user, at=at),
         "as_of": totals_as_of(),
-        "your_turn": waiting_for(user, at).only("key", "title", "state", "deadline")[:10],
+        "your_turn": inbox_items(waiting_for(user, at).prefetch_related("attention")[:10], user, at),
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
         "no_role": not scope_of(user).roles,

@@ -11,7 +11,7 @@ from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import approval_of, slots_of
-from apps.production.domain.checks.report import warnings_at_submission
+from apps.production.domain.checks.report import warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import threads_of
@@ -69,7 +69,9 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
         "totals": totals_of(request),
         "holds": holds_over(request),
         "needs": required_services(request, at),
-        "submission_warnings": warnings_at_submission(events),
+        "submission_warnings": warnings_now(request, written, at=at)
+        if request.state == RequestState.AWAITING_APPROVAL
+        else warnings_at_submission(events),
         "begun": request.state in IN_PRODUCTION and not is_in_line(request),
         "estimate": None if request.state in CLOSED else estimate_for(written, request.experiment, at, begins=start),
         "line": line,

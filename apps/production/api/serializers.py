@@ -20,7 +20,7 @@ from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.enums import RequestedPriority
-from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request, Stage
+from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Attention, Request, Stage
 from apps.production.permissions import visible_experiments
 
 
@@ -38,6 +38,15 @@ class StageReader(serializers.ModelSerializer[Stage]):
         return {**shown, "services": [service.slug for service in stage.services.all()]}
 
 
+class AttentionReader(serializers.ModelSerializer[Attention]):
+    """Why a request needs attention, since when and in words."""
+
+    class Meta:
+        model = Attention
+        fields = ["kind", "since", "words"]
+        read_only_fields = fields
+
+
 class RequestRow(serializers.ModelSerializer[Request]):
     """A request as lists tell it; its own address has what it is for, its arguments and its stages too."""
 
@@ -52,6 +61,7 @@ class RequestRow(serializers.ModelSerializer[Request]):
     priority_class = serializers.ChoiceField(
         choices=RequestedPriority.choices, read_only=True, allow_blank=True, help_text="Empty until the OPG sets it."
     )
+    attention = AttentionReader(many=True, read_only=True)
     rank = serializers.SerializerMethodField(help_text="Rank in the queue, 1 is next; null outside the queue.")
 
     class Meta:
@@ -70,6 +80,10 @@ class RequestRow(serializers.ModelSerializer[Request]):
             "priority_class",
             "priority",
             "rank",
+            "attention",
+            "expected_start",
+            "expected_end",
+            "forecast_basis",
             "version",
             "created_at",
             "created_by",

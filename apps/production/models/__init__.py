@@ -17,6 +17,7 @@ from apps.production.models.queue import DEFAULT_WEIGHT, MAX_WEIGHT, ExperimentS
 from apps.production.models.requests import (
     MAX_PRIORITY,
     MIN_PRIORITY,
+    Attention,
     FormKey,
     Request,
     RequestCounter,

@@ -36,6 +36,7 @@ class QueueEntry(models.Model):
     core_seconds = models.FloatField(null=True, blank=True, help_text="Estimated size; empty: unknown.")
     days = models.FloatField(null=True, blank=True, help_text="Estimated duration; empty: unknown.")
     size_basis = models.CharField(max_length=200, blank=True)
+    starts_on = models.CharField(max_length=64, blank=True, help_text="The cluster that starts it now.")
     sized_at = models.DateTimeField()
     sized_version = models.PositiveIntegerField(help_text="Version of the request when its size was estimated.")
 

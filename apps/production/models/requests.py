@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from apps.accounts.models import ExperimentQuerySet, M
-from apps.production.enums import CLOSED, SIGNED, RequestedPriority, RequestState
+from apps.production.enums import CLOSED, SIGNED, AttentionKind, RequestedPriority, RequestState
 from apps.production.models.types import WorkflowVersion
 
 _S = RequestState
@@ -88,9 +88,9 @@ class Request(models.Model):
     work_began_at = models.DateTimeField(
         null=True, blank=True, help_text="When jobs of it were first submitted, seen or reported, tests included."
     )
-    jobs_wait_since = models.DateTimeField(
-        null=True, blank=True, help_text="Since when failed or rejected jobs of it need attention."
-    )
+    expected_start = models.DateField(null=True, blank=True, help_text="Empty: unknown, or it has started.")
+    expected_end = models.DateField(null=True, blank=True, help_text="When its last job is expected to finish.")
+    forecast_basis = models.TextField(blank=True, help_text="What the forecast is based on, or why it is unknown.")
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
@@ -153,6 +153,27 @@ class Request(models.Model):
     def level(self) -> str:
         """Priority class and number in words, such as `high 7`; empty if neither is set."""
         return " ".join(str(part) for part in (self.priority_class, self.priority) if part)
+
+
+class Attention(models.Model):
+    """Why a request needs attention, since when and in words; kept by `progress.domain.attention`."""
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="attention")
+    kind = models.CharField(max_length=16, choices=AttentionKind)
+    since = models.DateTimeField()
+    words = models.CharField(max_length=300)
+
+    class Meta:
+        verbose_name_plural = "attention"
+        ordering = ["-kind"]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "kind"], name="attention_once"),
+            models.CheckConstraint(condition=Q(kind__in=AttentionKind.values), name="attention_kind"),
+        ]
+        indexes = [models.Index(fields=["kind"], name="attention_of_kind")]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.words}"
 
 
 class Stage(models.Model):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, prefetch_related_objects
 
 from apps.accounts.models import User
 from apps.jobs.domain.totals import Sums, stage_sums
@@ -56,6 +56,7 @@ def production_now(user: User) -> list[StageProgress]:
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
     requests = list(started.only(*named)[:MOST_REQUESTS])
     requests += startable().filter(pk__in=visible).only(*named)[: MOST_REQUESTS - len(requests)]
+    prefetch_related_objects(requests, "attention")
     stages = Stage.objects.only("request", "position", "name", "jobs")
     return [row for rows in progress_of_many(requests, stages).values() for row in rows]
 

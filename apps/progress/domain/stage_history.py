@@ -9,6 +9,7 @@ from django.db.models import Max, Q, Sum
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import QUANTILES
+from apps.production.domain.queue.rescoring import forget_sizes
 from apps.production.models import Request, Stage, StageHistory
 
 #: Only requests with jobs finished in this period are checked; older ones no longer change.
@@ -77,6 +78,7 @@ def count_request(*, request: Request) -> None:
     rows = [_history(request, row, stages.get(row["name"])) for row in _count(request)]
     StageHistory.objects.filter(request=request).delete()
     StageHistory.objects.bulk_create(rows)
+    forget_sizes(experiment_id=request.experiment_id)
 
 
 def _count(request: Request) -> list[dict[str, Any]]:

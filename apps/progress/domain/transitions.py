@@ -56,7 +56,7 @@ def complete_ended(*, at: datetime) -> list[Request]:
     accepted = acceptances_of(running)
     busy = set(QueueCount.objects.filter(request__in=running).values_list("request_id", flat=True))
     waited_for = busy | sent_here([request.pk for request in running])
-    knows = _all_queues_are_known(at)
+    knows = all_queues_are_known(at)
     moved = []
     for request in running:
         rows = [row for row in progress[request.pk] if row.asked]
@@ -87,7 +87,7 @@ def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
     return settled and quiet and row.ended >= row.wanted
 
 
-def _all_queues_are_known(at: datetime) -> bool:
+def all_queues_are_known(at: datetime) -> bool:
     """Whether the queue and the jobs of every collected cluster were read recently, and the totals are as fresh."""
     as_of = totals_as_of()
     unknown = Collection.objects.filter(cluster__collects=True).exclude(

@@ -38,15 +38,15 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
     `SchedulerError` for invalid options.
     """
     options = options_of(cluster)
-    if not cluster.submits or not options.automatic or not has_room(cluster=cluster, at=at):
-        return None
-    now = outlook(at)
-    for request in _candidates(cluster, options):
-        if obstacle(request, cluster, now):
-            continue
-        if _begin(request, cluster, options, at):
-            return request
-    return None
+    return next((request for request in able_now(cluster, at) if _begin(request, cluster, options, at)), None)
+
+
+def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
+    """Yield the requests that can start on a cluster now, in the order of the queue; none without room."""
+    options = options_of(cluster)
+    if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
+        now = outlook(at)
+        yield from (request for request in _candidates(cluster, options) if not obstacle(request, cluster, now))
 
 
 def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:

@@ -19,36 +19,37 @@ from apps.production.domain.approvals.requirements import (
     signer_at,
     slots_of,
 )
-from apps.production.enums import RequestState
-from apps.production.models import Request, RequestQuerySet, Signature
+from apps.production.enums import AttentionKind, RequestState
+from apps.production.models import Attention, Request, RequestQuerySet, Signature
 
 _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
-#: The roles responsible for the next step, by state. Drafts belong to their authors; required groups sign.
-RESPONSIBLE: Mapping[RequestState, tuple[Role, ...]] = {
+#: The roles responsible for the next step, by state and by what needs attention, most urgent first. Drafts belong to
+#: their authors; required groups sign.
+RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
+    AttentionKind.STUCK: _OPG,
+    AttentionKind.TEST_FAILED: _OPG,
     RequestState.DRAFT: _LIAISONS,
     RequestState.CHANGES_REQUESTED: _LIAISONS,
     RequestState.ON_HOLD: _OPG,
     RequestState.DATA_QUALITY: _OPG,
-    RequestState.RUNNING: _OPG,
+    AttentionKind.IDLE: _OPG,
+    AttentionKind.LATE: (Role.APPROVER, Role.LIAISON),
 }
-NEXT_STEPS = {
+NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
+    AttentionKind.STUCK: "Retry its failed jobs or continue without them",
+    AttentionKind.TEST_FAILED: "Fix the cause and start it again, or cancel it",
+    AttentionKind.IDLE: "Find out why nothing happens, and submit jobs or move it on",
+    AttentionKind.LATE: "Raise its priority or postpone the deadline",
     RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
     RequestState.CHANGES_REQUESTED: "Make the changes and submit again",
     RequestState.DRAFT: "Finish the draft and submit it",
     RequestState.ON_HOLD: "Release or cancel it",
-    RequestState.RUNNING: "Retry its failed jobs or continue without them",
     RequestState.DATA_QUALITY: "Review its data quality and close it",
 }
 
 
-def waiting_in(state: RequestState) -> Q:
-    """Filter requests in a state that need someone; a running request only if its jobs need attention."""
-    waits = Q(state=state)
-    return waits & Q(jobs_wait_since__isnull=False) if state == RequestState.RUNNING else waits
-
-
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
-    """Return the requests that wait for this user: to sign, change, complete, release or close.
+    """Return the requests that wait for this user: to sign, change, complete, release or close, or with attention.
 
     With `at`, delegations in force at that time count.
     """
@@ -56,21 +57,59 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
     if not scope.roles:
         return Request.objects.none()
     found = Q(pk__in=signable(user, at))
-    for state, roles in RESPONSIBLE.items():
-        experiments = {experiment for role, experiment in scope.roles if role in roles}
-        if experiments:
-            found |= waiting_in(state) & (Q() if None in experiments else Q(experiment__in=experiments))
+    for experiments, waits in _responsibilities(scope.roles).items():
+        states = [wait for wait in waits if wait in RequestState]
+        kinds = Attention.objects.filter(kind__in=[wait for wait in waits if wait in AttentionKind])
+        here = Q() if None in experiments else Q(experiment__in=experiments)
+        found |= here & (Q(state__in=states) | Q(pk__in=kinds.values("request")))
     others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
     return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
 
 
-def users_awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]:
+def _responsibilities(roles: Iterable[tuple[str, int | None]]) -> dict[frozenset[int | None], list[str]]:
+    """Return what waits for a user with these roles, by the experiments for which it does; None is all of them."""
+    found: dict[frozenset[int | None], list[str]] = {}
+    for wait, who in RESPONSIBLE.items():
+        if experiments := frozenset(experiment for role, experiment in roles if role in who):
+            found.setdefault(experiments, []).append(wait)
+    return found
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait of a request: in a state, or for attention of some kind; since when and why."""
+
+    of: RequestState | AttentionKind
+    since: datetime
+    why: str
+
+
+def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
+    """Return the waits of each request by primary key, most urgent first, in two queries."""
+    requests = list(requests)
+    found: dict[int, list[Wait]] = {request.pk: [] for request in requests}
+    arrived = arrivals(requests)
+    for request in requests:
+        event, since = arrived.get(request.pk), request.submitted_at or request.created_at
+        why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
+        found[request.pk].append(Wait(RequestState(request.state), event.at if event else since, why))
+    for row in Attention.objects.filter(request__in=requests):
+        kind = AttentionKind(row.kind)
+        found[row.request_id].append(Wait(kind, row.since, f"{kind.label.capitalize()}: {row.words}"))
+    order = [RequestState.AWAITING_APPROVAL, *RESPONSIBLE]
+    return {
+        pk: sorted((wait for wait in waits if wait.of in order), key=lambda wait: order.index(wait.of))
+        for pk, waits in found.items()
+    }
+
+
+def users_awaited(request: Request, wait: RequestState | AttentionKind, at: datetime) -> tuple[list[str], list[str]]:
     """Return who is responsible for a waiting request: names of groups that must sign, and usernames with delegates.
 
     The request must be waiting and not a draft. Exactly these users have it in their inbox.
     """
-    if request.state != RequestState.AWAITING_APPROVAL:
-        return [], responsible_users(RequestState(request.state), request.experiment_id)
+    if wait != RequestState.AWAITING_APPROVAL:
+        return [], responsible_users(wait, request.experiment_id)
     slots = slots_of(request)
     missing = [slot for slot in slots if slot.signature is None] or slots
     found = possible_signers([slot.group for slot in missing], approval_facts(request), at)
@@ -78,10 +117,10 @@ def users_awaited(request: Request, at: datetime) -> tuple[list[str], list[str]]
     return [slot.group.name for slot in missing if slot.group], sorted(people)
 
 
-def responsible_users(state: RequestState, experiment_id: int | None) -> list[str]:
-    """Return the usernames responsible for a state; without an experiment, only roles for all experiments count."""
+def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | None) -> list[str]:
+    """Return the usernames responsible for a wait; without an experiment, only roles for all experiments count."""
     here = Q(experiment=None) | Q(experiment=experiment_id)
-    held = Membership.objects.filter(here, role__in=RESPONSIBLE[state], user__is_active=True)
+    held = Membership.objects.filter(here, role__in=RESPONSIBLE[wait], user__is_active=True)
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
@@ -134,31 +173,26 @@ class InboxItem:
 
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
     """Return what this user has to do for each request, in the order given."""
-    requests, items = list(requests), []
-    allowed, arrived = signable(user, at, [request.pk for request in requests]), arrivals(requests)
-    waiting = waiting_since(requests, arrived)
+    requests = list(requests)
+    rights, waits = signable(user, at, [request.pk for request in requests]), waits_of(requests)
+    scope = scope_of(user)
+    items = []
     for request in requests:
-        state, event, rights = RequestState(request.state), arrived.get(request.pk), allowed.get(request.pk, [])
-        why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
-        if state == RequestState.AWAITING_APPROVAL:
-            groups = [right.group.name for right in rights if right.group]
-            why = f"Signature of {' and '.join(groups) or 'an approver'} missing"
-        elif state == RequestState.RUNNING:
-            why = "Jobs failed or were rejected, and will not be retried automatically"
-        absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
-        since = waiting.get(request.pk) or request.submitted_at or request.created_at
-        items.append(InboxItem(request, NEXT_STEPS.get(state, "Review it"), why, since, tuple(absent)))
+        held = {role for role, experiment in scope.roles if experiment in (None, request.experiment_id)}
+        mine = [wait for wait in waits[request.pk] if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}]
+        items.append(_item(request, rights.get(request.pk, []), mine or waits[request.pk]))
     return items
 
 
-def waiting_since(requests: Iterable[Request], arrived: Mapping[int, Event]) -> dict[int, datetime]:
-    """Return since when each request waits: since it entered its state, or since its jobs need attention."""
-    running = {
-        request.pk: request.jobs_wait_since
-        for request in requests
-        if request.state == RequestState.RUNNING and request.jobs_wait_since
-    }
-    return {pk: event.at for pk, event in arrived.items()} | running
+def _item(request: Request, rights: list[Right], waits: list[Wait]) -> InboxItem:
+    if not waits:
+        return InboxItem(request, "Review it", "", request.submitted_at or request.created_at)
+    groups = [right.group.name for right in rights if right.group]
+    missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
+    why = [missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why for wait in waits]
+    absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
+    first = waits[0]
+    return InboxItem(request, NEXT_STEPS[first.of], ". ".join(filter(None, why)), first.since, tuple(absent))
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:

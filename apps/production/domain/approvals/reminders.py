@@ -9,11 +9,10 @@ from apps.core.domain.events import publish
 from apps.production.domain.approvals.inbox import (
     NEXT_STEPS,
     RESPONSIBLE,
-    arrivals,
+    Wait,
     responsible_users,
     users_awaited,
-    waiting_in,
-    waiting_since,
+    waits_of,
 )
 from apps.production.domain.approvals.requirements import Rules
 from apps.production.domain.holds import (
@@ -25,41 +24,41 @@ from apps.production.domain.holds import (
     open_holds,
 )
 from apps.production.enums import CLOSED, PORTAL, RequestState
-from apps.production.models import Hold, Reminder, Request
+from apps.production.models import Attention, Hold, Reminder, Request
 
-#: Inbox states with reminders. Drafts have none: only their author waits for them.
-WAITING = (RequestState.AWAITING_APPROVAL, *(state for state in RESPONSIBLE if state != RequestState.DRAFT))
+#: Waits with reminders. Drafts have none: only their author waits for them.
+WAITING = (RequestState.AWAITING_APPROVAL, *(wait for wait in RESPONSIBLE if wait != RequestState.DRAFT))
 
 
 def remind_of_waiting(*, at: datetime) -> int:
-    """Publish a reminder for every request that waits longer than its rules allow; return how many."""
-    found = Q(pk__in=[])
-    for state in WAITING:
-        found |= waiting_in(state)
-    waiting = list(Request.objects.filter(found).select_related("workflow").order_by("pk"))
-    since, rules = waiting_since(waiting, arrivals(waiting)), Rules()
+    """Publish a reminder for every wait of a request that is longer than its rules allow; return how many."""
+    named = Q(state__in=[wait for wait in WAITING if wait in RequestState]) | Q(
+        pk__in=Attention.objects.values("request")
+    )
+    waiting = list(Request.objects.filter(named).select_related("workflow").order_by("pk"))
+    waits, rules = waits_of(waiting), Rules()
     reminded = set(Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since"))
     count = 0
     for request in waiting:
-        moment, days = since.get(request.pk), rules.remind_after(request.experiment_id, request.workflow.type_id)
-        if moment is None or not days or at - moment < timedelta(days=days):
-            continue
-        if (request.pk, request.state, moment) not in reminded:
-            count += remind(request=request, since=moment, days=days, at=at)
+        days = rules.remind_after(request.experiment_id, request.workflow.type_id)
+        for wait in waits[request.pk] if days else ():
+            is_long = wait.of in WAITING and at - wait.since >= timedelta(days=days)
+            if is_long and (request.pk, wait.of, wait.since) not in reminded:
+                count += remind(request=request, wait=wait, days=days, at=at)
     return count
 
 
 @transaction.atomic
-def remind(*, request: Request, since: datetime, days: int, at: datetime) -> bool:
+def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
     """Publish `request.reminder` to those responsible, unless the wait is over or was reminded of before."""
     current = Request.objects.select_for_update(of=("self",)).select_related("workflow").get(pk=request.pk)
     if (current.version, current.state) != (request.version, request.state):
         return False
-    _, made = Reminder.objects.get_or_create(request=current, state=current.state, since=since, defaults={"at": at})
+    _, made = Reminder.objects.get_or_create(request=current, state=wait.of, since=wait.since, defaults={"at": at})
     if made:
-        groups, people = users_awaited(current, at)
-        data = {"groups": groups, "people": people, "state": current.state, "since": since.isoformat(), "days": days}
-        todo = f"{NEXT_STEPS[RequestState(current.state)]}. Waiting since {since:%-d %b %Y}."
+        groups, people = users_awaited(current, wait.of, at)
+        data = {"groups": groups, "people": people, "state": wait.of, "since": wait.since.isoformat(), "days": days}
+        todo = f"{NEXT_STEPS[wait.of]}. Waiting since {wait.since:%-d %b %Y}."
         publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=data)
     return made
 

@@ -21,7 +21,7 @@ from apps.production.domain.checks.base import Contact, Facts, Offer, Other, Ser
 from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
-from apps.production.domain.estimates.past import past_stages, stage_names
+from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
 from apps.production.domain.outputs.datasets import find_datasets, listing_fault
 from apps.production.domain.queue.listing import start_of
 from apps.production.enums import RequestState
@@ -84,7 +84,12 @@ def facts_for(
         changed_at={} if request is None else _changed_at(request),
         completed_at=dict(completed.values_list("name", "last_completed_at")),
         estimate=estimate(
-            content, past=past, datasets=datasets or {}, today=basic.today, begins=start.days if start else None
+            content,
+            past=past,
+            datasets=datasets or {},
+            today=basic.today,
+            begins=start.days if start else None,
+            at_once=past_at_once(experiment),
         ),
     )
 

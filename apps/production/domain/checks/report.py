@@ -15,6 +15,11 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.types.faults import Problems
 from apps.production.models import Request
 
+#: Rules about downtimes to come: what they found at submission says nothing later.
+PASSING = frozenset({"no_downtime", "services_up"})
+#: The most findings that a page shows.
+MOST_SHOWN = 100
+
 log = logging.getLogger(__name__)
 
 
@@ -85,24 +90,34 @@ def check_report(
 
 
 @dataclass(frozen=True)
-class SubmissionWarnings:
-    """The warnings that a request was submitted with: rule, path and message of each, and when."""
+class Warnings:
+    """The warnings of a request: rule, severity, path and message of each; as of now, or those at its submission."""
 
     at: datetime
     warnings: list[dict[str, str]]
     count: int
+    is_current: bool = False
 
     @property
-    def groups(self) -> list[tuple[str, list[str]]]:
-        """Each message once, with the paths of all fields it applies to."""
-        paths: dict[str, list[str]] = {}
+    def groups(self) -> list[tuple[str, str, list[str]]]:
+        """Each message once, with its severity and the paths of all fields it applies to."""
+        paths: dict[tuple[str, str], list[str]] = {}
         for one in self.warnings:
-            paths.setdefault(one["message"], []).append(one["path"])
-        return list(paths.items())
+            paths.setdefault((one["severity"], one["message"]), []).append(one["path"])
+        return [(severity, message, where) for (severity, message), where in paths.items()]
 
 
-def warnings_at_submission(events: Iterable[Event]) -> SubmissionWarnings | None:
+def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> Warnings:
+    """Run the checks again: the approver decides on what holds now."""
+    found = check_report(content, experiment=request.experiment, at=at, request=request).findings
+    rows = [{"rule": f.rule, "severity": f.severity.value, "path": f.path, "message": f.message} for f in found]
+    return Warnings(at, rows[:MOST_SHOWN], len(rows), is_current=True)
+
+
+def warnings_at_submission(events: Iterable[Event]) -> Warnings | None:
+    """Return the warnings that a request was submitted with, without those that were about a time now past."""
     for event in reversed(list(events)):
         if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
-            return SubmissionWarnings(event.at, event.data["checks"], event.data["checks_count"])
+            kept = [one for one in event.data["checks"] if one["rule"] not in PASSING]
+            return Warnings(event.at, kept, event.data["checks_count"] - len(event.data["checks"]) + len(kept))
     return None

@@ -16,7 +16,7 @@ def with_people(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Prefetch the relations that a request list shows."""
     # Few joins: PostgreSQL plans four in 2 ms, but the ten of `with_stages` in 30 ms.
     joined = requests.select_related("experiment", "created_by", "submitted_by", "approved_by")
-    return joined.prefetch_related("closed_by", "workflow__type", "superseded_by")
+    return joined.prefetch_related("closed_by", "workflow__type", "superseded_by", "attention")
 
 
 def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
@@ -24,7 +24,7 @@ def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
     others = ("workflow__type", "superseded_by", "cloned_from")
     stages = Stage.objects.order_by("position").prefetch_related("services")
-    return requests.select_related(*people, *others).prefetch_related(Prefetch("stages", stages))
+    return requests.select_related(*people, *others).prefetch_related(Prefetch("stages", stages), "attention")
 
 
 def content_of(request: Request, *, services: bool = True) -> RequestContent:

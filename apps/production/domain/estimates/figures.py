@@ -61,6 +61,8 @@ class StageEstimate:
     #: The 90th percentiles of past jobs.
     wall_most: float | None = None
     memory_most: float | None = None
+    #: How many jobs run at once, as `days` assumes.
+    at_once: float | None = None
     #: Of all jobs.
     core_seconds: Range | None = None
     days: Range | None = None
@@ -121,22 +123,44 @@ def estimate(
     datasets: Mapping[str, Dataset],
     today: date,
     begins: tuple[date, date, date] | None = None,
+    at_once: Range | None = None,
 ) -> Estimate:
-    """Estimate each stage from past stages, by lower-case name; `datasets` are their outputs."""
-    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets), today, begins)
+    """Estimate each stage from past stages, by lower-case name; `datasets` are their outputs.
+
+    `at_once` is how many jobs of the experiment ran at once, whatever their stage.
+    """
+    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today, begins)
 
 
 def estimate_stages(
-    stages: Iterable[StageContent], *, past: Mapping[str, Sequence[PastStage]], datasets: Mapping[str, Dataset]
+    stages: Iterable[StageContent],
+    *,
+    past: Mapping[str, Sequence[PastStage]],
+    datasets: Mapping[str, Dataset],
+    at_once: Range | None = None,
 ) -> tuple[StageEstimate, ...]:
     return tuple(
-        _stage(stage, position, past.get(stage.name.casefold(), ()), datasets)
+        _stage(stage, position, past.get(stage.name.casefold(), ()), datasets, at_once)
         for position, stage in enumerate(stages, start=1)
     )
 
 
+def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
+    """Return how many jobs ran at once in past stages: their pace times the time of a job."""
+    return _range(
+        _points(
+            [row for row in rows if row.completed],
+            lambda row: [pace * row.completed_wall_seconds / row.completed / DAY for pace in row.per_day],
+        )
+    )
+
+
 def _stage(
-    stage: StageContent, position: int, past: Sequence[PastStage], datasets: Mapping[str, Dataset]
+    stage: StageContent,
+    position: int,
+    past: Sequence[PastStage],
+    datasets: Mapping[str, Dataset],
+    at_once: Range | None,
 ) -> StageEstimate:
     rows, alike = _alike(stage, [row for row in past if row.completed])
     name = stage.name or f"stage {position}"
@@ -145,6 +169,7 @@ def _stage(
         return StageEstimate(name=name, disk_bytes=disk, disk_basis=disk_basis)
     walls = _points(rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds])
     memories = _points(rows, lambda row: row.memory_bytes)
+    days = _days(stage, rows, walls, at_once)
     return StageEstimate(
         name=name,
         past_jobs=sum(row.completed for row in rows),
@@ -157,7 +182,8 @@ def _stage(
         wall_most=quantile(walls, 0.9),
         memory_most=quantile(memories, 0.9),
         core_seconds=_core_seconds(stage, rows),
-        days=_days(stage, rows, walls),
+        at_once=stage.jobs * (quantile(walls, 0.5) or 0) / DAY / days.mid if stage.jobs and days and days.mid else None,
+        days=days,
         disk_bytes=disk,
         disk_basis=disk_basis,
     )
@@ -204,10 +230,18 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
     return None if spread is None else Range(min(spread.low, mean), mean, max(spread.high, mean))
 
 
-def _days(stage: StageContent, rows: Sequence[PastStage], walls: list[tuple[float, float]]) -> Range | None:
-    """Return the days for all jobs at the pace of past jobs, at least the time of one job."""
+def _days(
+    stage: StageContent, rows: Sequence[PastStage], walls: list[tuple[float, float]], at_once: Range | None
+) -> Range | None:
+    """Return the days for all jobs at the pace of past jobs, at least the time of one job.
+
+    A past stage of few jobs was slow for lack of jobs: the pace is at least that of as many jobs `at_once`.
+    """
     paces = _points(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
     pace, least = _range(paces), (quantile(walls, 0.5) or 0) / DAY
+    if pace is not None and at_once is not None and least:
+        shared = at_once.low / least, at_once.mid / least, at_once.high / least
+        pace = Range(*map(max, (pace.low, pace.mid, pace.high), shared))
     if not stage.jobs or pace is None or not pace.low:
         return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))

@@ -3,13 +3,22 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
+from typing import Any
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from apps.accounts.models import Experiment
 from apps.production.domain.content.model import STAGE_FIELDS, RequestContent, StageContent
-from apps.production.domain.estimates.figures import Estimate, PastStage, StageEstimate, estimate, estimate_stages
+from apps.production.domain.estimates.figures import (
+    Estimate,
+    PastStage,
+    Range,
+    StageEstimate,
+    estimate,
+    estimate_stages,
+    jobs_at_once,
+)
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
 
@@ -25,13 +34,15 @@ def estimate_for(
     """Return only the estimate. Its finish counts from the expected start, `begins`, if that is known."""
     past = past_stages(stage_names(content.stages), experiment)
     datasets, _ = find_datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
-    return estimate(content, past=past, datasets=datasets or {}, today=timezone.localdate(at), begins=begins)
+    today, at_once = timezone.localdate(at), past_at_once(experiment)
+    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins, at_once=at_once)
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
-    """Return estimates for stages of one experiment by primary key, in one query; without disk use."""
+    """Return estimates for stages of one experiment by primary key, in two queries; without disk use."""
     contents = [StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages]
-    found = estimate_stages(contents, past=past_stages(stage_names(contents), experiment_id), datasets={})
+    past, at_once = past_stages(stage_names(contents), experiment_id), past_at_once(experiment_id)
+    found = estimate_stages(contents, past=past, datasets={}, at_once=at_once)
     return {stage.pk: one for stage, one in zip(stages, found, strict=True)}
 
 
@@ -40,24 +51,34 @@ def stage_names(stages: Iterable[StageContent]) -> set[str]:
 
 
 def past_stages(names: set[str], experiment: Experiment | int) -> Mapping[str, list[PastStage]]:
-    rows = StageHistory.objects.filter(experiment=experiment, name__in=names).order_by("-last_ended_at")
-    # A join would read the requests of all rows; this reads only those of the rows kept.
-    rows = rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
     found: dict[str, list[PastStage]] = defaultdict(list)
-    for row in rows[:MOST_PAST] if names else ():
-        found[row.name].append(
-            PastStage(
-                request=row.key,
-                release=row.release,
-                configuration=row.configuration,
-                output_dataset=row.output_dataset,
-                events_per_job=row.events_per_job,
-                completed=row.completed,
-                core_seconds=row.core_seconds,
-                completed_wall_seconds=row.completed_wall_seconds,
-                wall_seconds=tuple(row.wall_seconds),
-                memory_bytes=tuple(row.memory_bytes),
-                per_day=tuple(row.per_day),
-            )
-        )
+    for row in _newest(experiment).filter(name__in=names)[:MOST_PAST] if names else ():
+        found[row.name].append(_past(row))
     return found
+
+
+def past_at_once(experiment: Experiment | int) -> Range | None:
+    """Return how many jobs of an experiment ran at once in its newest stages, in one query."""
+    return jobs_at_once([_past(row) for row in _newest(experiment)[:MOST_PAST]])
+
+
+def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
+    rows = StageHistory.objects.filter(experiment=experiment).order_by("-last_ended_at")
+    # A join would read the requests of all rows; this reads only those of the rows kept.
+    return rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
+
+
+def _past(row: Any) -> PastStage:
+    return PastStage(
+        request=row.key,
+        release=row.release,
+        configuration=row.configuration,
+        output_dataset=row.output_dataset,
+        events_per_job=row.events_per_job,
+        completed=row.completed,
+        core_seconds=row.core_seconds,
+        completed_wall_seconds=row.completed_wall_seconds,
+        wall_seconds=tuple(row.wall_seconds),
+        memory_bytes=tuple(row.memory_bytes),
+        per_day=tuple(row.per_day),
+    )

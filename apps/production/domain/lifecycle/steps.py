@@ -67,6 +67,7 @@ def apply_move(
         changes["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:
         changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
+        changes |= {"expected_start": None, "expected_end": None, "forecast_basis": ""}
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)

@@ -30,6 +30,7 @@ class Start:
     likely: date | None = None
     late: date | None = None
     basis: str = ""
+    is_held: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -49,10 +50,16 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
     state.starts_days = max((at - max(since, first or at)) / _DAY, 0.0)
 
 
-def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "") -> Start:
-    """Return the start of a request with this many startable ones ahead of it, at the current pace."""
+def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "", starts_on: str = "") -> Start:
+    """Return the start of a request: today if a cluster `starts_on` which it starts has room for it now.
+
+    Else by the current pace, with this many startable requests ahead of it.
+    """
     if held:
-        return Start(basis=f"Unknown while {held}.")
+        return Start(basis=f"Unknown while {held}.", is_held=True)
+    if starts_on:
+        today = timezone.localdate(at)
+        return Start(today, today, today, f"{starts_on} has room for it and starts it within a minute.")
     starts, days = state.starts, state.starts_days
     if starts < FEWEST_STARTS or days <= 0:
         lately = f"in the last {days:.0f} days" if days >= 1 else "recently"

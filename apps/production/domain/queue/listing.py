@@ -69,8 +69,10 @@ def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -
     for rank, pk in wanted[:size]:
         if request := found.get(pk):
             held = _held_by(request, holds)
-            start = expected_start(ahead=startable[rank - 1], state=state, at=at, held=held)
-            row = _line(request, getattr(request, "queue_entry", None), rank, start, user, at)
+            entry = getattr(request, "queue_entry", None)
+            soon = entry.starts_on if entry else ""
+            start = expected_start(ahead=startable[rank - 1], state=state, at=at, held=held, starts_on=soon)
+            row = _line(request, entry, rank, start, user, at)
             rows.append(row if row.is_held else replace(row, held_with=held))
     more = rows[-1].rank if rows and len(wanted) > size else None
     return QueueLines(rows, len(line), len(seen), len(line) - startable[-1], more, state)
@@ -91,13 +93,25 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
     return None if entry is None else _place(request, entry, at)[1]
 
 
+def starts_in_line(*, at: datetime) -> dict[int, Start]:
+    """Return the expected start of every request in the queue by primary key, in three queries."""
+    state, holds, ahead, found = queue_state(), experiments_on_hold(), 0, {}
+    for request in in_line().select_related("experiment", "queue_entry"):
+        entry, held = getattr(request, "queue_entry", None), _held_by(request, holds)
+        soon = entry.starts_on if entry else ""
+        found[request.pk] = expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=soon)
+        ahead += request.state == RequestState.QUEUED
+    return found
+
+
 def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
     if not (entry.is_queued and is_in_line(request)):
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
     held = _held_by(request, experiments_on_hold())
-    return len(ahead) + 1, expected_start(ahead=startable, state=queue_state(), at=at, held=held)
+    start = expected_start(ahead=startable, state=queue_state(), at=at, held=held, starts_on=entry.starts_on)
+    return len(ahead) + 1, start
 
 
 def queue_state() -> QueueState:

@@ -158,6 +158,13 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
         keep(entry)
 
 
+@transaction.atomic
+def forget_sizes(*, experiment_id: int) -> None:
+    """Have the sizes of an experiment's entries estimated again with the next run: there are other past jobs."""
+    lock_queue()
+    QueueEntry.objects.filter(request__experiment=experiment_id).update(sized_version=0)
+
+
 def facts_of(entry: QueueEntry, shares: Shares) -> Facts:
     """Return what the score of an entry is computed from."""
     request = entry.request

@@ -8,8 +8,9 @@ from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.actors import may
+from apps.production.domain.approvals.inbox import NEXT_STEPS
 from apps.production.domain.discussion import fields_of
-from apps.production.enums import Actor, RequestState, Verb
+from apps.production.enums import Actor, AttentionKind, RequestState, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.statusboard.domain.board import Row, board
@@ -71,7 +72,11 @@ def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign:
     """Return the status for this user; `to_sign` is whether the request waits for their signature."""
     state, experiment = RequestState(request.state), request.experiment
     last = next((event for event in reversed(events) if event.new == state), None)
-    if state == RequestState.DRAFT:
+    first = next(iter(request.attention.all()), None)
+    if first is not None and first.kind != AttentionKind.LATE:
+        kind = AttentionKind(first.kind)
+        words = (f"{kind.label.capitalize()}: {first.words.rstrip('.')}.", f"{NEXT_STEPS[kind]}.")
+    elif state == RequestState.DRAFT:
         is_author = may(user, Actor.LIAISON, request)
         step = "Complete and submit it." if is_author else f"Liaisons of {experiment} are writing it."
         words = ("Not submitted yet.", step)

@@ -50,6 +50,12 @@ _UNITS: dict[str, Callable[[float], str]] = {
 
 
 @register.filter
+def jobs_at_once(jobs: float) -> str:
+    """How many jobs run at once, as a whole number of at least one."""
+    return f"{max(1, round(jobs)):,} job{'' if round(jobs) <= 1 else 's'}"
+
+
+@register.filter
 def span(figure: Range | None, unit: str) -> str:
     """Write the likely value, with the range in brackets: `3.1 TB (2.8 TB to 3.6 TB)`."""
     if figure is None:

@@ -6,20 +6,12 @@ from django import template
 
 from apps.core.domain import quantities
 from apps.core.models import Event
-from apps.production.domain.approvals.inbox import NEXT_STEPS
 from apps.production.domain.checks.rules import declared
-from apps.production.enums import RequestState
 
 register = template.Library()
 
 #: Maximum number of changed fields in a line of the timeline.
 SHOWN_CHANGES = 6
-
-
-@register.filter
-def todo(state: str) -> str:
-    """The next step of a request in this state."""
-    return NEXT_STEPS[RequestState(state)]
 
 
 @register.filter

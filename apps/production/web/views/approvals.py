@@ -61,7 +61,7 @@ def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> Http
 def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     at, user = timezone.now(), request.user
     waiting = waiting_for(user, at)
-    shown = list(waiting.select_related("experiment")[:MAX_SHOWN])
+    shown = list(waiting.select_related("experiment").prefetch_related("attention")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
         "turns": inbox_items(shown, user, at),

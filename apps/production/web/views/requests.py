@@ -15,7 +15,11 @@ from apps.production.web.lookup import request_or_404
 
 @require_safe
 def request_list(request: AuthenticatedRequest) -> HttpResponse:
-    visible = Request.objects.visible_to(request.user).select_related("experiment", "created_by")
+    visible = (
+        Request.objects.visible_to(request.user)
+        .select_related("experiment", "created_by")
+        .prefetch_related("attention")
+    )
     found = RequestFilter(request.GET, queryset=visible, request=request)
     shown = found.qs if found.is_valid() else visible.none()
     context = {

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.core.web.templatetags.look import number, when
+from apps.core.web.templatetags.look import number, state, when
 from apps.progress.domain.stage_counts import StageProgress
 
 register = template.Library()
@@ -30,7 +30,8 @@ def _rows(progress: Iterable[StageProgress]) -> Iterator[str]:
             request = row.request.pk
             name, page = f"{row.request.key} {row.request.title}", row.request.get_absolute_url()
             yield '<tr class="group"><th colspan="5" scope="rowgroup">'
-            yield f'<a href="{escape(page)}">{escape(name)}</a></th></tr>\n'
+            marks = " ".join(str(state(one.kind, one.get_kind_display())) for one in row.request.attention.all())
+            yield f'<a href="{escape(page)}">{escape(name)}</a> {marks}</th></tr>\n'
         sums, wanted = row.sums, "" if row.wanted is None else f" <small>of {number(row.wanted)}</small>"
         completed = _linked(jobs + sums.completed_address, row.completed) if sums.completed else "0"
         failed = _linked(jobs + sums.failed_address, sums.failed) if sums.failed else "0"

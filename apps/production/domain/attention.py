@@ -1,0 +1,64 @@
+"""What needs attention: the stored kinds of each request, kept up by `progress`, with an event for each change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.core.domain.events import publish
+from apps.production.domain.approvals.inbox import NEXT_STEPS, responsible_users
+from apps.production.enums import CLOSED, PORTAL, AttentionKind
+from apps.production.models import Attention, Request
+
+MAX_WORDS = 300
+
+
+@dataclass(frozen=True)
+class Need:
+    """Since when a request needs attention of some kind, and why, in words that follow `Stuck: `."""
+
+    since: datetime
+    words: str
+
+
+Needs = Mapping[AttentionKind, Need]
+
+
+def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
+    """Whether what needs attention differs from what is stored: in its kinds, in words, or since when it is stuck.
+
+    Other kinds keep the time at which they began.
+    """
+    same = stored.keys() == needs.keys() and all(
+        stored[kind].words == need.words[:MAX_WORDS] for kind, need in needs.items()
+    )
+    stuck = AttentionKind.STUCK
+    return not same or (stuck in needs and stored[stuck].since != needs[stuck].since)
+
+
+@transaction.atomic
+def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
+    """Store what needs attention now; publish each kind that is new or over. Return whether anything changed."""
+    current = Request.objects.select_for_update(of=("self",)).select_related("experiment").get(pk=request.pk)
+    rows = {AttentionKind(row.kind): row for row in Attention.objects.filter(request=current)}
+    if not is_news({kind: Need(row.since, row.words) for kind, row in rows.items()}, needs):
+        return False
+    for kind, need in needs.items():
+        row = rows.pop(kind, None) or Attention(request=current, kind=kind, since=need.since)
+        is_new, row.words = row.pk is None, need.words[:MAX_WORDS]
+        row.since = need.since if kind == AttentionKind.STUCK else row.since
+        row.save()
+        if is_new:
+            _publish(f"request.{kind.value}", row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
+    for row in rows.values():
+        row.delete()
+        if current.state not in CLOSED:
+            _publish("request.recovered", row, at, f"It is no longer marked as “{row.get_kind_display()}”.")
+    return True
+
+
+def _publish(event: str, row: Attention, at: datetime, reason: str) -> None:
+    people = responsible_users(AttentionKind(row.kind), row.request.experiment_id)
+    data = {"kind": row.get_kind_display(), "people": people, "since": row.since.isoformat()}
+    publish(kind=event, target=row.request, by=PORTAL, at=at, reason=reason, data=data)

@@ -1,0 +1,269 @@
+"""What stalls says so: in the state line, the inbox, the list, the API, by events and notifications; and recovers."""
+
+from datetime import date, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.clusters.models import Cluster
+from apps.core.domain.events import events_of
+from apps.core.tasks import deliver_waiting
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.models import Collection, QueueCount, QueueReading
+from apps.notifications.models import Notification
+from apps.production.domain.approvals.inbox import inbox_items, waiting_for
+from apps.production.domain.holds import lift_hold, place_hold
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.queue.rescoring import forget_sizes, rescore_all
+from apps.production.enums import Verb
+from apps.production.models import Attention, Request
+from apps.progress.domain.attention import note_attention
+from apps.progress.domain.forecast import keep_forecasts, note_starts
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request, retry_failed
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.trials import judge_tests
+from apps.submission.models import Submission
+from tests.factories.history import history
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def attention(request):
+    return {row.kind: row.words for row in Attention.objects.filter(request=request)}
+
+
+def kinds(request):
+    return [event.kind for event in events_of(request).filter(actor="opsportal")][-1:]
+
+
+@pytest.fixture
+def running(make, cluster, approver):
+    return assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+@pytest.fixture
+def send(running, end_jobs):
+    def sent(failed=()):
+        plan_next(assignment=running, at=AT)
+        array = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=AT), at=AT)
+        end_jobs(array, failed=failed, at=AT)
+        dispatch.refresh_progress(cluster=running.cluster, at=AT)
+        return array
+
+    return sent
+
+
+@pytest.fixture
+def answering(cluster):
+    """Return a function that has the cluster answer at some time that nothing waits or runs."""
+
+    def answer(at):
+        Collection.objects.update_or_create(cluster=cluster, defaults={"last_success_at": at})
+        QueueReading.objects.update_or_create(cluster=cluster, defaults={"at": at, "last_error": ""})
+        recompute_dirty_hours(at=at)
+
+    Cluster.objects.filter(pk=cluster.pk).update(collects=True)
+    return answer
+
+
+def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(running, send, browse, shifter, liaison):
+    request = running.request
+    send()
+    last = send(failed={0})
+    assert note_attention(at=AT) == 0, "there is no verdict yet, so it may be retried automatically"
+    judge(last, {0: "code"}, at=AT)
+    assert [note_attention(at=AT), note_attention(at=AT)] == [1, 0]
+    assert attention(request) == {"stuck": "1 failed job needs a decision"}
+    page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
+    assert "<b>Stuck: 1 failed job needs a decision.</b> Retry its failed jobs or continue without them." in page
+    assert "In production." not in page
+    for url in ("/", "/requests/inbox/", "/requests/?attention=stuck", "/requests/?attention=yes"):
+        found = browse(shifter).get(url).content.decode()
+        assert request.key in found, url
+        assert '<span class="state down">stuck</span>' in found, url
+    assert request.key not in browse(shifter).get("/requests/?attention=late").content.decode()
+    (row,) = browse(liaison).get("/api/v1/requests/?attention=stuck").json()["results"]
+    assert [(one["kind"], one["words"]) for one in row["attention"]] == [("stuck", "1 failed job needs a decision")]
+    deliver_waiting()
+    event = events_of(request).get(kind="request.stuck")
+    told = dict(Notification.objects.filter(event=event).values_list("user__username", "group"))
+    assert (told[shifter.username], told[liaison.username]) == ("turn", "trouble")
+    retry_failed(request=request, position=0, by=shifter, at=AT)
+    deliver_waiting()
+    assert attention(request) == {}
+    assert kinds(request) == ["request.recovered"]
+    assert list(waiting_for(shifter, AT)) == []
+
+
+def test_a_service_failure_is_not_stuck_while_it_may_be_retried(running, send):
+    send()
+    judge(send(failed={0}), {0: "service"}, at=AT)
+    assert note_attention(at=AT + 29 * timedelta(minutes=1)) == 0
+    assert note_attention(at=AT + 31 * timedelta(minutes=1)) == 1
+
+
+def test_refused_tests_are_stuck(make, cluster, approver):
+    request = assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST).request
+    plan_next(assignment=request.assignment, at=AT)
+    Submission.objects.filter(request=request).update(state="failed")
+    note_attention(at=AT)
+    assert attention(request) == {"stuck": "1 refused job needs a decision"}
+
+
+def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(running, browse, liaison, approver):
+    request = running.request
+    Request.objects.filter(pk=request.pk).update(deadline=date(2026, 12, 13), expected_end=date(2027, 1, 17))
+    note_attention(at=AT)
+    assert attention(request) == {"late": "expected to end on 17 Jan 2027, 35 days after its deadline"}
+    page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
+    assert "35 days after its deadline" in page
+    assert '<span class="state degraded">late</span>' in page
+    assert "17 Jan 2027" in browse(liaison).get("/requests/?attention=late").content.decode()
+    assert [item.todo for item in inbox_items([request], liaison, AT)] == [
+        "Raise its priority or postpone the deadline"
+    ]
+    assert request in waiting_for(liaison, AT)
+    assert request in waiting_for(approver, AT)
+    Request.objects.filter(pk=request.pk).update(expected_end=date(2026, 12, 13))
+    note_attention(at=AT)
+    assert "late" in attention(request), "on the edge it stays late"
+    Request.objects.filter(pk=request.pk).update(expected_end=date(2026, 12, 12))
+    note_attention(at=AT)
+    assert attention(request) == {}
+    assert kinds(request) == ["request.recovered"]
+    Request.objects.filter(pk=request.pk).update(expected_end=None)
+    note_attention(at=AT + 30 * DAY)
+    assert attention(request)["late"] == "its deadline 13 Dec 2026 has passed"
+
+
+def test_a_running_request_is_idle_when_nothing_runs_and_jobs_are_missing(running, send, answering, cluster, shifter):
+    request = running.request
+    send()
+    for hours, words in ((5, {}), (7, {"idle": "no job is queued or running, and jobs are missing"})):
+        answering(AT + hours * HOUR)
+        Submission.objects.filter(state="planned").delete()
+        note_attention(at=AT + hours * HOUR)
+        assert attention(request) == words
+    assert request in waiting_for(shifter, AT)
+    note_attention(at=AT + 8 * HOUR)
+    assert "idle" in attention(request), "the cluster no longer answers, so nothing says that it recovered"
+    hold = place_hold(by=shifter, at=AT, reason="Power cut.")
+    note_attention(at=AT + 8 * HOUR)
+    assert attention(request) == {}
+    lift_hold(hold=hold, by=shifter, at=AT)
+    count = {"cluster": cluster, "request": request, "stage": "one", "running": 1, "newest_submitted_at": AT}
+    QueueCount.objects.create(**count)
+    answering(AT + 8 * HOUR)
+    note_attention(at=AT + 8 * HOUR)
+    assert attention(request) == {}
+
+
+def test_an_approved_request_that_no_cluster_starts_is_idle_after_a_day(make, cluster, browse, liaison):
+    request = make("queued")
+    options = {**cluster.submission}
+    Cluster.objects.filter(pk=cluster.pk).update(submission={**options, "automatic": False})
+    note_attention(at=AT + DAY / 2)
+    assert attention(request) == {}
+    note_attention(at=AT + 2 * DAY)
+    assert attention(request) == {"idle": "approved, nothing submitted. No cluster starts it automatically."}
+    page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
+    assert "Idle: approved, nothing submitted." in page
+    Cluster.objects.filter(pk=cluster.pk).update(submission=options)
+    note_attention(at=AT + 2 * DAY)
+    assert attention(request) == {}, "it waits for its turn"
+
+
+def test_outputs_that_are_not_located_are_idle_after_a_day(make):
+    request = make("completing")
+    note_attention(at=AT + 2 * DAY)
+    assert attention(request) == {"idle": "its jobs have finished, but not all outputs are located"}
+
+
+def test_a_failed_test_says_so_until_it_is_started_again(make, cluster, approver, end_jobs, browse, shifter):
+    request = assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST).request
+    plan_next(assignment=request.assignment, at=AT)
+    test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
+    end_jobs(test, failed={0}, at=AT)
+    dispatch.refresh_progress(cluster=cluster, at=AT)
+    judge(test, {0: "code"}, at=AT)
+    assert judge_tests(cluster=cluster, at=AT)
+    note_attention(at=AT)
+    assert attention(request)["test_failed"].startswith("The test of one failed, code problem")
+    page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
+    assert "<b>Test failed: The test of one failed, code problem" in page
+    request = Request.objects.get(pk=request.pk)
+    SERVICES[Verb.RELEASE](request=request, by=approver, at=AT)
+    deliver_waiting()
+    assert attention(request) == {}
+    SERVICES[Verb.FAIL_TEST](request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="Wrong geometry.")
+    deliver_waiting()
+    assert attention(request) == {"test_failed": "Wrong geometry."}
+
+
+def test_closing_ends_it_without_a_word(running, approver):
+    request = running.request
+    Request.objects.filter(pk=request.pk).update(deadline=date(2026, 12, 13), expected_end=date(2027, 1, 17))
+    note_attention(at=AT)
+    SERVICES[Verb.CANCEL](request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="No longer needed.")
+    deliver_waiting()
+    assert attention(request) == {}
+    assert not events_of(request).filter(kind="request.recovered").exists()
+    assert Request.objects.get(pk=request.pk).expected_end is None
+
+
+def test_forecast_is_the_same_in_list_api_priority_and_estimate(make, browse, liaison):
+    """A request without known start ends as if it started today; one that a cluster can take starts today."""
+    made = make("queued")
+    for name in ("one", "two"):
+        history(made, name=name, configuration=f"{name}.fcl", per_day=[1.0] * 5, completed_wall_seconds=100 * 9000.0)
+    forget_sizes(experiment_id=made.experiment_id)  # as counting the jobs of an experiment does
+    rescore_all(at=AT)
+    keep_forecasts(at=AT)
+    row = browse(liaison).get(f"/api/v1/requests/{made.key}/").json()
+    days = Request.objects.get(pk=made.pk).queue_entry.days
+    assert days == 12.0, "two stages of six jobs, one job a day"
+    assert (row["expected_start"], row["expected_end"]) == (None, "2026-12-02")
+    assert row["forecast_basis"].endswith("As if it started today.")
+    page = browse(liaison).get(f"/requests/{made.key}/").content.decode()
+    assert "2 Dec 2026" in page
+    assert "It takes 12 days" in page
+    assert "2 Dec 2026" in browse(liaison).get("/requests/").content.decode()
+
+
+def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse, liaison):
+    made = make("queued")
+    rescore_all(at=AT)
+    note_starts(at=AT)
+    page = browse(liaison).get(f"/requests/{made.key}/").content.decode()
+    assert "farm has room for it and starts it within a minute." in page
+    Cluster.objects.filter(pk=cluster.pk).update(submits=False)
+    note_starts(at=AT)
+    assert "starts it within" not in browse(liaison).get(f"/requests/{made.key}/").content.decode()
+
+
+def test_queries_do_not_grow_with_what_needs_attention(make, browse, shifter):
+    def counted():
+        found = []
+        for url in ("/requests/", "/requests/inbox/", "/api/v1/requests/", "/api/v1/inbox/", "/"):
+            client.get(url)
+            with CaptureQueriesContext(connection) as queries:
+                assert client.get(url).status_code == 200
+            found.append(len(queries))
+        with CaptureQueriesContext(connection) as queries:
+            note_attention(at=AT + 3 * DAY)
+        return [*found, len(queries)]
+
+    client = browse(shifter)
+    make("completing")
+    make("running")
+    note_attention(at=AT + 3 * DAY)
+    few = counted()
+    for _ in range(4):
+        make("completing")
+        make("running")
+    note_attention(at=AT + 3 * DAY)
+    assert counted() == few
