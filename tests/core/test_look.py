@@ -19,7 +19,7 @@ from apps.core.web.templatetags import look
         (59.9, "59 s"),
         (60, "1 min"),
         (3599, "59 min"),
-        (10_620, "2 h 57"),
+        (10_620, "2 h 57 min"),
         (172_800, "2 days"),
         (-5, "0 s"),
     ],

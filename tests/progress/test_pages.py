@@ -5,6 +5,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import escape
 
+from apps.core.web.templatetags.look import percent
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.production.domain.content.model import RequestContent, StageContent
@@ -36,8 +37,8 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(alps, jura, 
     recompute_dirty_hours(at=AT)
     answer = as_liaison.get(reverse("progress:request-progress", args=[request_of_nova.key]))
     found = [stage.row for stage in answer.context["progress"].stages]
-    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, r.percent) for r in found]
-    assert rows == [("simulation", 4, 2, 1, 50.0), ("reco", None, 0, 0, None), ("", None, 1, 0, None)]
+    rows = [(r.stage, r.wanted, r.sums.completed, r.sums.failed, percent(r.completed, r.wanted)) for r in found]
+    assert rows == [("simulation", 4, 2, 1, "50 %"), ("reco", None, 0, 0, "–"), ("", None, 1, 0, "–")]
     row = found[0]
     assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
     assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]

@@ -7,6 +7,7 @@ import pytest
 
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
+from apps.core.web.templatetags.look import percent
 from apps.jobs.domain.jobs import TOTALS_HEART
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import SERVICES
@@ -161,7 +162,10 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     follow_requests(at=later)
     assert state(request) == "running", "one of two has completed, and no more have ended, but for those of the test"
     first, second = progress_now(request, at=later).stages
-    assert [(one.row.completed, one.row.percent) for one in (first, second)] == [(1, 50.0), (1, 100.0)]
+    assert [(one.row.completed, percent(one.row.completed, one.row.wanted)) for one in (first, second)] == [
+        (1, "50 %"),
+        (1, "100 %"),
+    ]
     page = browse(approver).get(f"/jobs/progress/{request.key}/").content.decode()
     assert page.count("without 1 submitted before production") == 2
     one = browse(approver).get(f"/api/v1/progress/{request.key}/").json()["stages"][0]

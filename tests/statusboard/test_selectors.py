@@ -167,7 +167,7 @@ def test_days_tell_the_worst_state_and_how_long(at, outage):
     days = daily([outage], at + 60 * MINUTE, days=3)[outage.pk]
     assert [day.state for day in days] == ["unknown", "unknown", "down"]
     assert days[-1].seconds == {"unknown": 36_000, "up": 10_200, "down": 600}
-    assert days[-1].summary == "Fri 20 Nov: down 10 min, unknown 10 h 00, up 2 h 50"
+    assert days[-1].summary == "Fri 20 Nov: down 10 min, unknown 10 h, up 2 h 50 min"
 
 
 def test_days_begin_at_midnight_of_the_reader(at, db):

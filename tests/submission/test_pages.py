@@ -186,7 +186,7 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     dispatch.refresh_progress(cluster=cluster, at=AT)
     page = client.get(url).content.decode()
     assert "good" in page
-    assert "30 min, 2.0 GB" in page
+    assert "30 min, 2 GB" in page
     plan_next(assignment=assignment, at=AT)
     test = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     end_jobs(test, failed={0})

@@ -55,7 +55,7 @@ def test_a_good_test_of_every_stage_begins_production(tested, end_jobs, fake):
     judge_tests(cluster=tested.cluster, at=LATER)
     assert state_of(tested) == "running"
     event = Event.objects.get(kind="request.start")
-    assert (event.actor, event.reason) == ("opsportal", "The test passed. one: 30 min, 2.0 GB; two: 30 min, 2.0 GB")
+    assert (event.actor, event.reason) == ("opsportal", "The test passed. one: 30 min, 2 GB; two: 30 min, 2 GB")
     sent = [step(tested, LATER) for _ in range(2)]
     assert [(s.first, s.tasks, s.is_test) for s in sent] == [(0, 4, False), (4, 2, False)], "tests count for nothing"
 

@@ -87,7 +87,7 @@ def format_duration(seconds: int) -> str:
     for unit, factor in _SECONDS.items():
         amount, seconds = divmod(seconds, factor)
         if amount:
-            parts.append(f"{amount} {unit}")
+            parts.append(f"{amount:02d} {unit}" if parts and unit == "min" else f"{amount} {unit}")
     return " ".join(parts) or "0 s"
 
 

@@ -1,12 +1,14 @@
 """Queued and running jobs of each request by stage, as of the last reading of the schedulers."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
@@ -14,7 +16,7 @@ from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerErro
 from apps.jobs.domain.proof import Claims
 from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import Proof
-from apps.jobs.models import Collection, QueueCount, QueueReading
+from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request
 
@@ -127,9 +129,25 @@ def queue_known() -> tuple[datetime | None, list[str]]:
 
 
 def waiting_of(request: Request) -> dict[str, Waiting]:
-    """Return the unfinished jobs of each stage as of the last readings, by its name in lower case."""
+    """Return the unfinished jobs of each stage, by its name in lower case.
+
+    As of the last readings, without jobs that have finished since: those are among the finished ones already.
+    """
+    rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
+    if not rows:
+        return {}
+    read = {row.cluster_id: reading.at for row in rows if (reading := getattr(row.cluster, "queue_reading", None))}
+    gone: Counter[tuple[int, str]] = Counter()
+    since = Q(pk=None)
+    for cluster, moment in read.items():
+        since |= Q(cluster=cluster, submitted_at__lte=moment, ended_at__gt=moment)
+    ended = Job.objects.filter(since, request_key=request.key, experiment=request.experiment_id)
+    for cluster, stage in ended.values_list("cluster_id", "stage"):
+        gone[cluster, stage.casefold()] += 1
     sums: dict[str, Waiting] = {}
-    for row in QueueCount.objects.filter(request=request):
-        one = sums.get(row.stage.casefold(), Waiting())
-        sums[row.stage.casefold()] = Waiting(one.queued + row.queued, one.running + row.running, one.held + row.held)
+    for row in rows:
+        one, left = sums.get(row.stage.casefold(), Waiting()), gone[row.cluster_id, row.stage.casefold()]
+        queued = max(0, row.queued - max(0, left - row.running))
+        running = max(0, row.running - left)
+        sums[row.stage.casefold()] = Waiting(one.queued + queued, one.running + running, one.held + row.held)
     return sums

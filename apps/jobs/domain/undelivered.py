@@ -21,8 +21,9 @@ _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 #: makes PostgreSQL use the indexes for each request.
 _LEFT_OUT = """
 WITH asked AS (
-    SELECT * FROM unnest(%(keys)s::text[], %(experiments)s::bigint[], %(begins)s::timestamptz[])
-        AS asked(key, experiment, begins)
+    SELECT * FROM unnest(
+        %(keys)s::text[], %(experiments)s::bigint[], %(begins)s::timestamptz[], %(tested)s::timestamptz[]
+    ) AS asked(key, experiment, begins, tested)
 )
 SELECT asked.key, early.* FROM asked, LATERAL (
     SELECT stage, count(*) FILTER (WHERE state = %(completed)s), count(*) FILTER (
@@ -33,7 +34,8 @@ SELECT asked.key, early.* FROM asked, LATERAL (
     ), count(*) FILTER (WHERE attempt = 1)
     FROM jobs_job job
     WHERE request_key = asked.key AND request_key <> '' AND experiment_id = asked.experiment
-        AND submitted_at < asked.begins
+        AND submitted_at < coalesce(asked.tested, asked.begins)
+        AND (submitted_at < asked.begins OR ended_at <= asked.tested)
     GROUP BY stage
 ) early
 UNION ALL
@@ -41,7 +43,7 @@ SELECT asked.key, followed.* FROM asked, LATERAL (
     SELECT job.stage, count(DISTINCT job.id), 0, 0
     FROM jobs_job later JOIN jobs_job job USING (cluster_id, job_id, submitted_at, request_key, experiment_id)
     WHERE request_key = asked.key AND later.request_key <> '' AND experiment_id = asked.experiment
-        AND (asked.begins IS NULL OR submitted_at >= asked.begins)
+        AND (asked.begins IS NULL OR submitted_at >= asked.begins AND (job.ended_at > asked.tested) IS NOT FALSE)
         AND later.attempt > 1 AND later.attempt > job.attempt AND job.state = %(completed)s
     GROUP BY job.stage
 ) followed
@@ -65,7 +67,8 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
     words: dict[str, Any] = {
         "keys": [request.key for request in requests],
         "experiments": [request.experiment_id for request in requests],
-        "begins": [begins.get(request.pk) for request in requests],
+        "begins": [begins.get(request.pk, (None, None))[0] for request in requests],
+        "tested": [begins.get(request.pk, (None, None))[1] for request in requests],
         "completed": JobState.COMPLETED.value,
     }
     found: dict[tuple[str, str], LeftOut] = {}
@@ -77,13 +80,21 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
     return found
 
 
-def _begins(requests: Sequence[Request]) -> dict[int, datetime]:
-    """Return when production of each request started: after the last test, or when it last entered the queue."""
+def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime | None]]:
+    """Return when production of each request started, less `SKEW`, and when its test ended, if it had one.
+
+    Production starts after the last test, or when the request last entered the queue. A test that ended before the
+    start is one even if it was submitted within `SKEW` of it.
+    """
     moves = Event.objects.filter(
         Q(old=RequestState.TESTING) | Q(new__in=(RequestState.QUEUED, RequestState.TESTING)),
         target_type=Request._meta.label_lower,
         target_id__in=[str(request.pk) for request in requests],
     )
     moves = moves.order_by("target_id", "-pk").distinct("target_id")
-    rows = moves.values_list("target_id", "new", "at")
-    return {int(key): _NOT_YET if new == RequestState.TESTING else at - SKEW for key, new, at in rows}
+    return {
+        int(move.target_id): (_NOT_YET, None)
+        if move.new == RequestState.TESTING
+        else (move.at - SKEW, move.at if move.old == RequestState.TESTING else None)
+        for move in moves
+    }

@@ -27,6 +27,12 @@ class StageNow:
     acceptance: StageAcceptance | None = None
 
     @property
+    def surplus(self) -> int:
+        """Return how many jobs completed or are in the queue beyond the requested ones."""
+        here = self.row.completed + (self.waiting.all if self.waiting else 0)
+        return max(0, here - self.row.wanted) if self.row.wanted is not None else 0
+
+    @property
     def core_hours_used(self) -> float:
         return self.row.sums.core_seconds / 3600
 

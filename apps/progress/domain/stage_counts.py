@@ -39,10 +39,6 @@ class StageProgress:
     def ended(self) -> int:
         return max(0, self.sums.jobs - self.sums.retried - self.left_out.ended)
 
-    @property
-    def percent(self) -> float | None:
-        return min(100.0, 100 * self.completed / self.wanted) if self.wanted else None
-
 
 def progress_of(request: Request) -> list[StageProgress]:
     """Return the progress of each stage in order, then of stages named only by jobs."""

@@ -57,7 +57,7 @@ def number(value: float | None) -> str:
 
 @register.filter
 def duration(seconds: float | timedelta | None) -> str:
-    """`41 s`, `13 min`, `2 h 57`, `19 days`."""
+    """`41 s`, `13 min`, `2 h 57 min`, `3 h`, `19 days`."""
     if seconds is None:
         return NONE
     total = int(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
@@ -66,21 +66,23 @@ def duration(seconds: float | timedelta | None) -> str:
     if total < 3600:
         return f"{total // 60} min"
     if total < 2 * 86_400:
-        return f"{total // 3600} h {total % 3600 // 60:02d}"
+        minutes = total % 3600 // 60
+        return f"{total // 3600} h {minutes:02d} min" if minutes else f"{total // 3600} h"
     return f"{total // 86_400} days"
 
 
 @register.filter
-def size(count: int | None) -> str:
-    """Bytes in decimal units: `3.1 GB`."""
+def size(count: float | None) -> str:
+    """Bytes in decimal units: `3.1 GB`, `3 GB`."""
     if count is None:
         return NONE
     amount = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 1000 or unit == "TB":
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if amount < 999.5 or unit == "PB":
             break
         amount /= 1000
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+    digits = f"{amount:,.0f}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}".removesuffix(".0")
+    return f"{digits} {unit}"
 
 
 @register.filter
@@ -91,8 +93,21 @@ def hours(seconds: float | None) -> str:
 
 @register.filter
 def percent(part: float | None, whole: float | None) -> str:
-    """A share of a whole: `5.6 %`."""
-    return NONE if part is None or not whole else f"{100 * part / whole:.1f} %"
+    """A share of a whole: `5.6 %`; `0 %` and `100 %` only if nothing or nothing else is in it."""
+    if part is None or not whole:
+        return NONE
+    share = 100 * part / whole
+    if 0 < share < 0.05:
+        return "<0.1 %"
+    return ">99.9 %" if 99.95 <= share < 100 else f"{share:.1f}".removesuffix(".0") + " %"
+
+
+@register.filter
+def core_hours(hours: float | None) -> str:
+    """Core-hours: `1,204`, `7.5`, `0.48`; `0` only if there are none."""
+    if hours is None:
+        return NONE
+    return f"{hours:,.0f}" if hours >= 99.5 or not hours else f"{hours:.2g}" if hours >= 0.01 else "<0.01"
 
 
 @register.filter

@@ -5,7 +5,8 @@ from datetime import date
 
 from django import template
 
-from apps.production.domain.estimates.figures import DAY, Range
+from apps.core.web.templatetags.look import duration, size
+from apps.production.domain.estimates.figures import Range
 
 register = template.Library()
 HOUR = 3600
@@ -27,25 +28,11 @@ def span_dates(days: tuple[date, date, date] | None) -> str:
     return f"{likely} ({early} to {late})"
 
 
-def _time(seconds: float) -> str:
-    for unit, length in (("d", DAY), ("h", HOUR), ("min", 60)):
-        if seconds >= length:
-            return f"{_round(seconds / length)} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _size(count: float) -> str:
-    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{_round(count / size)} {unit}"
-    return f"{count:.0f} B"
-
-
 _UNITS: dict[str, Callable[[float], str]] = {
     "core-hours": lambda seconds: _round(seconds / HOUR),
     "days": _round,
-    "time": _time,
-    "size": _size,
+    "time": duration,
+    "size": size,
 }
 
 

@@ -42,17 +42,6 @@ def count_in(one: Any, name: str) -> str:
 
 
 @register.filter
-def exact_size(count: int | None) -> str:
-    """Bytes in the largest exact unit."""
-    return "–" if count is None else quantities.format_size(count)
-
-
-@register.filter
-def exact_duration(seconds: int | None) -> str:
-    return "–" if seconds is None else quantities.format_duration(seconds)
-
-
-@register.filter
 def details(event: Event) -> str:
     """Details of an event of a request: groups, warnings, ranks."""
     match event.kind:

@@ -1,17 +1,15 @@
 """Rows of the table of stages on the home page, and figures of reports with links to their jobs."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from django import template
 from django.template import Context
-from django.template.defaultfilters import floatformat
 from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.core.web.templatetags.look import number, state, when
+from apps.core.web.templatetags.look import number, percent, state, when
 from apps.progress.domain.stage_counts import StageProgress
 
 register = template.Library()
@@ -36,15 +34,12 @@ def _rows(progress: Iterable[StageProgress]) -> Iterator[str]:
         completed = _linked(jobs + sums.completed_address, row.completed) if sums.completed else "0"
         failed = _linked(jobs + sums.failed_address, sums.failed) if sums.failed else "0"
         yield f'<tr class="part"><td>{escape(row.stage or "no stage named")}</td><td class="n">{completed}{wanted}</td>'
-        yield f'<td class="n">{"–" if row.percent is None else f"{_percent(row.percent)} %"}</td>'
+        yield f'<td class="n">{percent(row.completed, row.wanted)}</td>'
         yield f'<td class="n">{failed}</td><td class="n wide">{when(sums.last_ended_at)}</td></tr>\n'
 
 
 def _linked(address: str, jobs: int) -> str:
     return f'<a href="{escape(address)}">{number(jobs)}</a>'
-
-
-_percent = lru_cache(maxsize=1_000)(floatformat)
 
 
 @register.simple_tag(takes_context=True)

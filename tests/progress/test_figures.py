@@ -1,0 +1,86 @@
+"""The figures of a request equal a recount of its jobs, and never contradict each other."""
+
+from collections import Counter
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.web.templatetags.look import core_hours, percent, size
+from apps.jobs.models import Job, QueueCount, QueueReading
+from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.enums import PORTAL, Verb
+from apps.production.models import Request
+from apps.progress.domain.progress import progress_now
+from tests.factories.jobs import record
+from tests.factories.requests import request_in, stage
+from tests.progress.test_transitions import SENT, ran
+
+MINUTE = timedelta(minutes=1)
+STATES = [JobState.COMPLETED] * 4 + [JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL]
+
+
+@pytest.fixture
+def tested(nova, liaison, approver):
+    """A request whose test, of three minutes, ended two minutes before its production started."""
+    stages = (stage("generation", jobs=20), stage("simulation", jobs=10))
+    request = request_in("testing", by=liaison, experiment=nova, approver=approver, stages=stages)
+    SERVICES[Verb.START](request=request, by=PORTAL, at=SENT + 5 * MINUTE)
+    return Request.objects.get(pk=request.pk)
+
+
+def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, tested):
+    ran(alps, tested, "generation", record(1, submitted_at=SENT + MINUTE, ended_at=SENT + 4 * MINUTE))
+    ran(alps, tested, "generation", record(2, submitted_at=SENT + MINUTE, ended_at=SENT + 40 * MINUTE))
+    row = progress_now(tested, at=SENT + timedelta(hours=1)).stages[0].row
+    assert (row.completed, row.left_out.tests) == (1, 1), (
+        "the clock of the cluster may be slow: the second is production"
+    )
+
+
+def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, tested):
+    begun = SENT + 10 * MINUTE
+    QueueReading.objects.create(cluster=alps, at=begun + 10 * MINUTE)
+    count = {"cluster": alps, "request": tested, "newest_submitted_at": begun}
+    QueueCount.objects.create(**count, stage="generation", running=12, queued=8)
+    ran(alps, tested, "generation", *(record(n, submitted_at=begun, ended_at=begun + n * MINUTE) for n in range(1, 19)))
+    one = progress_now(tested, at=begun + 20 * MINUTE).stages[0]
+    assert (one.row.completed, one.waiting.running, one.waiting.queued, one.surplus) == (18, 4, 8, 10)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
+    random, begun = Random(seed), SENT + timedelta(hours=1)
+    for name, number in (("generation", 20), ("simulation", 10)):
+        records = []
+        for job in range(random.randrange(number + 4)):
+            ended = begun + random.randrange(1, 200) * MINUTE
+            for attempt in range(1, random.choice((2, 2, 2, 3))):
+                state = random.choice(STATES)
+                values = {"submitted_at": begun, "ended_at": ended + attempt * MINUTE, "attempt": attempt}
+                records.append(record(1000 * len(name) + job, state=state, **values))
+        ran(alps, tested, name, *records)
+    for one in progress_now(tested, at=begun + timedelta(hours=9)).stages:
+        last = {}
+        for job in Job.objects.filter(request=tested, stage=one.row.stage).order_by("attempt"):
+            last[job.job_id] = job.state
+        states = Counter(last.values())
+        assert (one.row.completed, one.row.ended) == (states["completed"], len(last))
+        assert one.row.sums.jobs == one.row.sums.completed + one.row.sums.failed + one.row.sums.interrupted
+        shown = percent(one.row.completed, one.row.wanted)
+        assert (shown == "0 %") == (one.row.completed == 0)
+        assert (shown == "100 %") == (one.row.completed == one.row.wanted)
+        assert (one.surplus > 0) == (one.row.completed > one.row.wanted)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"), [(0, 4000, "0 %"), (1, 4000, "<0.1 %"), (3999, 4000, ">99.9 %"), (5, 5, "100 %")]
+)
+def test_only_nothing_and_everything_are_rounded_to_the_end(part, whole, text):
+    assert percent(part, whole) == text
+
+
+def test_small_figures_are_not_shown_as_nothing():
+    assert [core_hours(hours) for hours in (0, 0.48, 80, 1204.4)] == ["0", "0.48", "80", "1,204"]
+    assert [size(count) for count in (3e9, 3_145_728_000, 999_960_000)] == ["3 GB", "3.1 GB", "1 GB"]
