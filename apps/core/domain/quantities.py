@@ -83,7 +83,7 @@ def parse_duration(text: str) -> int:
 
 def format_duration(seconds: int) -> str:
     """Format seconds so that `parse_duration` reads the same number."""
-    parts = []
+    parts: list[str] = []
     for unit, factor in _SECONDS.items():
         amount, seconds = divmod(seconds, factor)
         if amount:

@@ -18,7 +18,7 @@ from apps.production.domain.queue.ranks import startable
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
-from apps.submission.domain.overview import begin_of
+from apps.submission.domain.start import begin_of
 from apps.submission.domain.submissions import failed_of, index_of, jobs_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
