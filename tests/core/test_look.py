@@ -34,7 +34,7 @@ def test_duration_of_timedelta():
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (1_500, "1.5 kB"), (2 * 10**17, "200000 TB")],
+    [(None, "–"), (0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (1_500, "1.5 kB"), (2 * 10**17, "200 PB")],
 )
 def test_size(count, text):
     assert look.size(count) == text
