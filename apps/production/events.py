@@ -2,7 +2,7 @@
 
 from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
 from apps.core.enums import Audience, Group
-from apps.production.enums import AttentionKind, Verb
+from apps.production.enums import Verb
 
 #: Target of the events of a hold over more than one request; those of a stage are the request's.
 _HOLD = "production.hold"
@@ -81,22 +81,14 @@ declare(
 )
 
 # What needs attention, and that it no longer does; those who can act are named.
+_ATTENTION = {**_TROUBLE, Audience.MENTIONED: Group.TURN}
 declare(
-    *(
-        EventKind(
-            f"request.{kind.value}",
-            f"marked the request as “{kind.label}”",
-            words,
-            {**_TROUBLE, Audience.MENTIONED: Group.TURN},
-            mentions="people",
-        )
-        for kind, words in (
-            (AttentionKind.STUCK, "is stuck"),
-            (AttentionKind.TEST_FAILED, "has a failed test"),
-            (AttentionKind.IDLE, "is idle"),
-            (AttentionKind.LATE, "is late"),
-        )
+    EventKind("request.stuck", "marked the request as “stuck”", "is stuck", _ATTENTION, mentions="people"),
+    EventKind(
+        "request.test_failed", "marked the request as “test failed”", "has a failed test", _ATTENTION, mentions="people"
     ),
+    EventKind("request.idle", "marked the request as “idle”", "is idle", _ATTENTION, mentions="people"),
+    EventKind("request.late", "marked the request as “late”", "is late", _ATTENTION, mentions="people"),
     EventKind(
         "request.recovered",
         "removed the mark “{kind}”",

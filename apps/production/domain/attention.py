@@ -12,6 +12,12 @@ from apps.production.enums import CLOSED, PORTAL, AttentionKind
 from apps.production.models import Attention, Request
 
 MAX_WORDS = 300
+_EVENTS = {
+    AttentionKind.STUCK: "request.stuck",
+    AttentionKind.TEST_FAILED: "request.test_failed",
+    AttentionKind.IDLE: "request.idle",
+    AttentionKind.LATE: "request.late",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         row.since = need.since if kind == AttentionKind.STUCK else row.since
         row.save()
         if is_new:
-            _publish(f"request.{kind.value}", row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
+            _publish(_EVENTS[kind], row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
     for row in rows.values():
         row.delete()
         if current.state not in CLOSED:
