@@ -23,8 +23,8 @@ _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 SIGNS = {
     "up": "up completed approved done delivered no ok success passed",
     "degraded": (
-        "degraded submitted checking awaiting_approval changes_requested on_hold idle late done_partial timeout out_of_memory"
-        " requeued resource partly warning warned"
+        "degraded submitted checking awaiting_approval changes_requested on_hold idle late done_partial timeout"
+        " out_of_memory requeued resource partly warning warned"
     ),
     "down": "down failed rejected node_fail boot_fail deadline yes service code must_mend stuck test_failed",
     "planned": (
