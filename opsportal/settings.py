@@ -303,7 +303,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_NAME_OVERRIDES": {
-        "AttentionKindEnum": "apps.production.enums.AttentionKind",
+        "AttentionKindEnum": "apps.production.enums.AttentionKind.choices",
         "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
         "PriorityClassEnum": "apps.production.enums.RequestedPriority.choices",
         "OutcomeEnum": "apps.quality.enums.Outcome.choices",
