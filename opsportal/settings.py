@@ -304,6 +304,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_NAME_OVERRIDES": {
         "AttentionKindEnum": "apps.production.enums.AttentionKind.choices",
+        "KindEnum": [(kind, kind) for kind in ("equal", "changed", "removed", "added")],
         "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
         "PriorityClassEnum": "apps.production.enums.RequestedPriority.choices",
         "OutcomeEnum": "apps.quality.enums.Outcome.choices",
