@@ -42,6 +42,8 @@ TASKS = {
     "Audit and repair": (
         "core.Event",
         "core.Heartbeat",
+        "archive.SinkState",
+        "archive.RefusedJob",
         "jobs.Collection",
         "submission.Submission",
         "diagnosis.LogHarvest",

@@ -1,5 +1,6 @@
 """Archived jobs and dictionaries, to look at; masking rules and capture hosts, to edit. Contents have own pages."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -16,8 +17,19 @@ from apps.archive.domain.capture_hosts import (
 )
 from apps.archive.domain.masking_trials import start_trial
 from apps.archive.domain.retention import delete_retention_rule, save_retention_rule
-from apps.archive.models import ArchivedJob, CaptureHost, Dictionary, MaskingTrial, Pin, RetentionRule
-from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused
+from apps.archive.models import (
+    ArchivedJob,
+    CaptureHost,
+    Dictionary,
+    MaskingTrial,
+    Pin,
+    RefusedJob,
+    RetentionRule,
+    SinkState,
+)
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin, register_read_only
+from apps.core.errors import DomainError
 from apps.jobs.domain.masking_rules import delete_masking_rule, save_masking_rule
 from apps.jobs.models import MaskingRule
 
@@ -112,6 +124,49 @@ class CaptureHostAdmin(PortalAdmin):
 
     def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
         messages.success(request, f"Token of {host}. Copy it now, it is shown only once: {token}")
+
+
+@admin.register(SinkState)
+class SinkStateAdmin(ReadOnlyAdmin):
+    """Sinks of the archive. What they rejected can be retried or dropped, what is no longer configured removed."""
+
+    list_display = ["name", "written", "written_at", "failures", "retry_at", "last_error"]
+    ordering = ["name"]
+    actions = ["retry", "drop", "forget"]
+
+    def has_handle_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("archive.change_sinkstate")
+
+    @admin.action(description="Retry rejected jobs", permissions=["handle"])
+    def retry(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
+        self._act(request, sinks, retry_refused, "{sink}: {result} rejected jobs will be retried.")
+
+    @admin.action(description="Drop rejected jobs for good", permissions=["handle"])
+    def drop(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
+        self._act(request, sinks, drop_refused, "{sink}: {result} rejected jobs dropped.")
+
+    @admin.action(description="Remove sinks that are no longer configured", permissions=["handle"])
+    def forget(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
+        self._act(request, sinks, forget_sink, "{sink} removed.")
+
+    def _act(self, request: HttpRequest, sinks: QuerySet[SinkState], act: Callable[..., Any], words: str) -> None:
+        for sink in sinks:
+            try:
+                result = act(sink=sink, by=user_of(request), at=timezone.now())
+            except DomainError as error:
+                messages.error(request, str(error))
+            else:
+                messages.success(request, words.format(sink=sink, result=result))
+
+
+register_read_only(
+    RefusedJob,
+    "job_id cluster sink submitted_at size_bytes tried_at reason",
+    search="=job_id",
+    filters=["sink"],
+    exclude=["data"],
+    list_select_related=["sink"],
+)
 
 
 @admin.register(RetentionRule)

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
+from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.archive.sinks.registry import SINKS
 from apps.archive.wire.report import CaptureReport
 from apps.clusters.schedulers.registry import SCHEDULERS
@@ -42,6 +43,8 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "at": at,
         "checks": components(at),
         "captures": [_capture(heart) for heart in hearts],
+        "sinks": sinks_health(at=at),
+        "intake": dict(zip(("jobs", "bytes"), intake_size(), strict=True)),
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
         "channels": [_channel(channel) for channel in Channel],

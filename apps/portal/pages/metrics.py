@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.archive.wire.report import CaptureReport
 from apps.core.domain.health import CAPTURE, components
 from apps.core.models import Delivery, Heartbeat
@@ -45,7 +46,7 @@ class _Health(Collector):
         plugins = GaugeMetricFamily("opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"])
         for kind in loaded_plugins():
             plugins.add_metric([kind.group], len(kind.problems))
-        yield from (ok, age, plugins, *_captures(hearts), *_deliveries(), *_collections(self.at))
+        yield from (ok, age, plugins, *_captures(hearts), *_sinks(self.at), *_deliveries(), *_collections(self.at))
 
 
 def metrics_text(*, at: datetime) -> bytes:
@@ -69,6 +70,27 @@ def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
         for place, report in reports:
             metric.add_metric(place, getattr(report, name))
         yield metric
+
+
+def _sinks(at: datetime) -> Iterator[Metric]:
+    behind = GaugeMetricFamily("opsportal_sink_behind", "Jobs not yet written to the sink.", labels=["sink"])
+    lag = GaugeMetricFamily("opsportal_sink_lag_seconds", "Age of the oldest job not yet written.", labels=["sink"])
+    written = CounterMetricFamily("opsportal_sink_written", "Jobs written to the sink.", labels=["sink"])
+    retry = GaugeMetricFamily(
+        "opsportal_sink_retry_seconds", "Wait before the next retry; 0 if the sink is reachable.", labels=["sink"]
+    )
+    refused = GaugeMetricFamily("opsportal_sink_refused", "Jobs rejected by the sink (dead letters).", labels=["sink"])
+    for each in sinks_health(at=at):
+        label = [each.sink.name]
+        behind.add_metric(label, each.behind)
+        lag.add_metric(label, each.lag_seconds)
+        written.add_metric(label, each.sink.written)
+        retry.add_metric(label, each.retry_seconds)
+        refused.add_metric(label, each.refused)
+    jobs, size_bytes = intake_size()
+    yield from (behind, lag, written, retry, refused)
+    yield GaugeMetricFamily("opsportal_intake_jobs", "Captured jobs that some sink lacks.", value=jobs)
+    yield GaugeMetricFamily("opsportal_intake_bytes", "Their size in the database.", value=size_bytes)
 
 
 def _place(heart: Heartbeat) -> list[str]:

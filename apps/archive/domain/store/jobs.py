@@ -1,7 +1,7 @@
 """Keeping captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -39,15 +39,17 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
     Publishes `archive.stored` with the new jobs that may have to be tied to jobs of accounting: those that name a
     request, and those that are in accounting already.
     """
+    hashed = [_Hashed(job) for job in jobs]
+    packed = _packed(_contents(hashed))  # before the lock, behind which workers wait for each other
     bulk.lock_for_this_transaction("archive.store")  # so that nobody stores the same in between
     stored = 0
     for name in dict.fromkeys(job.cluster for job in jobs):
-        of_cluster = [job for job in jobs if job.cluster == name]
-        cluster = ensure_cluster(name=name, scheduler=of_cluster[0].scheduler, by=by, at=at)
-        new = [_Hashed(job) for job in _new_jobs(cluster, of_cluster)]
+        of_cluster = [each for each in hashed if each.job.cluster == name]
+        cluster = ensure_cluster(name=name, scheduler=of_cluster[0].job.scheduler, by=by, at=at)
+        new = _new_jobs(cluster, of_cluster)
         if not new:
             continue
-        _store_rows(cluster, new, contents=_store_contents(new))
+        _store_rows(cluster, new, contents=_store_contents(new, packed))
         stored += len(new)
         told = {hashed.job.job_id for hashed in new if hashed.job.request_key}
         rest = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
@@ -76,10 +78,10 @@ def train_dictionaries(*, at: datetime) -> list[Dictionary]:
     return trained
 
 
-def _new_jobs(cluster: Cluster, jobs: Sequence[CapturedJob]) -> list[CapturedJob]:
-    by_key: dict[Key, CapturedJob] = {}
-    for job in jobs:
-        by_key.setdefault((job.job_id, job.submitted_at), job)
+def _new_jobs(cluster: Cluster, jobs: Sequence["_Hashed"]) -> list["_Hashed"]:
+    by_key: dict[Key, _Hashed] = {}
+    for hashed in jobs:
+        by_key.setdefault((hashed.job.job_id, hashed.job.submitted_at), hashed)
     for key in bulk.rows_where_any(
         ArchivedJob, ["job_id", "submitted_at"], "job_id", [job_id for job_id, _ in by_key], cluster_id=cluster.pk
     ):
@@ -105,22 +107,39 @@ class _Hashed:
             yield self.description, (BlobKind.DESCRIPTION, self.job.description)
 
 
-def _store_contents(jobs: Sequence[_Hashed]) -> dict[bytes, int]:
+def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
+    return {sha256: content for hashed in jobs for sha256, content in hashed.contents()}
+
+
+def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
+    """Return the primary keys of the contents that are stored, by their hashes."""
+    return {bytes(sha256): key for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))}
+
+
+def _packed(contents: Mapping[bytes, tuple[BlobKind, bytes]]) -> dict[bytes, tuple[str, int, bytes, int | None]]:
+    """Compress the contents that are not stored yet: kind, size, data and dictionary by their hashes."""
+    known = _known(contents)
+    newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
+    return {
+        sha256: (kind.value, len(content), _compressor(newest.get(kind)).compress(content), newest.get(kind))
+        for sha256, (kind, content) in contents.items()
+        if sha256 not in known
+    }
+
+
+def _store_contents(
+    jobs: Sequence[_Hashed], packed: Mapping[bytes, tuple[str, int, bytes, int | None]]
+) -> dict[bytes, int]:
     """Store what is not there yet; return the contents' primary keys by their hashes."""
-    contents = {sha256: content for hashed in jobs for sha256, content in hashed.contents()}
-    found = bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents))
-    known = {bytes(sha256): key for sha256, key in found}
+    contents = _contents(jobs)
+    known = _known(contents)
     missing = [sha256 for sha256 in contents if sha256 not in known]
     if missing:
+        expired = {sha256: contents[sha256] for sha256 in missing if sha256 not in packed}
+        rows = {**packed, **(_packed(expired) if expired else {})}
         keys = bulk.next_keys(Blob, len(missing))
-        newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
-        rows = []
-        for key, sha256 in zip(keys, missing, strict=True):
-            kind, content = contents[sha256]
-            dictionary = newest.get(kind)
-            data = _compressor(dictionary).compress(content)
-            rows.append((key, sha256, kind.value, len(content), data, dictionary))
-        bulk.copy_rows(Blob, ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"], rows)
+        columns = ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"]
+        bulk.copy_rows(Blob, columns, ((key, sha256, *rows[sha256]) for key, sha256 in zip(keys, missing, strict=True)))
         known.update(zip(missing, keys, strict=True))
     return known
 

@@ -18,6 +18,7 @@ from django.utils import timezone
 from apps.archive.capture.handover import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS
 from apps.archive.domain.links import link_all
 from apps.archive.domain.retention import delete_expired, excesses
+from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused, sinks_health
 from apps.archive.domain.store.backfill import Batch, Position, batches, jobs_after
 from apps.archive.domain.store.contents import (
     DamagedContent,
@@ -30,10 +31,12 @@ from apps.archive.domain.store.contents import (
 )
 from apps.archive.domain.verification import Finding, Kind, check_copies
 from apps.archive.management.times import time_text, to_time
+from apps.archive.models import RefusedJob, SinkState
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable, write_all
 from apps.archive.sinks.registry import open_sink
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
+from apps.core.errors import DomainError
 
 _PROGRESS_SECONDS = 5.0
 _EXPIRY_BATCHES = 1_000
@@ -75,6 +78,14 @@ class Command(BaseCommand):
 
         retain = actions.add_parser("retain", help="delete jobs that have expired by the retention rules")
         retain.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
+
+        sinks = actions.add_parser("sinks", help="list the sinks, and handle what they refused")
+        handled = sinks.add_mutually_exclusive_group()
+        handled.add_argument("--refused", action="store_true", help="list the refused jobs instead")
+        handled.add_argument("--retry", metavar="NAME", help="let this sink try again what it refused")
+        handled.add_argument("--drop", metavar="NAME", help="drop for good what this sink refused")
+        handled.add_argument("--forget", metavar="NAME", help="remove a sink that is no longer configured")
+        sinks.add_argument("--job", default="", help="with --drop: only this job")
 
         show = actions.add_parser("show", help="write a job's script as it was stored")
         show.add_argument("job_id", metavar="JOB")
@@ -173,6 +184,35 @@ class Command(BaseCommand):
             while more := delete_expired(by="archive retain", at=at, batches=_EXPIRY_BATCHES):
                 deleted += more
             self.stdout.write(f"deleted {deleted} jobs")
+
+    def _sinks(self, *, refused: bool, retry: str, drop: str, forget: str, job: str, **_: Any) -> None:
+        if refused:
+            for each in RefusedJob.objects.select_related("sink").defer("data").order_by("sink__name", "pk").iterator():
+                size, submitted = str(each.size_bytes), time_text(each.submitted_at)
+                self.stdout.write("\t".join([str(each.sink), each.job_id, submitted, size, each.reason]))
+        elif name := retry or drop or forget:
+            self._handle_sink(name, retry=bool(retry), drop=bool(drop), job=job)
+        else:
+            for sink in sinks_health(at=timezone.now()):
+                lag = f"{sink.behind} jobs behind, {sink.lag_seconds:.0f} s" if sink.behind else "0 jobs behind"
+                facts = [sink.sink.name, sink.state[1], lag, f"{sink.refused} refused", sink.sink.last_error]
+                self.stdout.write("\t".join(facts).rstrip())
+
+    def _handle_sink(self, name: str, *, retry: bool, drop: bool, job: str) -> None:
+        sink = SinkState.objects.filter(name=name).first()
+        if sink is None:
+            raise CommandError(f"Sink “{name}” not found.")
+        act: dict[str, Any] = {"sink": sink, "by": "archive", "at": timezone.now()}
+        try:
+            if retry:
+                self.stdout.write(f"{sink}: {retry_refused(**act)} refused jobs will be retried")
+            elif drop:
+                self.stdout.write(f"{sink}: {drop_refused(job_id=job, **act)} refused jobs dropped")
+            else:
+                forget_sink(**act)
+                self.stdout.write(f"{sink}: removed")
+        except DomainError as error:
+            raise CommandError(str(error)) from error
 
     def _show(self, *, job_id: str, cluster: str, environment: bool, submitted_at: datetime | None, **_: Any) -> None:
         job = newest_job(cluster=cluster, job_id=job_id, submitted_at=submitted_at)

@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 5.0
 
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 2.0
-_BAD_REQUEST, _TOO_LARGE, _BUSY = 400, 413, 429
+_BAD_REQUEST, _CONFLICT, _TOO_LARGE, _BUSY = 400, 409, 413, 429
 _LONGEST_REASON = 500
 # Refused with 400 as well, and yet no fault of the document: the index cannot be made, as the cluster has all the
 # shards that it may have, or the alias of the indices is the name of one.
@@ -123,7 +123,7 @@ class Bulk:
             verdict = item["index"]
             status, error = verdict["status"], verdict.get("error", {})
             reason = reason_of(error)
-            if status < 300:
+            if status < 300 or status == _CONFLICT:  # a later copy is there
                 continue
             if status == _BUSY and error.get("type") != "cluster_block_exception":
                 busy.append(operation)

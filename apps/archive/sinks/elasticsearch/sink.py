@@ -11,6 +11,7 @@ from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
 from apps.archive.sinks.elasticsearch.bulk import DEFAULT_LIMIT_BYTES, Bulk, Operation, Refusal
 from apps.archive.sinks.elasticsearch.documents import as_json, document, document_id
 from apps.archive.sinks.elasticsearch.index import Index
+from apps.archive.wire.batches import microseconds
 from apps.archive.wire.entry import CapturedJob
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ class ElasticsearchSink:
     def _operations(self, jobs: Sequence[CapturedJob], refused: dict[int, str]) -> Iterator[Operation]:
         for position, job in enumerate(jobs):
             try:
-                action = {"index": {"_index": self._index.of(job.submitted_at), "_id": document_id(job)}}
+                index: dict[str, Any] = {"_index": self._index.of(job.submitted_at), "_id": document_id(job)}
             except ValueError as error:
                 refused[position] = str(error)
             else:
-                yield Operation(position, b"%s\n%s\n" % (as_json(action), as_json(document(job))))
+                # Whatever the order in which workers write them, the copy that was captured last stays.
+                index |= {"version": max(0, microseconds(job.captured_at)), "version_type": "external_gte"}
+                yield Operation(position, b"%s\n%s\n" % (as_json({"index": index}), as_json(document(job))))
 
     def _client(self) -> "Elasticsearch":
         if self._opened is None:
