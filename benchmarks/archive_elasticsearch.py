@@ -1,7 +1,7 @@
 """How much the Elasticsearch sink costs: `python -m benchmarks.archive_elasticsearch [--jobs N] [--rounds N]`.
 
 A real Elasticsearch on this host takes the same documents, under the same ids and with the same mapping, from the
-client's own `elasticsearch.helpers.bulk`, which is handed them made, and from the sink as capture drives it, which
+client's own `elasticsearch.helpers.bulk`, which is handed them made, and from the sink as a worker drives it, which
 makes them of captured jobs, batch by batch. Rounds alternate between the two, after one of each that does not count;
 the best of each are compared, being the least disturbed. Jobs are those of `benchmarks.archive_capture`.
 """
@@ -23,7 +23,7 @@ from dev.elasticsearch import Elasticsearch as Server
 from dev.processes import guard
 from tests.elasticsearch_server import free_port
 
-BATCH_JOBS = 500  # as the journal gives them out
+BATCH_JOBS = 500  # about 3 MB, which workers write at once
 SETTINGS = {
     "SECRET_KEY": "for the benchmarks alone: fifty characters and more, none of them secret",
     "DATABASE_URL": "postgresql://none/none",

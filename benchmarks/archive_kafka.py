@@ -1,7 +1,7 @@
 """How much the Kafka sink costs: `python -m benchmarks.archive_kafka [--jobs N] [--rounds N]`.
 
 A real Kafka on this host takes the same messages from a bare producer of the same settings, which is handed them
-encoded and waits once at the end, and from the sink as capture drives it: batch by batch, each acknowledged before it
+encoded and waits once at the end, and from the sink as a worker drives it: batch by batch, each acknowledged before it
 counts as written, the next begun meanwhile. Both are connected before the clock runs. Rounds alternate between the two,
 and each is long enough (60,000 messages, some seconds) that the host's moods are the same for both; the ratio is the
 median of the rounds' own ratios, which no single lucky or unlucky round moves. Jobs are those of
@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -26,7 +25,7 @@ from confluent_kafka import Producer
 from benchmarks.spool import captured_jobs
 from tests.kafka_server import BIN, KafkaServer, stop_when_gone
 
-BATCH_JOBS = 500  # as the journal gives such jobs out: 3 MB
+BATCH_JOBS = 500  # 3 MB of such jobs, which workers write at once
 
 
 def main():
@@ -106,9 +105,7 @@ def write(sink, jobs):
     sink.write(jobs[:1])
     batches = [jobs[first : first + BATCH_JOBS] for first in range(0, len(jobs), BATCH_JOBS)]
     began = time.perf_counter()
-    sink.begin(batches[0])
-    for batch, following in pairwise([*batches, []]):
-        sink.begin(following)
+    for batch in batches:
         assert sink.write(batch) == {}
     taken = time.perf_counter() - began
     sink.close()

@@ -37,7 +37,6 @@ OFF = {"accounts:openid", "accounts:openid-callback"}
 BY_TOKEN = {
     "accounts:new-password",
     "api:capture-batches",
-    "api:capture-jobs",
     "api:capture-report",
     "api:feed",
     "notifications:feed-experiment",

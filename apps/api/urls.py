@@ -3,7 +3,7 @@ from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
 from apps.api.views import SchemaView, VersionView
-from apps.archive.api.capture import ReceiveBatch, ReceiveJobs, Report
+from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.views import VerdictViewSet
 from apps.jobs.api.views import ClaimViewSet, JobViewSet
@@ -64,7 +64,6 @@ urlpatterns = [
     path("feed-addresses/", FeedsView.as_view(), name="feed-addresses"),
     path("feeds/<slug:slug>/", receive_feed, name="feed"),
     path("capture/batches/", ReceiveBatch.as_view(), name="capture-batches"),
-    path("capture/jobs/", ReceiveJobs.as_view(), name="capture-jobs"),
     path("capture/report/", Report.as_view(), name="capture-report"),
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
     path("version/", VersionView.as_view(), name="version"),

@@ -215,39 +215,3 @@ def test_what_is_no_fault_of_a_job_refuses_none(producers, monkeypatch, code):
             sink.write([captured_job(n) for n in (1, 2, 3)])
 
     assert [producer.produced for producer in producers.made] == [["1", "2", "3"], ["2"]]
-
-
-def test_batch_that_was_begun_is_neither_waited_for_nor_sent_again(producers, monkeypatch):
-    first, second = [captured_job(n) for n in (1, 2)], [captured_job(n) for n in (3, 4)]
-    answer_by(monkeypatch, lambda producer, job_id: SILENCE if job_id == "4" else None)
-    sink = open_sink(URL)
-    sink.begin(first)
-    sink.begin(second)
-
-    assert sink.write(first) == {}
-    with pytest.raises(SinkUnavailable, match="no acknowledgement"):
-        sink.write(second)
-    answer_by(monkeypatch, lambda producer, job_id: None)
-    assert sink.write(second) == {}
-
-    assert [producer.produced for producer in producers.made] == [["1", "2", "3", "4"]]
-
-
-def test_job_that_was_begun_and_is_refused_takes_no_other_along(producers, monkeypatch):
-    """A broker refuses all that is sent with a large job: here three at a time, of whatever batches."""
-
-    def flush(producer, timeout):
-        together, producer._waiting = producer._waiting[:3], producer._waiting[3:]
-        large = {"2", "4"} & {job_id for job_id, _ in together}
-        for _, on_delivery in together:
-            on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large") if large else None, None)
-
-    monkeypatch.setattr(producers, "flush", flush)
-    monkeypatch.setattr(producers, "poll", flush)
-    sink = open_sink(URL)
-    first, second = [captured_job(n) for n in (1, 2, 3)], [captured_job(n) for n in (4, 5)]
-    sink.begin(first)
-    sink.begin(second)
-
-    assert sink.write(first) == {1: "too large"}
-    assert sink.write(second) == {0: "too large"}

@@ -16,10 +16,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_jobs, receive_report
+from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
 from apps.archive.models import CaptureHost
 from apps.archive.wire.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
-from apps.archive.wire.entry import CapturedJob
 from apps.archive.wire.intake import IntakeFull
 from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
@@ -93,27 +92,6 @@ class CaptureRequest(Request):
 class CaptureView(APIView):
     authentication_classes = [CaptureHostAuthentication]
     permission_classes = [IsCaptureHost]
-
-
-class ReceiveJobs(CaptureView):
-    """Keeps a batch of jobs; answers with the reasons for those that are not kept, by their place in the batch."""
-
-    parser_classes = [BatchParser]
-    max_body_bytes = MOST_SENT_BYTES
-
-    @extend_schema(
-        request={MEDIA_TYPE: OpenApiTypes.BINARY},
-        responses=inline_serializer(
-            "ReceivedJobs",
-            {"received": serializers.IntegerField(), "refused": serializers.DictField(child=serializers.CharField())},
-        ),
-    )
-    def post(self, request: CaptureRequest) -> Response:
-        if not isinstance(request.data, list):
-            raise ParseError("No batch came, or one of no stated length.")
-        jobs: list[CapturedJob] = request.data
-        refused = receive_jobs(host=request.auth, jobs=jobs, at=timezone.now())
-        return Response({"received": len(jobs), "refused": refused})
 
 
 class BatchSerializer(serializers.Serializer):

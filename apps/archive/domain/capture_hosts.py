@@ -1,15 +1,13 @@
 """Hosts that capture without the portal's database: their tokens, and taking the jobs and reports that they send."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import transaction
 
 from apps.accounts.models import Principal
 from apps.archive.domain.intake import accept_batch
-from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
 from apps.archive.models import CaptureHost
 from apps.archive.wire.batches import pack
 from apps.archive.wire.entry import CapturedJob
@@ -18,9 +16,6 @@ from apps.core.domain.events import publish
 from apps.core.domain.health import beat_capture
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import NotAllowed
-
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # PostgreSQL cannot store it
-_LENGTHS = {"job_id": 64, "request_key": 64, "stage": 64, "scheduler": 32}
 
 
 @transaction.atomic
@@ -63,22 +58,6 @@ def host_of(token: str) -> CaptureHost | None:
 
 
 @transaction.atomic
-def receive_jobs(*, host: CaptureHost, jobs: Sequence[CapturedJob], at: datetime) -> dict[int, str]:
-    """Keep jobs that a host has sent, all in one transaction; return the reasons for those not kept, by index.
-
-    Raises `NotAllowed` where one is of a cluster that is not the host's. Jobs that are here already change nothing.
-    """
-    _check_clusters(host, {job.cluster for job in jobs})
-    refused = {index: reason for index, job in enumerate(jobs) if (reason := _unfit(job))}
-    fit = {index: job for index, job in enumerate(jobs) if index not in refused}
-    if _stored(host, list(fit.values()), at):
-        refused |= {index: why for index, job in fit.items() if (why := _stored(host, [job], at))}
-    train_dictionaries(at=at)
-    CaptureHost.objects.filter(pk=host.pk).update(heard_at=at)
-    return refused
-
-
-@transaction.atomic
 def receive_batch(
     *, host: CaptureHost, cluster: str, journal: UUID, sequence: int, jobs: Sequence[CapturedJob], at: datetime
 ) -> bool:
@@ -112,26 +91,3 @@ def _check_clusters(host: CaptureHost, clusters: set[str]) -> None:
     if foreign := clusters - set(host.clusters):
         allowed = ", ".join(host.clusters)
         raise NotAllowed(f"The token of {host} is valid for {allowed}, not for {min(foreign)[:64]!r}.")
-
-
-def _stored(host: CaptureHost, jobs: Sequence[CapturedJob], at: datetime) -> str:
-    """Store jobs, all or none. Returns why they cannot be stored, or an empty text."""
-    try:
-        store_jobs(jobs=jobs, by=f"capture host {host}", at=at)
-    except (DataError, IntegrityError) as error:
-        return str(error).strip() or type(error).__name__
-    return ""
-
-
-def _unfit(job: CapturedJob) -> str:
-    texts: Mapping[str, str] = {
-        name: getattr(job, name) for name in (*_LENGTHS, "arguments", "user", "account", "name", "caveat")
-    }
-    if not job.job_id:
-        return "it has no job id"
-    for name, text in [*texts.items(), *(("masked_names", masked) for masked in job.masked_names)]:
-        if _NOT_TEXT.search(text):
-            return f"its {name} holds what is no text"
-        if len(text) > _LENGTHS.get(name, len(text)):
-            return f"its {name} is longer than {_LENGTHS[name]} characters"
-    return ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from apps.archive.wire.entry import CapturedJob
@@ -74,17 +74,6 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Let go of connections. Called when capture ends, in the thread that wrote."""
-
-
-@runtime_checkable
-class BeginsAhead(Writer, Protocol):
-    """A writer that has something to do with jobs while it waits for its place to keep those before them."""
-
-    def begin(self, jobs: Sequence[CapturedJob]) -> None:
-        """Begin with `jobs` and do not wait: `write` is given the ones before them first, then these.
-
-        Where `write` fails, they may come again in other batches. Raises `SinkUnavailable`.
-        """
 
 
 class Sink(Writer, Protocol):

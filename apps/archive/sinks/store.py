@@ -1,11 +1,10 @@
 """The portal's own database: the sink `store:`."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Self
 
 from django.conf import settings
-from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, close_old_connections, connection
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connection
 from django.utils import timezone
 
 from apps.archive.domain.store.jobs import store_jobs, train_dictionaries
@@ -18,9 +17,6 @@ class StoreSink:
 
     name = "store"
 
-    def __init__(self) -> None:
-        self._process = os.getpid()
-
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
         """`store:` has no parts and no options, and wants the portal's database."""
@@ -31,10 +27,6 @@ class StoreSink:
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Keep them all, or none. A connection that failed is made anew the next time."""
-        if self._process != os.getpid():  # a connection of the process that made this is not ours to use or close
-            connection.connection, self._process = None, os.getpid()
-        if not connection.in_atomic_block:
-            close_old_connections()
         at = timezone.now()
         try:
             store_jobs(jobs=jobs, by="capture", at=at)

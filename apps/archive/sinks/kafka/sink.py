@@ -32,8 +32,7 @@ class KafkaSink:
     """Writes a batch and waits until each message of it is acknowledged by all replicas, or refused.
 
     Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
-    jobs, waits for them rather than sending them again: that would put them there twice. For the same reason a batch
-    may be begun before: its messages are compressed and sent while the batch before it waits for its answers.
+    jobs, waits for them rather than sending them again: that would put them there twice.
     """
 
     uses_models = False
@@ -56,11 +55,6 @@ class KafkaSink:
         name = f"{url.scheme}://{connection.hosts(url)}/{topic}"
         return cls(name=name, topic=topic, configuration=connection.configuration(url))
 
-    def begin(self, jobs: Sequence[CapturedJob]) -> None:
-        """Hand jobs to the producer and do not wait: `write` will be given them. Raises `SinkUnavailable`."""
-        for job in jobs:
-            self._send(job)
-
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Return when Kafka has every job, but for those it refuses. Raises `SinkUnavailable`."""
         refused = {index: reason for index, job in enumerate(jobs) if (reason := self._send(job))}
@@ -79,7 +73,7 @@ class KafkaSink:
 
     def _refusals(self, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
         """Return why Kafka does not take jobs: it refuses whole batches, so each that it refused is tried alone."""
-        self._wait(set(self._unanswered))  # of the jobs begun since, which might share a batch, and its fate
+        self._wait(set(self._unanswered))  # of other jobs, which might share a batch, and its fate
         return {index: reason for index, job in jobs.items() if (reason := self._refusal(job))}
 
     def _refusal(self, job: CapturedJob) -> str:
@@ -124,10 +118,8 @@ class KafkaSink:
         """Wait for the answers to all of `keys`. Raises `SinkUnavailable` where they do not come, or say so."""
         self._cause = ""
         moved_at, waiting = time.monotonic(), len(self._unanswered)
-        hurry = self._unanswered <= keys  # else what was begun since fills up the last batches, soon enough
         while not self._unanswered.isdisjoint(keys):
-            producer = self._open()
-            producer.flush(_ROUND_SECONDS) if hurry else producer.poll(_ROUND_SECONDS)
+            self._open().flush(_ROUND_SECONDS)
             if len(self._unanswered) != waiting:
                 moved_at, waiting = time.monotonic(), len(self._unanswered)
             elif time.monotonic() - moved_at > (FAILING_SECONDS if self._cause else SILENT_SECONDS):
