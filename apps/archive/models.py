@@ -15,7 +15,7 @@ from apps.accounts.models import Experiment, ExperimentQuerySet, M, User
 from apps.accounts.permissions import logins_of, scope_of
 from apps.archive.enums import BlobKind
 from apps.clusters.models import Cluster
-from apps.jobs.enums import MaskedPart
+from apps.jobs.enums import FAILED_STATES, MaskedPart
 from apps.jobs.models import MaskingRule
 
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
@@ -94,6 +94,10 @@ class ArchivedJob(models.Model):
     name = models.CharField(max_length=200, blank=True)
     arguments = models.TextField(blank=True)
     state = models.CharField(max_length=16, blank=True)
+    tasks = models.PositiveIntegerField(default=0, help_text="Number of its finished tasks.")
+    worst_tasks = models.PositiveIntegerField(
+        default=0, help_text="Number of the tasks that failed or, if none did, were interrupted."
+    )
     caveat = models.CharField(max_length=200, blank=True)
 
     objects = ArchivedJobQuerySet.as_manager()
@@ -129,6 +133,13 @@ class ArchivedJob(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_id} on {self.cluster.name}"
+
+    @property
+    def ending(self) -> str:
+        """Return how the tasks of an array ended: `1 of 20 failed`; empty if all ended alike."""
+        if not 0 < self.worst_tasks < self.tasks:
+            return ""
+        return f"{self.worst_tasks} of {self.tasks} {'failed' if self.state in FAILED_STATES else 'interrupted'}"
 
     @property
     def script_sha256(self) -> str:

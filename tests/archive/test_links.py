@@ -195,6 +195,23 @@ def test_array_has_the_worst_state_of_its_tasks_last_attempts():
     assert state_after(2, JobState.COMPLETED, attempt=2) == "cancelled"
 
 
+@pytest.mark.parametrize(("state", "word"), [(JobState.FAILED, "failed"), (JobState.CANCELLED, "interrupted")])
+def test_array_says_how_many_of_its_tasks_did_not_complete(client, shifter, state, word):
+    store(captured_job(1))
+    collect("1_0", state=state)
+    assert ArchivedJob.objects.get().ending == ""
+    for task in range(1, 4):
+        collect(f"1_{task}")
+    assert ArchivedJob.objects.get().ending == f"1 of 4 {word}"
+    collect("1_0", attempt=2)
+    found = ArchivedJob.objects.get()
+    assert (found.state, found.tasks, found.ending) == ("completed", 4, "")
+    collect("1_1", attempt=2, state=state)
+    client.force_login(shifter)
+    for address in ("/archive/", f"/archive/{found.pk}/"):
+        assert f"1 of 4 {word}" in client.get(address).content.decode()
+
+
 def test_jobs_are_described_by_the_scheduler_while_accounting_knows_nothing(monkeypatch, settings):
     settings.CAPTURE_MASK_NAMES = "TOKEN"
     store(captured_job(1), captured_job(2), captured_job(1, submitted_at=START - timedelta(days=9)))

@@ -22,7 +22,7 @@ from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.queue import Origin
 from apps.jobs.domain.records import clean_text
-from apps.jobs.enums import WORST_FIRST
+from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES, WORST_FIRST
 from apps.jobs.models import Job
 
 #: The lock that `services.store_jobs` holds.
@@ -51,7 +51,8 @@ _FACTS = """
         WHERE submission.id = ANY(%s)
         ORDER BY submission.id, job.job_id, job.submitted_at DESC, job.attempt DESC
     )
-    SELECT archived, array_agg(DISTINCT state),
+    SELECT archived, array_agg(DISTINCT state), count(*),
+        count(*) FILTER (WHERE state = ANY(%s)), count(*) FILTER (WHERE state = ANY(%s)),
         max(experiment_id), max("user"), max(account), max(name), max(submit_line)
     FROM task GROUP BY archived"""
 
@@ -60,6 +61,9 @@ class Facts(NamedTuple):
     """What accounting tells of an archived job, over all its tasks."""
 
     states: list[str]
+    tasks: int
+    failed: int
+    interrupted: int
     experiment_id: int | None
     user: str
     account: str
@@ -123,11 +127,13 @@ def take_facts(*, archived: Iterable[int]) -> int:
     masker = _masker(names="")  # the collector has masked by the setting, and by the rules that there were then
     wanted, tolerance = list(rows), CLOCK_TOLERANCE.total_seconds()
     with connection.cursor() as cursor:
-        cursor.execute(_FACTS, [wanted, tolerance, tolerance, wanted])
+        groups = [[state.value for state in group] for group in (FAILED_STATES, INTERRUPTED_STATES)]
+        cursor.execute(_FACTS, [wanted, tolerance, tolerance, wanted, *groups])
         found = [(rows[pk], Facts(*facts)) for pk, *facts in cursor.fetchall()]
     changes = {}
     for row, facts in found:
         values: dict[str, object] = {"state": next((state.value for state in WORST_FIRST if state in facts.states), "")}
+        values |= {"tasks": facts.tasks, "worst_tasks": facts.failed or facts.interrupted}
         if facts.experiment_id is not None:
             values["experiment_id"] = facts.experiment_id
         reader = readers[row.cluster]
@@ -243,5 +249,5 @@ def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
             changed.append(row)
         for name, value in values.items():
             setattr(row, name, value)
-    fields = ["experiment", "state", "user", "account", "name", "arguments"]
+    fields = ["experiment", "state", "tasks", "worst_tasks", "user", "account", "name", "arguments"]
     return ArchivedJob.objects.bulk_update(changed, fields, batch_size=_BATCH)

@@ -83,6 +83,8 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(blank=True, max_length=200)),
                 ('arguments', models.TextField(blank=True)),
                 ('state', models.CharField(blank=True, max_length=16)),
+                ('tasks', models.PositiveIntegerField(default=0, help_text='Number of its finished tasks.')),
+                ('worst_tasks', models.PositiveIntegerField(default=0, help_text='Number of the tasks that failed or, if none did, were interrupted.')),
                 ('caveat', models.CharField(blank=True, max_length=200)),
                 ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='clusters.cluster')),
                 ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, to='accounts.experiment')),
