@@ -69,27 +69,26 @@ document.addEventListener("visibilitychange", () => {
 
 // Replaced parts keep the focus, how far they are scrolled sideways, and their place on the screen.
 const SIDEWAYS = ".scroll, .log";
-let place = null;
+const places = new Map();
 document.addEventListener("htmx:beforeSwap", (event) => {
   const part = event.detail.target;
   if (!part.id || !event.detail.shouldSwap) return;
   document.documentElement.style.overflowAnchor = "none";
-  place = {
-    id: part.id,
+  places.set(part.id, {
     focused: part.contains(document.activeElement) && !document.activeElement.id ? document.activeElement : null,
     sideways: [...part.querySelectorAll(SIDEWAYS)].map((box) => box.scrollLeft),
     y: window.scrollY,
-  };
+  });
 });
 document.addEventListener("htmx:afterSettle", () => {
-  const part = place && document.getElementById(place.id);
-  if (!part) return;
-  part.querySelectorAll(SIDEWAYS).forEach((box, index) => { box.scrollLeft = place.sideways[index] ?? 0; });
-  const { tagName, textContent, href } = place.focused ?? {};
-  const same = tagName && [...part.querySelectorAll(tagName)].find((each) => each.textContent === textContent && each.href === href);
-  same?.focus({ preventScroll: true });
-  window.scrollTo({ top: place.y, behavior: "instant" });
-  place = null;
+  for (const [id, { focused, sideways, y }] of places) {
+    const part = document.getElementById(id);
+    part?.querySelectorAll(SIDEWAYS).forEach((box, index) => { box.scrollLeft = sideways[index] ?? 0; });
+    const same = (each) => each.textContent === focused.textContent && each.href === focused.href;
+    if (focused) [...(part?.querySelectorAll(focused.tagName) ?? [])].find(same)?.focus({ preventScroll: true });
+    window.scrollTo({ top: y, behavior: "instant" });
+  }
+  places.clear();
   requestAnimationFrame(() => { document.documentElement.style.overflowAnchor = ""; });
 });
 
